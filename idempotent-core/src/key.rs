@@ -55,10 +55,7 @@ impl fmt::Debug for Key {
 
 fn structured(value: &[u8]) -> Result<String, KeyError> {
     let item: sfv::Item = sfv::Parser::new(value).parse().map_err(|_| KeyError::NotAString)?;
-    match item.bare_item {
-        sfv::BareItem::String(string) => Ok(string.into()),
-        _ => Err(KeyError::NotAString),
-    }
+    if let sfv::BareItem::String(string) = item.bare_item { Ok(string.into()) } else { Err(KeyError::NotAString) }
 }
 
 fn bare(value: &[u8]) -> Result<String, KeyError> {
