@@ -9,16 +9,12 @@ pub(crate) async fn update_order(
     __arg1: web::Path<u64>,
     __arg2: HttpRequest,
     __arg3: web::Form<Order>,
-    #[cfg(feature = "audit")]
-    audit: web::Data<Audit>,
 ) -> ::idempotent_actix::__private::Answer {
     async fn update_order(
         mut user: User,
         web::Path(id): web::Path<u64>,
         _: HttpRequest,
         update_order: web::Form<Order>,
-        #[cfg(feature = "audit")]
-        audit: web::Data<Audit>,
     ) -> HttpResponse {
         user.touch(id, update_order);
         HttpResponse::Ok().finish()
@@ -29,11 +25,5 @@ pub(crate) async fn update_order(
         Required, fingerprint : Nothing, record : Final, abandoned : Retry, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard
-        .run(
-            &__OPERATION,
-            __scope,
-            update_order(user, __arg1, __arg2, __arg3, #[cfg(feature = "audit")] audit),
-        )
-        .await
+    __guard.run(&__OPERATION, __scope, update_order(user, __arg1, __arg2, __arg3)).await
 }

@@ -5,8 +5,6 @@ pub(crate) async fn update_order(
     web::Path(id): web::Path<u64>,
     _: HttpRequest,
     update_order: web::Form<Order>,
-    #[cfg(feature = "audit")]
-    audit: web::Data<Audit>,
 ) -> HttpResponse {
     user.touch(id, update_order);
     HttpResponse::Ok().finish()

@@ -12,35 +12,23 @@ const UNITS: [(&str, u64); 5] = [
 /// A hundred years. Stores add a duration to a time, so the largest one must leave room.
 const LONGEST: u64 = 36_500 * 86_400_000;
 
-/// What is wrong with a duration, ready to stand behind the key's name.
+/// What is wrong and what to write, ready to stand behind the key's name.
 type Mistake = String;
 
 /// Milliseconds in `text`: whole numbers with a unit, from the largest unit to the smallest.
 pub(crate) fn parse(text: &str) -> Result<u64, Mistake> {
-    if text.is_empty() {
-        return Err("is empty".to_owned());
-    }
-    if text.starts_with('-') {
-        return Err("is negative".to_owned());
-    }
-    if text.contains(|c: char| c.is_whitespace()) {
-        return Err(format!("has a space in `{text}`"));
-    }
     let (mut rest, mut total, mut previous) = (text, 0_u64, u64::MAX);
     while !rest.is_empty() {
-        let (term, unread) = term(rest)?;
-        if term.unit >= previous {
+        let (count, unit, unread) = term(rest)?;
+        if unit >= previous {
             return Err(
-                "names its units out of order; the largest comes first, each once".to_owned(),
+                "names its units out of order; write the largest first, each once".to_owned(),
             );
         }
-        total = term
-            .count
-            .checked_mul(term.unit)
-            .and_then(|length| total.checked_add(length))
-            .filter(|&sum| sum <= LONGEST)
-            .ok_or_else(too_long)?;
-        (rest, previous) = (unread, term.unit);
+        let length = count.checked_mul(unit);
+        let sum = length.and_then(|length| total.checked_add(length));
+        total = sum.filter(|&sum| sum <= LONGEST).ok_or_else(too_long)?;
+        (rest, previous) = (unread, unit);
     }
     Ok(total)
 }
@@ -63,29 +51,26 @@ pub(crate) fn show(milliseconds: u64) -> String {
     }
 }
 
-/// One number and its unit.
-struct Term {
-    count: u64,
-    unit: u64,
-}
-
-fn term(text: &str) -> Result<(Term, &str), Mistake> {
+/// The first number, its unit in milliseconds, and the rest.
+fn term(text: &str) -> Result<(u64, u64, &str), Mistake> {
     let (digits, text) = split(text, |c| c.is_ascii_digit());
     let (unit, rest) = split(text, |c| !c.is_ascii_digit());
-    if unit.starts_with(['.', ',']) {
-        return Err("is not a whole number".to_owned());
-    }
-    if digits.is_empty() {
-        return Err(format!("has no number before `{unit}`"));
-    }
-    if unit.is_empty() {
-        return Err(format!("has no unit after `{digits}`"));
-    }
-    let Some((_, unit)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-        return Err(format!("has the unknown unit `{unit}`"));
+    let known = UNITS.into_iter().find(|(name, _)| *name == unit);
+    let wrong = match known {
+        Some((_, length)) if !digits.is_empty() => {
+            let count = digits.parse().map_err(|_| too_long())?;
+            return Ok((count, length, rest));
+        }
+        _ if unit.starts_with('-') => "is negative".to_owned(),
+        _ if unit.starts_with(['.', ',']) => "is not a whole number".to_owned(),
+        _ if unit.contains(char::is_whitespace) => "contains a space".to_owned(),
+        _ if digits.is_empty() => format!("has no number before `{unit}`"),
+        _ if unit.is_empty() => format!("has no unit after `{digits}`"),
+        _ => format!("has the unknown unit `{unit}`"),
     };
-    let count = digits.parse().map_err(|_| too_long())?;
-    Ok((Term { count, unit }, rest))
+    Err(format!(
+        "{wrong}; write whole numbers with the units `d`, `h`, `m`, `s` or `ms`"
+    ))
 }
 
 /// The longest prefix of characters that `belong`, and what follows it.
@@ -95,7 +80,7 @@ fn split(text: &str, belong: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 fn too_long() -> Mistake {
-    format!("is longer than {}", show(LONGEST))
+    format!("is longer than {}; write a shorter time", show(LONGEST))
 }
 
 #[cfg(test)]
@@ -126,9 +111,8 @@ mod tests {
     #[test]
     fn a_mistake_is_named() {
         for (text, mistake) in [
-            ("", "is empty"),
             ("-5s", "is negative"),
-            ("1h 30m", "has a space in `1h 30m`"),
+            ("1h 30m", "contains a space"),
             ("90", "has no unit after `90`"),
             ("1h30", "has no unit after `30`"),
             ("s", "has no number before `s`"),
@@ -139,20 +123,15 @@ mod tests {
             ("1.5h", "is not a whole number"),
             ("1,5h", "is not a whole number"),
             (".5h", "is not a whole number"),
-            (
-                "30m1h",
-                "names its units out of order; the largest comes first, each once",
-            ),
-            (
-                "1h1h",
-                "names its units out of order; the largest comes first, each once",
-            ),
+            ("30m1h", "names its units out of order"),
+            ("1h1h", "names its units out of order"),
             ("36500d1ms", "is longer than 36500d"),
             ("36501d", "is longer than 36500d"),
             ("18446744073709551615d", "is longer than 36500d"),
             ("99999999999999999999s", "is longer than 36500d"),
         ] {
-            assert_eq!(parse(text), Err(mistake.to_owned()), "{text}");
+            let found = parse(text).unwrap_err();
+            assert_eq!(found.split(';').next(), Some(mistake), "{text}");
         }
     }
 

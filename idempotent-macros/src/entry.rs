@@ -81,11 +81,8 @@ impl<'a> Entries<'a> {
             };
             let key = &entry.key;
             if entries.iter().any(|earlier| earlier.key == *key) {
-                errors.at(
-                    key,
-                    format!("`{key}` is set twice; write it once"),
-                    example(&key.to_string()),
-                );
+                let what = format!("`{key}` is set twice; write it once");
+                errors.at(key, what, example(&key.to_string()));
             } else {
                 entries.push(entry);
             }
@@ -99,7 +96,7 @@ impl<'a> Entries<'a> {
     pub(crate) fn take<T>(
         &mut self,
         key: &str,
-        read: impl FnOnce(&LitStr) -> Result<T, Mistake>,
+        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
     ) -> Option<Result<T, Reported>> {
         let position = self.entries.iter().position(|entry| entry.key == key)?;
         let entry = self.entries.remove(position);
@@ -108,14 +105,22 @@ impl<'a> Entries<'a> {
             return Some(Err(self.errors.at(&entry.value, what, example(key))));
         };
         let value = if literal.value().trim().is_empty() {
-            Err(Mistake::new(
-                format!("`{key}` is empty; write a value or leave the key out"),
-                example(key),
-            ))
+            Err((format!("`{key}` is empty; write a value"), example(key)))
         } else {
-            read(&literal)
+            read(key, &literal)
         };
-        Some(value.map_err(|mistake| self.errors.at(&literal, mistake.what, mistake.help)))
+        Some(value.map_err(|(what, help)| self.errors.at(&literal, what, help)))
+    }
+
+    /// As [`take`](Self::take); a value that is absent or has been reported is the `default`.
+    pub(crate) fn take_or<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
+        default: T,
+    ) -> T {
+        let taken = self.take(key, read).and_then(Result::ok);
+        taken.unwrap_or(default)
     }
 
     /// Reports the entries that nobody took, and tells whether `missing` was probably meant by one of them:
@@ -136,10 +141,8 @@ impl<'a> Entries<'a> {
 
 /// Right code for one key.
 pub(crate) fn example(key: &str) -> String {
-    let value = KEYS
-        .into_iter()
-        .find(|(known, _)| *known == key)
-        .map_or("…", |(_, value)| value);
+    let known = KEYS.into_iter().find(|(known, _)| *known == key);
+    let value = known.map_or("…", |(_, value)| value);
     format!("write `{key} = \"{value}\"`")
 }
 

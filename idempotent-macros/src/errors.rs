@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 
 /// What has been found wrong so far.
@@ -16,26 +16,12 @@ pub(crate) struct Errors {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported(());
 
-/// A mistake whose place is known to the caller.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Mistake {
-    /// What is wrong; what to write.
-    pub(crate) what: String,
-    /// Right code.
-    pub(crate) help: String,
-}
-
-impl Mistake {
-    pub(crate) fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            help: help.into(),
-        }
-    }
-}
+/// What is wrong and what to write instead; then, as help, right code. The place is the caller's to add.
+pub(crate) type Mistake = (String, String);
 
 impl Errors {
-    /// Reports `what` is wrong at `tokens`, and in a second line the code that would be right.
+    /// Reports a mistake at `tokens`. Where something is absent there are none, and the message stands at
+    /// `#[idempotent(…)]` as a whole.
     pub(crate) fn at(
         &mut self,
         tokens: impl ToTokens,
@@ -44,13 +30,6 @@ impl Errors {
     ) -> Reported {
         let message = format!("{what}\nhelp: {help}");
         self.found.push(syn::Error::new_spanned(tokens, message));
-        Reported(())
-    }
-
-    /// Reports something that is absent: the message stands at `#[idempotent(…)]` as a whole.
-    pub(crate) fn at_attribute(&mut self, what: impl Display, help: impl Display) -> Reported {
-        let message = format!("{what}\nhelp: {help}");
-        self.found.push(syn::Error::new(Span::call_site(), message));
         Reported(())
     }
 
@@ -68,9 +47,7 @@ impl Errors {
 
     /// One `compile_error!` for each mistake.
     pub(crate) fn into_tokens(self) -> TokenStream {
-        self.found
-            .iter()
-            .map(syn::Error::to_compile_error)
-            .collect()
+        let errors = self.found.into_iter();
+        errors.map(syn::Error::into_compile_error).collect()
     }
 }

@@ -45,21 +45,21 @@ pub(crate) fn checked(
 /// The handler with the guard around it.
 fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
     let krate = &args.krate;
-    let (outer, inner): (Vec<_>, Vec<_>) = handler
-        .attributes
-        .iter()
-        .partition(|attribute| stays_outside(attribute));
-    let visibility = &handler.visibility;
-    let name = &handler.signature.ident;
-    let (generics, _, bounds) = handler.signature.generics.split_for_impl();
+    let Handler {
+        visibility,
+        signature,
+        body,
+        parameters,
+        ..
+    } = handler;
+    let (outer, inner) = attributes(handler);
+    let name = &signature.ident;
+    let (generics, _, bounds) = signature.generics.split_for_impl();
     let guard = guard_parameter(args, routing);
-    let parameters = handler
-        .parameters
-        .iter()
-        .map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
-    let allow = (handler.parameters.len() == CLIPPYS_LIMIT)
-        .then(|| quote!(#[allow(clippy::too_many_arguments)]));
-    let (signature, body) = (&handler.signature, &handler.body);
+    let over = parameters.len() == CLIPPYS_LIMIT;
+    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
+    let parameters = parameters.iter();
+    let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
     let operation = operation(args, handler, routing);
     let run = run(args, handler, scope);
     quote! {
@@ -81,13 +81,10 @@ const CLIPPYS_LIMIT: usize = 7;
 /// actix-web extracts it first, so it sees the body before the handler's own extractors do.
 fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
     let krate = &args.krate;
-    let guard = guard();
+    let guard = local("__guard");
     let key = variant(args.key);
-    let methods: Vec<_> = routing
-        .methods
-        .iter()
-        .map(|method| variant(method.marker()))
-        .collect();
+    let methods = routing.methods.iter();
+    let methods: Vec<_> = methods.map(|method| variant(method.marker)).collect();
     let methods = match methods.as_slice() {
         [method] => quote!(#krate::__private::#method),
         methods => quote!((#(#krate::__private::#methods),*)),
@@ -103,17 +100,11 @@ fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
 
 /// The static description of the operation, which also enters the app's specification.
 fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
-    let Args {
-        krate,
-        name,
-        ttl,
-        lease,
-        wait,
-        ..
-    } = args;
-    let operation = operation_name();
+    let (krate, name) = (&args.krate, &args.name);
+    let [ttl, lease, wait] = [args.ttl, args.lease, args.wait];
+    let operation = local("__OPERATION");
     let handler = handler.signature.ident.unraw().to_string();
-    let methods = routing.methods.iter().map(|method| method.name());
+    let methods = routing.methods.iter().map(|method| method.name);
     let path = &routing.path;
     let [key, record, abandoned] = [args.key, args.record, args.abandoned].map(variant);
     let fingerprint = variant(match args.fingerprint {
@@ -135,7 +126,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
 /// the parameter's type or at the path, an answer at the handler's return type.
 fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     let krate = &args.krate;
-    let (guard, operation) = (guard(), operation_name());
+    let (guard, operation) = (local("__guard"), local("__OPERATION"));
     let scope = match scope {
         Scope::Parameter(Parameter { name, ty, .. }) => {
             let name = at(name, ty.span());
@@ -150,7 +141,7 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
         Fingerprint::Custom(path) => Some(quote_spanned!(path.span()=> .fingerprint_by(#path))),
     };
     let call = call(handler);
-    let scope_name = Ident::new("__scope", Span::mixed_site());
+    let scope_name = local("__scope");
     let (start, _) = answer_span(&handler.signature);
     let run = quote_spanned!(start=> .run(&#operation, #scope_name, #call).await);
     quote! {
@@ -163,22 +154,15 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
 fn call(handler: &Handler) -> TokenStream {
     let (start, end) = answer_span(&handler.signature);
     let name = at(&handler.signature.ident, start);
-    let arguments = handler
-        .parameters
-        .iter()
-        .map(|Parameter { cfg, name, .. }| quote!(#(#cfg)* #name));
+    let arguments = handler.parameters.iter();
+    let arguments = arguments.map(|Parameter { cfg, name, .. }| quote!(#(#cfg)* #name));
     let arguments = quote_spanned!(end=> (#(#arguments),*));
-    let generics =
-        handler
-            .signature
-            .generics
-            .params
-            .iter()
-            .filter_map(|parameter| match parameter {
-                GenericParam::Type(parameter) => Some(&parameter.ident),
-                GenericParam::Const(parameter) => Some(&parameter.ident),
-                GenericParam::Lifetime(_) => None,
-            });
+    let generics = handler.signature.generics.params.iter();
+    let generics = generics.filter_map(|parameter| match parameter {
+        GenericParam::Type(parameter) => Some(&parameter.ident),
+        GenericParam::Const(parameter) => Some(&parameter.ident),
+        GenericParam::Lifetime(_) => None,
+    });
     let generics: Vec<_> = generics.collect();
     let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
     quote!(#name #turbofish #arguments)
@@ -200,17 +184,16 @@ fn original(handler: &Handler) -> TokenStream {
 /// registers it find nothing to add to our message, while the body is still checked.
 fn stand_in(handler: &Handler) -> TokenStream {
     let Handler {
-        attributes,
         visibility,
         signature,
         body,
         ..
     } = handler;
-    let (outer, inner): (Vec<_>, Vec<_>) = attributes
-        .iter()
-        .partition(|attribute| stays_outside(attribute));
+    let (outer, inner) = attributes(handler);
     if signature.receiver().is_some() {
-        let outer = outer.iter().filter(|attribute| !route::is_route(attribute));
+        let outer = outer
+            .into_iter()
+            .filter(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }
     let accepted = Signature {
@@ -231,27 +214,31 @@ fn stand_in(handler: &Handler) -> TokenStream {
     }
 }
 
-/// Attributes that concern the handler's callers, its documentation or its route. All others, such as
-/// `#[instrument]`, go with the user's function. Lints outside reach inside.
-fn stays_outside(attribute: &Attribute) -> bool {
-    const OUTSIDE: [&str; 10] = [
-        "doc",
-        "cfg",
-        "cfg_attr",
-        "allow",
-        "warn",
-        "deny",
-        "forbid",
-        "expect",
-        "deprecated",
-        "must_use",
-    ];
-    let path = attribute.path();
-    let utoipa = path
-        .segments
-        .last()
-        .is_some_and(|name| name.ident == "path"); // no built-in `path` fits a function
-    utoipa || OUTSIDE.iter().any(|name| path.is_ident(name)) || route::is_route(attribute)
+/// The handler's attributes, parted: what concerns its callers, its documentation or its route stays
+/// outside, and all others, such as `#[instrument]`, go with the user's function. Lints outside reach inside.
+fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
+    handler.attributes.iter().partition(|attribute| {
+        let name = attribute
+            .path()
+            .segments
+            .last()
+            .map(|name| name.ident.to_string());
+        let outside = matches!(
+            name.as_deref().unwrap_or_default(),
+            "doc"
+                | "cfg"
+                | "cfg_attr"
+                | "allow"
+                | "warn"
+                | "deny"
+                | "forbid"
+                | "expect"
+                | "deprecated"
+                | "must_use"
+                | "path" // utoipa's; no other `path` fits a function
+        );
+        outside || route::is_route(attribute)
+    })
 }
 
 /// The first and the last token of the return type; of the handler's name where there is none.
@@ -276,10 +263,7 @@ fn variant(name: &str) -> Ident {
     format_ident!("{name}")
 }
 
-fn guard() -> Ident {
-    Ident::new("__guard", Span::mixed_site())
-}
-
-fn operation_name() -> Ident {
-    Ident::new("__OPERATION", Span::mixed_site())
+/// A name of ours. It is hygienic, so that no name of the user's can meet it.
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
 }

@@ -68,6 +68,7 @@ macro_rules! golden {
 golden! {
     documented
     every_key
+    configured_parameter
     destructured
     generic
     routed_by_hand

@@ -1,11 +1,12 @@
 //! The annotated function: a model of it, and what it may not be.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote};
+use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
-use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Safety, Signature, Type, Visibility};
+use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Signature, Type, Visibility};
 
+use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
 
 /// actix-web's handlers take sixteen parameters, and the guard is one of them.
@@ -80,18 +81,12 @@ impl Handler {
     /// Takes out the attributes that guard the handler a second time, and reports them.
     pub(crate) fn refuse_second_guard(&mut self, errors: &mut Errors) {
         self.attributes.retain(|attribute| {
-            let second = attribute
-                .path()
-                .segments
-                .last()
-                .is_some_and(|name| name.ident == "idempotent");
+            let name = attribute.path().segments.last();
+            let second = name.is_some_and(|name| name.ident == "idempotent");
             if second {
                 let what = "`#[idempotent]` is applied twice; remove one of them";
-                errors.at(
-                    attribute.path(),
-                    what,
-                    "write all keys into one `#[idempotent(…)]`",
-                );
+                let help = "write all keys into one `#[idempotent(…)]`";
+                errors.at(attribute.path(), what, help);
             }
             !second
         });
@@ -99,21 +94,34 @@ impl Handler {
 
     /// Reports everything that keeps the function from being a handler that can be guarded.
     pub(crate) fn refuse_unsupported(&self, errors: &mut Errors) -> Result<(), Reported> {
-        let mut result = Ok(());
-        for (at, what, help) in self.unsupported() {
-            result = Err(errors.at(at, what, help));
-        }
-        for borrow in self
-            .parameters
-            .iter()
-            .filter_map(|parameter| borrow(parameter.ty.to_token_stream()))
-        {
-            let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
-            result = Err(errors.at(
-                borrow,
+        let mut result = self.refuse_qualifiers(errors);
+        let mut refuse =
+            |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
+        if let Some(receiver) = self.signature.receiver() {
+            let what = "a handler cannot take `self`; take what it needs as an extractor";
+            refuse(
+                receiver,
                 what,
-                "write `String` for `&str`, `web::Data<T>` for `&T`",
-            ));
+                "write `bank: web::Data<Bank>`, outside the `impl` block",
+            );
+        }
+        if let Some(variadic) = &self.signature.variadic {
+            let what = "a handler cannot be variadic; name each parameter";
+            refuse(
+                variadic,
+                what,
+                "write `user: User, body: web::Json<NewPayment>`",
+            );
+        }
+        for parameter in &self.parameters {
+            if let Some(borrow) = borrow(parameter.ty.to_token_stream()) {
+                let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
+                refuse(
+                    &borrow,
+                    what,
+                    "write `String` for `&str`, `web::Data<T>` for `&T`",
+                );
+            }
         }
         if let Some(extra) = self.parameters.get(MOST_PARAMETERS) {
             let count = self.parameters.len();
@@ -121,60 +129,31 @@ impl Handler {
                 "the handler takes {count} parameters, and a guarded one can take {MOST_PARAMETERS}; combine some of them"
             );
             let help = "write a tuple, such as `(user, bank): (User, web::Data<Bank>)`";
-            result = Err(errors.at(&extra.pattern, what, help));
+            refuse(&extra.pattern, &what, help);
         }
         result
     }
 
-    /// Tokens of the signature that a handler cannot have: where, what is wrong, what to write.
-    fn unsupported(&self) -> Vec<(TokenStream, &'static str, &'static str)> {
+    /// Reports what stands between the visibility and the name, apart from `async fn`.
+    fn refuse_qualifiers(&self, errors: &mut Errors) -> Result<(), Reported> {
+        const HELP: &str = "write `async fn create_payment(…)`";
         let signature = &self.signature;
-        let mut found = Vec::new();
-        let mut refuse =
-            |at: &dyn ToTokens, what, help| found.push((at.to_token_stream(), what, help));
+        let mut result = Ok(());
         if signature.asyncness.is_none() {
-            refuse(
-                &signature.fn_token,
-                "a handler is `async`; write `async` before `fn`",
-                "write `async fn create_payment(…)`",
-            );
+            let what = "a handler is `async`; write `async` before `fn`";
+            result = Err(errors.at(signature.fn_token, what, HELP));
         }
-        if let Some(token) = &signature.constness {
-            refuse(
-                token,
-                "a handler cannot be `const`; remove it",
-                "write `async fn create_payment(…)`",
-            );
+        for (qualifier, name) in [
+            (signature.constness.to_token_stream(), "const"),
+            (signature.safety.to_token_stream(), "unsafe"),
+            (signature.abi.to_token_stream(), "extern"),
+        ] {
+            if !qualifier.is_empty() {
+                let what = format!("a handler cannot be `{name}`; remove it");
+                result = Err(errors.at(qualifier, what, HELP));
+            }
         }
-        if let Safety::Unsafe(token) = &signature.safety {
-            refuse(
-                token,
-                "a handler cannot be `unsafe`; write an `unsafe` block inside it",
-                "write `async fn create_payment(…)`",
-            );
-        }
-        if let Some(token) = &signature.abi {
-            refuse(
-                token,
-                "a handler cannot be `extern`; remove it",
-                "write `async fn create_payment(…)`",
-            );
-        }
-        if let Some(token) = signature.receiver() {
-            refuse(
-                token,
-                "a handler cannot take `self`; take what it needs as an extractor",
-                "write `async fn create_payment(bank: web::Data<Bank>)` outside the `impl` block",
-            );
-        }
-        if let Some(token) = &signature.variadic {
-            refuse(
-                token,
-                "a handler cannot be variadic; name each parameter",
-                "write `async fn create_payment(user: User)`",
-            );
-        }
-        found
+        result
     }
 
     /// Finds out what `scope` names: a parameter by its bare name, or else a path.
@@ -185,18 +164,13 @@ impl Handler {
     ) -> Result<Scope<'_>, Reported> {
         let name = literal.value();
         let name = name.trim();
-        if let Some(parameter) = self
-            .parameters
-            .iter()
-            .find(|parameter| parameter.is_called(name))
-        {
-            return Ok(Scope::Parameter(parameter));
+        for parameter in &self.parameters {
+            if matches!(&parameter.pattern, Pat::Ident(pattern) if pattern.ident.unraw() == name) {
+                return Ok(Scope::Parameter(parameter));
+            }
         }
-        if self
-            .parameters
-            .iter()
-            .any(|parameter| parameter.binds(name))
-        {
+        let mut patterns = self.parameters.iter().map(|parameter| &parameter.pattern);
+        if patterns.any(|pattern| binds(pattern.to_token_stream(), name)) {
             let what = format!(
                 "`{name}` is bound inside a pattern, so the guard cannot see it; name a whole parameter"
             );
@@ -206,38 +180,25 @@ impl Handler {
         literal.parse().map(Scope::Path).map_err(|_| {
             let what =
                 format!("`{name}` is neither a parameter's name nor a path; write one of them");
-            errors.at(
-                literal,
-                what,
-                "write `scope = \"user\"` or `scope = \"path::to::function\"`",
-            )
+            let help = "write `scope = \"user\"` or `scope = \"path::to::function\"`";
+            errors.at(literal, what, help)
         })
     }
 }
 
-impl Parameter {
-    fn is_called(&self, name: &str) -> bool {
-        matches!(&self.pattern, Pat::Ident(pattern) if pattern.ident.unraw() == name)
-    }
-
-    /// Whether a binding inside the pattern is called `name`: not a field's name, a type's or a path's.
-    fn binds(&self, name: &str) -> bool {
-        binds(self.pattern.to_token_stream(), name)
-    }
-}
-
-fn binds(tokens: TokenStream, name: &str) -> bool {
-    let mut tokens = tokens.into_iter().peekable();
+/// Whether a binding in the pattern is called `name`: not a field, a type or a path.
+fn binds(pattern: TokenStream, name: &str) -> bool {
+    let mut tokens = pattern.into_iter().peekable();
     while let Some(token) = tokens.next() {
         let found = match token {
             TokenTree::Group(group) => binds(group.stream(), name),
             TokenTree::Ident(ident) => {
-                let is_path = match tokens.peek() {
-                    Some(TokenTree::Punct(next)) => next.as_char() == ':',
-                    Some(TokenTree::Group(_)) => true,
-                    Some(TokenTree::Ident(_) | TokenTree::Literal(_)) | None => false,
+                let leads = |next: &TokenTree| match next {
+                    TokenTree::Punct(next) => next.as_char() == ':',
+                    TokenTree::Group(_) => true,
+                    TokenTree::Ident(_) | TokenTree::Literal(_) => false,
                 };
-                ident.unraw() == name && !is_path
+                ident.unraw() == name && !tokens.peek().is_some_and(leads)
             }
             TokenTree::Punct(_) | TokenTree::Literal(_) => false,
         };
@@ -251,57 +212,13 @@ fn binds(tokens: TokenStream, name: &str) -> bool {
 /// A simple pattern keeps its name on the outside. The handler's own name cannot be one, because there it
 /// would hide the function that is called.
 fn outer_name(index: usize, pattern: &Pat, handler: &Ident) -> Ident {
-    let own = if let Pat::Ident(pattern) = pattern {
-        Some(&pattern.ident)
-    } else {
-        None
-    };
-    own.filter(|own| *own != handler)
-        .cloned()
-        .unwrap_or_else(|| format_ident!("__arg{index}", span = Span::mixed_site()))
-}
-
-/// The first `&` or lifetime of a type that does not live forever. The signatures of function pointers and
-/// closures borrow nothing from the request.
-fn borrow(ty: TokenStream) -> Option<TokenStream> {
-    let mut tokens = ty.into_iter().peekable();
-    let (mut behind_fn, mut behind_arrow) = (false, false);
-    while let Some(token) = tokens.next() {
-        let found = match &token {
-            TokenTree::Ident(word) if word == "for" => return None,
-            TokenTree::Group(group) if !behind_fn => borrow(group.stream()),
-            TokenTree::Punct(mark) if mark.as_char() == '&' && !behind_arrow => {
-                let named =
-                    matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'');
-                (!named).then(|| token.to_token_stream())
-            }
-            TokenTree::Punct(mark) if mark.as_char() == '\'' => tokens
-                .next_if(|name| !matches!(name, TokenTree::Ident(name) if name == "static"))
-                .map(|name| quote!(#token #name)),
-            TokenTree::Ident(_)
-            | TokenTree::Group(_)
-            | TokenTree::Punct(_)
-            | TokenTree::Literal(_) => None,
-        };
-        if found.is_some() {
-            return found;
-        }
-        behind_fn =
-            matches!(&token, TokenTree::Ident(word) if CALLABLE.iter().any(|name| word == name));
-        behind_arrow = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '>');
+    if let Pat::Ident(pattern) = pattern
+        && pattern.ident != *handler
+    {
+        return pattern.ident.clone();
     }
-    None
+    format_ident!("__arg{index}", span = Span::mixed_site())
 }
-
-const CALLABLE: [&str; 7] = [
-    "fn",
-    "Fn",
-    "FnMut",
-    "FnOnce",
-    "AsyncFn",
-    "AsyncFnMut",
-    "AsyncFnOnce",
-];
 
 fn is_cfg(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr")
@@ -323,7 +240,7 @@ fn keyword(item: TokenStream) -> Option<TokenTree> {
 mod tests {
     use quote::quote;
 
-    use super::{binds, borrow};
+    use super::binds;
 
     #[test]
     fn only_bindings_are_found_in_a_pattern() {
@@ -339,28 +256,6 @@ mod tests {
             (quote!(_), false),
         ] {
             assert_eq!(binds(pattern.clone(), "user"), bound, "{pattern}");
-        }
-    }
-
-    #[test]
-    fn borrows_are_found_at_their_token() {
-        for (ty, expected) in [
-            (quote!(&str), Some("&")),
-            (quote!(web::Data<&str>), Some("&")),
-            (quote!((User, &mut Vec<u8>)), Some("&")),
-            (quote!(Ref<'a, T>), Some("' a")),
-            (quote!(Ref<'_>), Some("' _")),
-            (quote!(&'a str), Some("' a")),
-            (quote!(&'static str), None),
-            (quote!(Cow<'static, str>), None),
-            (quote!(web::Data<fn(&str) -> &str>), None),
-            (quote!(web::Data<dyn Fn(&Order) -> bool + Send>), None),
-            (quote!(web::Data<dyn for<'a> Check<'a>>), None),
-            (quote!(web::Json<Vec<u8>>), None),
-        ] {
-            let found = borrow(ty.clone())
-                .map(|found| found.to_string().replace("'a", "' a").replace("'_", "' _"));
-            assert_eq!(found.as_deref(), expected, "{ty}");
         }
     }
 }

@@ -94,13 +94,12 @@ const ITEMS: &[&str] = &[
 
 fn tokens(item: &str) -> TokenStream {
     let parsed: Item = syn::parse_str(item).unwrap();
-    match parsed {
-        Item::Impl(block) => match block.items.as_slice() {
-            [ImplItem::Fn(method)] => method.to_token_stream(),
-            _ => panic!("one method is expected"),
-        },
-        item => item.to_token_stream(),
+    if let Item::Impl(block) = &parsed
+        && let [ImplItem::Fn(method)] = block.items.as_slice()
+    {
+        return method.to_token_stream();
     }
+    parsed.to_token_stream()
 }
 
 fn describe(keys: &str, item: &str) -> String {

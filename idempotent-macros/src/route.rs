@@ -6,51 +6,7 @@ use syn::{Attribute, LitStr, Meta};
 
 use crate::entry::{self, Entry};
 use crate::errors::{Errors, Reported};
-
-/// A method whose requests can be guarded.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Method {
-    Post,
-    Put,
-    Patch,
-    Delete,
-}
-
-impl Method {
-    const ALL: [Self; 4] = [Self::Post, Self::Put, Self::Patch, Self::Delete];
-
-    /// The method as HTTP spells it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// The guard's type for it.
-    pub(crate) fn marker(self) -> &'static str {
-        match self {
-            Self::Post => "Post",
-            Self::Put => "Put",
-            Self::Patch => "Patch",
-            Self::Delete => "Delete",
-        }
-    }
-
-    /// The method that HTTP spells `name`, if its requests can be guarded.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
-    }
-
-    /// What to say of any other method.
-    pub(crate) fn refusal(name: &str) -> String {
-        format!(
-            "`{name}` requests cannot be guarded; write `POST`, `PUT`, `PATCH` or `DELETE`, or remove `#[idempotent]`"
-        )
-    }
-}
+use crate::method::{Method, MethodKey};
 
 /// How the handler is reached.
 #[derive(Debug, PartialEq)]
@@ -65,7 +21,7 @@ impl Routing {
     /// Combines the route attributes with the `method` key.
     pub(crate) fn of(
         attributes: &[Attribute],
-        method: &Option<Result<(Method, LitStr), Reported>>,
+        method: &MethodKey,
         errors: &mut Errors,
     ) -> Result<Self, Reported> {
         let routes: Vec<_> = attributes.iter().filter_map(RouteAttribute::of).collect();
@@ -74,37 +30,28 @@ impl Routing {
         };
         let listed = routes.iter().flat_map(|route| &route.methods);
         let mut methods = Vec::new();
-        let mut refused = None;
+        let mut refused = Ok(());
         for (name, at) in listed {
             match Method::named(name) {
                 Some(method) if methods.contains(&method) => {}
                 Some(method) => methods.push(method),
-                None => refused = Some(errors.at(at, Method::refusal(name), EXAMPLE)),
+                None => refused = Err(errors.at(at, Method::refusal(name), EXAMPLE)),
             }
         }
-        if let Some(reported) = refused {
-            return Err(reported);
-        }
+        refused?;
         if methods.is_empty() {
-            let what = format!(
-                "`#[{}]` lists no method; write which ones it serves",
-                first.name
-            );
+            let name = &first.name;
+            let what = format!("`#[{name}]` lists no method; write which ones it serves");
             let help = "write `#[route(\"/v1/payments\", method = \"POST\")]`, or `#[post(\"/v1/payments\")]` below `#[routes]`";
-            return Err(errors.at(&first.name, what, help));
+            return Err(errors.at(name, what, help));
         }
-        let path = routes
-            .iter()
-            .find_map(|route| route.path.clone())
-            .unwrap_or_default();
+        let path = routes.iter().find_map(|route| route.path.clone());
+        let path = path.unwrap_or_default();
         Self { methods, path }.agreeing(method, errors)
     }
 
     /// Where no route attribute is in sight, the `method` key has to say it.
-    fn by_hand(
-        method: &Option<Result<(Method, LitStr), Reported>>,
-        errors: &mut Errors,
-    ) -> Result<Self, Reported> {
+    fn by_hand(method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
         match method {
             Some(Ok((method, _))) => Ok(Self {
                 methods: vec![*method],
@@ -116,28 +63,19 @@ impl Routing {
                     write one below it, or add `method` if the handler is routed by hand; \
                     if the route attribute stands above `#[idempotent]`, move `#[idempotent]` above it";
                 let help = "write `#[post(\"/v1/payments\")]` in the next line, or `#[idempotent(…, method = \"POST\")]`";
-                Err(errors.at_attribute(what, help))
+                Err(errors.at(TokenStream::new(), what, help))
             }
         }
     }
 
     /// Refuses a `method` key that says anything else than the route attributes.
-    fn agreeing(
-        self,
-        method: &Option<Result<(Method, LitStr), Reported>>,
-        errors: &mut Errors,
-    ) -> Result<Self, Reported> {
+    fn agreeing(self, method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
         match method {
             Some(Ok((method, literal))) if self.methods != [*method] => {
-                let own: Vec<_> = self
-                    .methods
-                    .iter()
-                    .map(|method| format!("`{}`", method.name()))
-                    .collect();
-                let own = own.join(" and ");
+                let own: Vec<_> = self.methods.iter().map(|own| own.name).collect();
+                let (own, given) = (own.join("` and `"), method.name);
                 let what = format!(
-                    "`{}` contradicts the route attribute, which says {own}; leave `method` out",
-                    method.name()
+                    "`{given}` contradicts the route attribute, which says `{own}`; leave `method` out"
                 );
                 let help = "`method` is for handlers without a route attribute, as in `web::post().to(handler)`";
                 Err(errors.at(literal, what, help))
@@ -169,30 +107,26 @@ impl RouteAttribute {
     fn of(attribute: &Attribute) -> Option<Self> {
         let name = attribute.path().segments.last()?.ident.clone();
         let known = name.to_string();
-        let list = match &attribute.meta {
-            Meta::List(list) => list,
-            Meta::Path(_) if known == "routes" => {
-                return Some(Self {
-                    name,
-                    path: None,
-                    methods: Vec::new(),
-                });
+        let (path, methods) = match &attribute.meta {
+            Meta::List(list) => {
+                let mut entries = entry::split(list.tokens.clone()).into_iter();
+                let path: LitStr = syn::parse2(entries.next()?.into_iter().collect()).ok()?;
+                let methods = match known.as_str() {
+                    "route" => entries.filter_map(listed_method).collect(),
+                    "get" | "head" | "options" | "trace" | "connect" | "query" | "post" | "put"
+                    | "patch" | "delete" => {
+                        vec![(known.to_ascii_uppercase(), name.to_token_stream())]
+                    }
+                    _ => return None,
+                };
+                (Some(path.value()), methods)
             }
+            Meta::Path(_) if known == "routes" => (None, Vec::new()),
             Meta::Path(_) | Meta::NameValue(_) => return None,
-        };
-        let mut entries = entry::split(list.tokens.clone()).into_iter();
-        let path: LitStr = syn::parse2(entries.next()?.into_iter().collect()).ok()?;
-        let methods = match known.as_str() {
-            "route" => entries.filter_map(listed_method).collect(),
-            "get" | "head" | "options" | "trace" | "connect" | "query" | "post" | "put"
-            | "patch" | "delete" => {
-                vec![(known.to_ascii_uppercase(), name.to_token_stream())]
-            }
-            _ => return None,
         };
         Some(Self {
             name,
-            path: Some(path.value()),
+            path,
             methods,
         })
     }
@@ -202,10 +136,8 @@ impl RouteAttribute {
 fn listed_method(tokens: Vec<TokenTree>) -> Option<(String, TokenStream)> {
     let entry = Entry::parse(&tokens).filter(|entry| entry.key == "method")?;
     let literal = entry.string()?;
-    Some((
-        literal.value().to_ascii_uppercase(),
-        literal.to_token_stream(),
-    ))
+    let name = literal.value().to_ascii_uppercase();
+    Some((name, literal.to_token_stream()))
 }
 
 #[cfg(test)]
@@ -229,7 +161,7 @@ mod tests {
             parse_quote!(#[route("/pay", method = "post")]),
         ] {
             let expected = Routing {
-                methods: vec![Method::Post],
+                methods: vec![Method::POST],
                 path: "/pay".to_owned(),
             };
             assert_eq!(routing(&[attribute]), Some(expected));
@@ -244,11 +176,12 @@ mod tests {
             parse_quote!(#[patch("/b")]),
             parse_quote!(#[put("/c")]),
         ];
-        let expected = Routing {
-            methods: vec![Method::Put, Method::Patch],
-            path: "/a".to_owned(),
-        };
-        assert_eq!(routing(&attributes), Some(expected));
+        let routing = routing(&attributes).unwrap();
+        let methods: Vec<_> = routing.methods.iter().map(|method| method.name).collect();
+        assert_eq!(
+            (methods, routing.path.as_str()),
+            (vec!["PUT", "PATCH"], "/a")
+        );
     }
 
     #[test]
@@ -284,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_method_key_must_agree() {
-        let post = Some(Ok((Method::Post, parse_quote!("POST"))));
+        let post = Some(Ok((Method::POST, parse_quote!("POST"))));
         for (attributes, agrees) in [
             (vec![], true),
             (vec![parse_quote!(#[post("/")])], true),
