@@ -1,0 +1,269 @@
+//! Code for a handler: the only place where any is quoted.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Attribute, GenericParam, ReturnType, Signature};
+
+use crate::args::{Args, Fingerprint};
+use crate::errors::Errors;
+use crate::handler::{Handler, Parameter, Scope};
+use crate::route::{self, Routing};
+
+/// The whole attribute: from what was written to what the compiler sees.
+pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let expanded = checked(attribute, item, &mut errors);
+    let errors = errors.into_tokens();
+    quote!(#expanded #errors)
+}
+
+/// The guarded handler, or, once `errors` holds anything, what stands beside the messages: something that
+/// gives the rest of the crate no cause for more of them.
+pub(crate) fn checked(
+    attribute: TokenStream,
+    item: TokenStream,
+    errors: &mut Errors,
+) -> TokenStream {
+    let args = Args::parse(attribute, errors);
+    let Ok(mut handler) = Handler::read(item.clone(), errors) else {
+        return item;
+    };
+    handler.refuse_second_guard(errors);
+    let supported = handler.refuse_unsupported(errors);
+    let routing = Routing::of(&handler.attributes, &args.method, errors);
+    let scope = args.scope.as_ref().map_err(|&reported| reported);
+    let scope = scope.and_then(|scope| handler.scope(scope, errors));
+    match (scope, routing) {
+        (Ok(scope), Ok(routing)) if errors.is_empty() => guarded(&args, &handler, &routing, &scope),
+        _ if supported.is_ok() => original(&handler),
+        _ => stand_in(&handler),
+    }
+}
+
+/// The handler with the guard around it.
+fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
+    let krate = &args.krate;
+    let Handler {
+        visibility,
+        signature,
+        body,
+        parameters,
+        ..
+    } = handler;
+    let (outer, inner) = attributes(handler);
+    let name = &signature.ident;
+    let (generics, _, bounds) = signature.generics.split_for_impl();
+    let guard = guard_parameter(args, routing);
+    let over = parameters.len() == CLIPPYS_LIMIT;
+    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
+    let parameters = parameters.iter();
+    let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
+    let operation = operation(args, handler, routing);
+    let run = run(args, handler, scope);
+    quote! {
+        #allow
+        #(#outer)*
+        #visibility async fn #name #generics (#guard, #(#parameters),*) -> #krate::__private::Answer #bounds {
+            #(#inner)*
+            #signature #body
+            #operation
+            #run
+        }
+    }
+}
+
+/// A handler with this many parameters is within the lint's limit, and the guard takes it over. With more
+/// the user has the lint's message, or an `allow`, already.
+const CLIPPYS_LIMIT: usize = 7;
+
+/// actix-web extracts it first, so it sees the body before the handler's own extractors do.
+fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
+    let krate = &args.krate;
+    let guard = local("__guard");
+    let key = variant(args.key);
+    let methods = routing.methods.iter();
+    let methods: Vec<_> = methods.map(|method| variant(method.marker)).collect();
+    let methods = match methods.as_slice() {
+        [method] => quote!(#krate::__private::#method),
+        methods => quote!((#(#krate::__private::#methods),*)),
+    };
+    let body = variant(match args.fingerprint {
+        Fingerprint::Supplied("Json") => "Json",
+        Fingerprint::Supplied("Nothing") => "Ignored",
+        Fingerprint::Supplied(_) => "Raw",
+        Fingerprint::Custom(_) => "Whole",
+    });
+    quote!(#guard: #krate::__private::Guard<#krate::__private::#key, #methods, #krate::__private::#body>)
+}
+
+/// The static description of the operation, which also enters the app's specification.
+fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
+    let (krate, name) = (&args.krate, &args.name);
+    let [ttl, lease, wait] = [args.ttl, args.lease, args.wait];
+    let operation = local("__OPERATION");
+    let handler = handler.signature.ident.unraw().to_string();
+    let methods = routing.methods.iter().map(|method| method.name);
+    let path = &routing.path;
+    let [key, record, abandoned] = [args.key, args.record, args.abandoned].map(variant);
+    let fingerprint = variant(match args.fingerprint {
+        Fingerprint::Supplied(supplied) => supplied,
+        Fingerprint::Custom(_) => "Custom",
+    });
+    quote! {
+        #krate::__private::operation! {
+            static #operation = {
+                name: #name, handler: #handler, methods: [#(#methods),*], path: #path,
+                ttl: #ttl, lease: #lease, wait: #wait,
+                key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned,
+            }
+        }
+    }
+}
+
+/// Finds the scope and runs the handler. Spans decide where rustc reports what a trait refuses: a scope at
+/// the parameter's type or at the path, an answer at the handler's return type.
+fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
+    let krate = &args.krate;
+    let (guard, operation) = (local("__guard"), local("__OPERATION"));
+    let scope = match scope {
+        Scope::Parameter(Parameter { name, ty, .. }) => {
+            let name = at(name, ty.span());
+            quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
+        }
+        Scope::Path(path) => {
+            quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))
+        }
+    };
+    let fingerprint = match &args.fingerprint {
+        Fingerprint::Supplied(_) => None,
+        Fingerprint::Custom(path) => Some(quote_spanned!(path.span()=> .fingerprint_by(#path))),
+    };
+    let call = call(handler);
+    let scope_name = local("__scope");
+    let (start, _) = answer_span(&handler.signature);
+    let run = quote_spanned!(start=> .run(&#operation, #scope_name, #call).await);
+    quote! {
+        let #scope_name = #scope;
+        #guard #fingerprint #run
+    }
+}
+
+/// The call of the user's own function. It reaches from the first token of the return type to the last one.
+fn call(handler: &Handler) -> TokenStream {
+    let (start, end) = answer_span(&handler.signature);
+    let name = at(&handler.signature.ident, start);
+    let arguments = handler.parameters.iter();
+    let arguments = arguments.map(|Parameter { cfg, name, .. }| quote!(#(#cfg)* #name));
+    let arguments = quote_spanned!(end=> (#(#arguments),*));
+    let generics = handler.signature.generics.params.iter();
+    let generics = generics.filter_map(|parameter| match parameter {
+        GenericParam::Type(parameter) => Some(&parameter.ident),
+        GenericParam::Const(parameter) => Some(&parameter.ident),
+        GenericParam::Lifetime(_) => None,
+    });
+    let generics: Vec<_> = generics.collect();
+    let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
+    quote!(#name #turbofish #arguments)
+}
+
+/// The handler as it was written, so that nothing else in the crate misses it.
+fn original(handler: &Handler) -> TokenStream {
+    let Handler {
+        attributes,
+        visibility,
+        signature,
+        body,
+        ..
+    } = handler;
+    quote!(#(#attributes)* #visibility #signature #body)
+}
+
+/// In place of a function that cannot be a handler, one that can: its route attribute and the app that
+/// registers it find nothing to add to our message, while the body is still checked.
+fn stand_in(handler: &Handler) -> TokenStream {
+    let Handler {
+        visibility,
+        signature,
+        body,
+        ..
+    } = handler;
+    let (outer, inner) = attributes(handler);
+    if signature.receiver().is_some() {
+        let outer = outer
+            .into_iter()
+            .filter(|attribute| !route::is_route(attribute));
+        return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
+    }
+    let accepted = Signature {
+        constness: None,
+        variadic: None,
+        ..signature.clone()
+    };
+    let name = &signature.ident;
+    let (generics, _, bounds) = signature.generics.split_for_impl();
+    quote! {
+        #(#outer)*
+        #visibility async fn #name #generics () -> &'static ::core::primitive::str #bounds {
+            #[allow(dead_code, improper_ctypes_definitions)]
+            #(#inner)*
+            #accepted #body
+            ""
+        }
+    }
+}
+
+/// The handler's attributes, parted: what concerns its callers, its documentation or its route stays
+/// outside, and all others, such as `#[instrument]`, go with the user's function. Lints outside reach inside.
+fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
+    handler.attributes.iter().partition(|attribute| {
+        let name = attribute
+            .path()
+            .segments
+            .last()
+            .map(|name| name.ident.to_string());
+        let outside = matches!(
+            name.as_deref().unwrap_or_default(),
+            "doc"
+                | "cfg"
+                | "cfg_attr"
+                | "allow"
+                | "warn"
+                | "deny"
+                | "forbid"
+                | "expect"
+                | "deprecated"
+                | "must_use"
+                | "path" // utoipa's; no other `path` fits a function
+        );
+        outside || route::is_route(attribute)
+    })
+}
+
+/// The first and the last token of the return type; of the handler's name where there is none.
+fn answer_span(signature: &Signature) -> (Span, Span) {
+    let tokens = match &signature.output {
+        ReturnType::Type(_, ty) => ty.to_token_stream(),
+        ReturnType::Default => signature.ident.to_token_stream(),
+    };
+    let mut spans = tokens.into_iter().map(|token| token.span());
+    let start = spans.next().unwrap_or_else(Span::call_site);
+    (start, spans.last().unwrap_or(start))
+}
+
+/// `name`, meaning what it means, but reported at `span`.
+fn at(name: &Ident, span: Span) -> Ident {
+    let mut name = name.clone();
+    name.set_span(span.resolved_at(name.span()));
+    name
+}
+
+fn variant(name: &str) -> Ident {
+    format_ident!("{name}")
+}
+
+/// A name of ours. It is hygienic, so that no name of the user's can meet it.
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
