@@ -36,10 +36,8 @@ impl Entry {
         let [TokenTree::Ident(key), TokenTree::Punct(equals), value @ ..] = tokens else {
             return None;
         };
-        (equals.as_char() == '=' && !value.is_empty()).then(|| Self {
-            key: key.clone(),
-            value: value.iter().cloned().collect(),
-        })
+        (equals.as_char() == '=' && !value.is_empty())
+            .then(|| Self { key: key.clone(), value: value.iter().cloned().collect() })
     }
 
     /// The value, where it is one string literal.
@@ -174,10 +172,7 @@ mod tests {
             (quote!(ttl = "24h" "1h"), false),
         ] {
             let entry = split(tokens).iter().find_map(|entry| Entry::parse(entry));
-            assert_eq!(
-                entry.is_some_and(|entry| entry.string().is_some()),
-                is_string
-            );
+            assert_eq!(entry.is_some_and(|entry| entry.string().is_some()), is_string);
         }
     }
 }

@@ -21,11 +21,7 @@ pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStre
 
 /// The guarded handler, or, once `errors` holds anything, what stands beside the messages: something that
 /// gives the rest of the crate no cause for more of them.
-pub(crate) fn checked(
-    attribute: TokenStream,
-    item: TokenStream,
-    errors: &mut Errors,
-) -> TokenStream {
+pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
     let args = Args::parse(attribute, errors);
     let Ok(mut handler) = Handler::read(item.clone(), errors) else {
         return item;
@@ -45,13 +41,7 @@ pub(crate) fn checked(
 /// The handler with the guard around it.
 fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
     let krate = &args.krate;
-    let Handler {
-        visibility,
-        signature,
-        body,
-        parameters,
-        ..
-    } = handler;
+    let Handler { visibility, signature, body, parameters, .. } = handler;
     let (outer, inner) = attributes(handler);
     let name = &signature.ident;
     let (generics, _, bounds) = signature.generics.split_for_impl();
@@ -170,37 +160,20 @@ fn call(handler: &Handler) -> TokenStream {
 
 /// The handler as it was written, so that nothing else in the crate misses it.
 fn original(handler: &Handler) -> TokenStream {
-    let Handler {
-        attributes,
-        visibility,
-        signature,
-        body,
-        ..
-    } = handler;
+    let Handler { attributes, visibility, signature, body, .. } = handler;
     quote!(#(#attributes)* #visibility #signature #body)
 }
 
 /// In place of a function that cannot be a handler, one that can: its route attribute and the app that
 /// registers it find nothing to add to our message, while the body is still checked.
 fn stand_in(handler: &Handler) -> TokenStream {
-    let Handler {
-        visibility,
-        signature,
-        body,
-        ..
-    } = handler;
+    let Handler { visibility, signature, body, .. } = handler;
     let (outer, inner) = attributes(handler);
     if signature.receiver().is_some() {
-        let outer = outer
-            .into_iter()
-            .filter(|attribute| !route::is_route(attribute));
+        let outer = outer.into_iter().filter(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }
-    let accepted = Signature {
-        constness: None,
-        variadic: None,
-        ..signature.clone()
-    };
+    let accepted = Signature { constness: None, variadic: None, ..signature.clone() };
     let name = &signature.ident;
     let (generics, _, bounds) = signature.generics.split_for_impl();
     quote! {
@@ -218,11 +191,7 @@ fn stand_in(handler: &Handler) -> TokenStream {
 /// outside, and all others, such as `#[instrument]`, go with the user's function. Lints outside reach inside.
 fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
     handler.attributes.iter().partition(|attribute| {
-        let name = attribute
-            .path()
-            .segments
-            .last()
-            .map(|name| name.ident.to_string());
+        let name = attribute.path().segments.last().map(|name| name.ident.to_string());
         let outside = matches!(
             name.as_deref().unwrap_or_default(),
             "doc"

@@ -49,23 +49,12 @@ impl Parse for Handler {
             FnArg::Receiver(_) => None,
         });
         let parameters = typed.enumerate().map(|(index, parameter)| Parameter {
-            cfg: parameter
-                .attrs
-                .iter()
-                .filter(|attribute| is_cfg(attribute))
-                .cloned()
-                .collect(),
+            cfg: parameter.attrs.iter().filter(|attribute| is_cfg(attribute)).cloned().collect(),
             name: outer_name(index, &parameter.pat, &signature.ident),
             ty: (*parameter.ty).clone(),
             pattern: (*parameter.pat).clone(),
         });
-        Ok(Self {
-            parameters: parameters.collect(),
-            attributes,
-            visibility,
-            signature,
-            body: input.parse()?,
-        })
+        Ok(Self { parameters: parameters.collect(), attributes, visibility, signature, body: input.parse()? })
     }
 }
 
@@ -95,32 +84,19 @@ impl Handler {
     /// Reports everything that keeps the function from being a handler that can be guarded.
     pub(crate) fn refuse_unsupported(&self, errors: &mut Errors) -> Result<(), Reported> {
         let mut result = self.refuse_qualifiers(errors);
-        let mut refuse =
-            |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
+        let mut refuse = |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
         if let Some(receiver) = self.signature.receiver() {
             let what = "a handler cannot take `self`; take what it needs as an extractor";
-            refuse(
-                receiver,
-                what,
-                "write `bank: web::Data<Bank>`, outside the `impl` block",
-            );
+            refuse(receiver, what, "write `bank: web::Data<Bank>`, outside the `impl` block");
         }
         if let Some(variadic) = &self.signature.variadic {
             let what = "a handler cannot be variadic; name each parameter";
-            refuse(
-                variadic,
-                what,
-                "write `user: User, body: web::Json<NewPayment>`",
-            );
+            refuse(variadic, what, "write `user: User, body: web::Json<NewPayment>`");
         }
         for parameter in &self.parameters {
             if let Some(borrow) = borrow(parameter.ty.to_token_stream()) {
                 let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
-                refuse(
-                    &borrow,
-                    what,
-                    "write `String` for `&str`, `web::Data<T>` for `&T`",
-                );
+                refuse(&borrow, what, "write `String` for `&str`, `web::Data<T>` for `&T`");
             }
         }
         if let Some(extra) = self.parameters.get(MOST_PARAMETERS) {
@@ -157,11 +133,7 @@ impl Handler {
     }
 
     /// Finds out what `scope` names: a parameter by its bare name, or else a path.
-    pub(crate) fn scope(
-        &self,
-        literal: &LitStr,
-        errors: &mut Errors,
-    ) -> Result<Scope<'_>, Reported> {
+    pub(crate) fn scope(&self, literal: &LitStr, errors: &mut Errors) -> Result<Scope<'_>, Reported> {
         let name = literal.value();
         let name = name.trim();
         for parameter in &self.parameters {
@@ -171,15 +143,13 @@ impl Handler {
         }
         let mut patterns = self.parameters.iter().map(|parameter| &parameter.pattern);
         if patterns.any(|pattern| binds(pattern.to_token_stream(), name)) {
-            let what = format!(
-                "`{name}` is bound inside a pattern, so the guard cannot see it; name a whole parameter"
-            );
+            let what =
+                format!("`{name}` is bound inside a pattern, so the guard cannot see it; name a whole parameter");
             let help = format!("write `{name}: …` in the signature and take it apart in the body");
             return Err(errors.at(literal, what, help));
         }
         literal.parse().map(Scope::Path).map_err(|_| {
-            let what =
-                format!("`{name}` is neither a parameter's name nor a path; write one of them");
+            let what = format!("`{name}` is neither a parameter's name nor a path; write one of them");
             let help = "write `scope = \"user\"` or `scope = \"path::to::function\"`";
             errors.at(literal, what, help)
         })
