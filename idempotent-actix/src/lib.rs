@@ -25,7 +25,7 @@ pub use idempotent_macros::idempotent;
 pub use idempotency::{Builder, Idempotency, KeyRule, StoreFailure};
 pub use operation::Operation;
 pub use outcome::{Disposed, Disposition, Outcome, Replayable};
-pub use problem::Problem;
+pub use problem::{EXPOSED_HEADERS, Problem};
 pub use scope::{IntoScopeKey, ScopeKey};
 pub use unsupported::{RejectUnsupportedKeys, Rejecting};
 

@@ -106,7 +106,7 @@ pub(crate) fn misconfigured(request: &HttpRequest) -> Error {
         path = request.path(),
         "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`"
     );
-    let problem = Problem::new(Kind::Misconfigured, "the server cannot check idempotency keys", "/idempotency#");
+    let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");
     let mut response = problem::json(&problem, request);
     response.extensions_mut().insert(Outcome::Unavailable);
     InternalError::from_response("no Idempotency is registered", response).into()

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::{StatusCode, header},
+    http::{Method, StatusCode, header},
 };
 use serde_json::{Value, json};
+
+/// The headers that a client in a browser has to be allowed to read, for `actix_cors::Cors::expose_headers`.
+pub const EXPOSED_HEADERS: [&str; 5] =
+    ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"];
 
 /// The kinds of refusal, with what a client may do about each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,6 +137,25 @@ impl Kind {
         self.facts().2
     }
 
+    /// What to do about it, where that does not depend on the request.
+    pub(crate) const fn advice(self) -> &'static str {
+        match self {
+            Self::ScopeMissing => "say who you are, so that your keys can be told from those of others",
+            Self::InFlight => "wait for its answer, or send this request again later with the same key",
+            Self::OutcomeUnknown => "ask what became of the first request; sending this one again does not help",
+            Self::KeyReused => "send another request with another key; nothing of this one was run",
+            Self::RecordUnreadable => "ask what became of the request; it is not run again",
+            Self::StoreUnavailable | Self::ShuttingDown => "nothing was run; send the request again with the same key",
+            Self::HandlerFailed => "part of the operation may have been done; keep the key",
+            Self::Misconfigured => "nothing was run",
+            Self::KeyMissing
+            | Self::KeyMalformed
+            | Self::KeyUnsupported
+            | Self::MethodNotAllowed
+            | Self::BodyTooLarge => self.title(),
+        }
+    }
+
     /// Whether the same request may be sent again with the same key.
     #[must_use]
     pub const fn retryable(self) -> bool {
@@ -147,17 +170,23 @@ pub struct Problem {
     detail: String,
     retryable: bool,
     retry_after: Option<u32>,
+    allow: &'static [Method],
     url: String,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>, documentation: &str) -> Self {
         let url = format!("{documentation}{}", kind.code());
-        Self { kind, detail: detail.into(), retryable: kind.retryable(), retry_after: None, url }
+        Self { kind, detail: detail.into(), retryable: kind.retryable(), retry_after: None, allow: &[], url }
     }
 
     pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    pub(crate) fn allow(mut self, methods: &'static [Method]) -> Self {
+        self.allow = methods;
         self
     }
 
@@ -216,6 +245,10 @@ impl Problem {
             .insert_header((header::LINK, format!("<{}>; rel=\"describedby\"", self.url)));
         if let Some(seconds) = self.retry_after {
             response.insert_header((header::RETRY_AFTER, seconds));
+        }
+        if !self.allow.is_empty() {
+            let methods: Vec<_> = self.allow.iter().map(Method::as_str).collect();
+            response.insert_header((header::ALLOW, methods.join(", ")));
         }
         if self.kind == Kind::ScopeMissing {
             response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));

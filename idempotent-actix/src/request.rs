@@ -114,8 +114,8 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
 /// Checks what can be checked before the body is read; gives the key, if there is one.
 fn check<K: Presence, M: Methods>(idempotency: &Idempotency, request: &HttpRequest) -> Result<Option<Key>, Problem> {
     if !M::METHODS.contains(request.method()) {
-        let detail = format!("{} is not allowed here; use one of {:?}", request.method(), M::METHODS);
-        return Err(idempotency.problem(Kind::MethodNotAllowed, detail));
+        let detail = format!("{} is not guarded by idempotency keys here", request.method());
+        return Err(idempotency.problem(Kind::MethodNotAllowed, detail).allow(M::METHODS));
     }
     let settings = idempotency.settings();
     let mut lines = request.headers().get_all(&settings.header);

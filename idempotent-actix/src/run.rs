@@ -53,7 +53,7 @@ impl<K, M, B> Guard<K, M, B> {
         let task = rt::spawn(tracker.track_future(run.carry_out(scope, digest, work)).in_current_span());
         task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a guarded operation was cut off outside of its handler");
-            let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.title());
+            let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
             idempotency.render(&problem, Outcome::Panicked, &request)
         })
     }
@@ -88,7 +88,8 @@ impl Run {
             return RecordId::new(scope, self.operation.name, &self.slot.key);
         }
         let pattern = self.request.match_pattern();
-        let pattern = pattern.as_deref().unwrap_or(self.operation.path);
+        // A default service matches no pattern; its name keeps it apart from the others.
+        let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
         RecordId::new(scope, &format!("{} {pattern}", self.request.method()), &self.slot.key)
     }
 
@@ -129,7 +130,7 @@ impl Run {
         tracing::error!(id = %attempt.id(), why, "an attempt was abandoned");
         match attempt.abandon(self.operation.policy.abandoned).await {
             Ending::Stored | Ending::Deferred => {
-                let mut problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.title());
+                let mut problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
                 if self.operation.policy.abandoned == Abandoned::Hold {
                     problem = problem.not_retryable();
                 }
@@ -156,8 +157,7 @@ impl Run {
             Verdict::Held => self.refuse(Kind::OutcomeUnknown, Outcome::Held),
             Verdict::Mismatch => self.refuse(Kind::KeyReused, Outcome::Mismatch),
             Verdict::InFlight { lease_left } => {
-                let detail = "wait for its answer, or send this request again later with the same key";
-                let problem = self.idempotency.problem(Kind::InFlight, detail);
+                let problem = self.idempotency.problem(Kind::InFlight, Kind::InFlight.advice());
                 let problem = problem.retry_after(problem::retry_after(lease_left));
                 self.idempotency.render(&problem, Outcome::InFlight, &self.request)
             }
@@ -196,17 +196,7 @@ impl Run {
     }
 
     fn refuse(&self, kind: Kind, outcome: Outcome) -> HttpResponse {
-        let detail = match kind {
-            Kind::KeyReused => "send another request with another key; nothing of this one was run",
-            Kind::OutcomeUnknown => {
-                "ask the service what became of the first request; sending this one again does not help"
-            }
-            Kind::ScopeMissing => "say who you are, so that your keys can be told from those of others",
-            Kind::StoreUnavailable | Kind::ShuttingDown => "nothing was run; send the request again with the same key",
-            Kind::RecordUnreadable => "ask the service what became of the request; it is not run again",
-            other => other.title(),
-        };
-        let mut problem = self.idempotency.problem(kind, detail);
+        let mut problem = self.idempotency.problem(kind, kind.advice());
         if matches!(kind, Kind::StoreUnavailable | Kind::ShuttingDown) {
             problem = problem.retry_after(problem::retry_after(Duration::ZERO));
         }
