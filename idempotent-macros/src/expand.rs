@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, ReturnType, Signature};
+use syn::{Attribute, GenericParam, ReturnType, Signature, parse_quote};
 
 use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
@@ -45,27 +45,24 @@ pub(crate) fn checked(
 /// The handler with the guard around it.
 fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
     let krate = &args.krate;
-    let Handler {
-        visibility,
-        signature,
-        body,
-        parameters,
-        ..
-    } = handler;
     let (outer, inner) = attributes(handler);
-    let name = &signature.ident;
-    let (generics, _, bounds) = signature.generics.split_for_impl();
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let guard = guard_parameter(args, routing);
-    let over = parameters.len() == CLIPPYS_LIMIT;
-    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
-    let parameters = parameters.iter();
+    let parameters = handler.parameters.iter();
     let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
+    let guarded = Signature {
+        inputs: parse_quote!(#guard, #(#parameters),*),
+        output: parse_quote!(-> #krate::__private::Answer),
+        ..signature.clone()
+    };
+    let over = handler.parameters.len() == CLIPPYS_LIMIT;
+    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
     let operation = operation(args, handler, routing);
     let run = run(args, handler, scope);
     quote! {
         #allow
         #(#outer)*
-        #visibility async fn #name #generics (#guard, #(#parameters),*) -> #krate::__private::Answer #bounds {
+        #visibility #guarded {
             #(#inner)*
             #signature #body
             #operation
@@ -125,14 +122,15 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
 /// Finds the scope and runs the handler. Spans decide where rustc reports what a trait refuses: a scope at
 /// the parameter's type or at the path, an answer at the handler's return type.
 fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
-    let krate = &args.krate;
     let (guard, operation) = (local("__guard"), local("__OPERATION"));
+    let (start, _) = answer_span(&handler.signature);
     let scope = match scope {
         Scope::Parameter(Parameter { name, ty, .. }) => {
-            let name = at(name, ty.span());
+            let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
         }
         Scope::Path(path) => {
+            let krate = krate_at(args, path.span());
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))
         }
     };
@@ -142,11 +140,12 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     };
     let call = call(handler);
     let scope_name = local("__scope");
-    let (start, _) = answer_span(&handler.signature);
-    let run = quote_spanned!(start=> .run(&#operation, #scope_name, #call).await);
+    let receiver = at(&guard, start);
+    let run =
+        quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call).await);
     quote! {
         let #scope_name = #scope;
-        #guard #fingerprint #run
+        #run
     }
 }
 
@@ -201,8 +200,7 @@ fn stand_in(handler: &Handler) -> TokenStream {
         variadic: None,
         ..signature.clone()
     };
-    let name = &signature.ident;
-    let (generics, _, bounds) = signature.generics.split_for_impl();
+    let (name, (generics, _, bounds)) = (&signature.ident, signature.generics.split_for_impl());
     quote! {
         #(#outer)*
         #visibility async fn #name #generics () -> &'static ::core::primitive::str #bounds {
@@ -250,6 +248,16 @@ fn answer_span(signature: &Signature) -> (Span, Span) {
     let mut spans = tokens.into_iter().map(|token| token.span());
     let start = spans.next().unwrap_or_else(Span::call_site);
     (start, spans.last().unwrap_or(start))
+}
+
+/// The path of the runtime, reported at `span`.
+fn krate_at(args: &Args, span: Span) -> TokenStream {
+    let located = args.krate.to_token_stream().into_iter();
+    let located = located.map(|mut token| {
+        token.set_span(span.resolved_at(token.span()));
+        token
+    });
+    located.collect()
 }
 
 /// `name`, meaning what it means, but reported at `span`.

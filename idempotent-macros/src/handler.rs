@@ -1,10 +1,10 @@
 //! The annotated function: a model of it, and what it may not be.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
-use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Signature, Type, Visibility};
+use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Signature, Type, Visibility, token};
 
 use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
@@ -18,7 +18,7 @@ pub(crate) struct Handler {
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
     /// Never parsed: the macro compiles faster, and takes syntax that syn does not know.
-    pub(crate) body: Group,
+    pub(crate) body: TokenStream,
     pub(crate) parameters: Vec<Parameter>,
 }
 
@@ -59,6 +59,9 @@ impl Parse for Handler {
             ty: (*parameter.ty).clone(),
             pattern: (*parameter.pat).clone(),
         });
+        if !input.peek(token::Brace) {
+            return Err(input.error("a trait's function has no body to guard"));
+        }
         Ok(Self {
             parameters: parameters.collect(),
             attributes,
