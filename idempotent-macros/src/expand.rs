@@ -4,7 +4,9 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, ReturnType, Signature, parse_quote};
+use syn::{
+    Attribute, GenericParam, PathSegment, ReturnType, Signature, parse_quote, parse_quote_spanned,
+};
 
 use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
@@ -44,31 +46,25 @@ pub(crate) fn checked(
 
 /// The handler with the guard around it.
 fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
-    let krate = &args.krate;
     let (outer, inner) = attributes(handler);
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let guard = guard_parameter(args, routing);
     let parameters = handler.parameters.iter();
     let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
+    let (start, _) = answer_span(signature);
+    let krate = krate_at(args, start);
     let guarded = Signature {
         inputs: parse_quote!(#guard, #(#parameters),*),
-        output: parse_quote!(-> #krate::__private::Answer),
+        output: parse_quote_spanned!(start=> -> #krate::__private::Answer),
         ..signature.clone()
     };
     let over = handler.parameters.len() == CLIPPYS_LIMIT;
     let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
     let operation = operation(args, handler, routing);
     let run = run(args, handler, scope);
-    quote! {
-        #allow
-        #(#outer)*
-        #visibility #guarded {
-            #(#inner)*
-            #signature #body
-            #operation
-            #run
-        }
-    }
+    // Lints are silent about an item that ends in a macro's tokens, so these braces are the user's own.
+    let block = quote_spanned!(body.span()=> { #(#inner)* #signature #body #operation #run });
+    quote!(#allow #(#outer)* #visibility #guarded #block)
 }
 
 /// A handler with this many parameters is within the lint's limit, and the guard takes it over. With more
@@ -169,30 +165,18 @@ fn call(handler: &Handler) -> TokenStream {
 
 /// The handler as it was written, so that nothing else in the crate misses it.
 fn original(handler: &Handler) -> TokenStream {
-    let Handler {
-        attributes,
-        visibility,
-        signature,
-        body,
-        ..
-    } = handler;
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
+    let attributes = &handler.attributes;
     quote!(#(#attributes)* #visibility #signature #body)
 }
 
 /// In place of a function that cannot be a handler, one that can: its route attribute and the app that
 /// registers it find nothing to add to our message, while the body is still checked.
 fn stand_in(handler: &Handler) -> TokenStream {
-    let Handler {
-        visibility,
-        signature,
-        body,
-        ..
-    } = handler;
-    let (outer, inner) = attributes(handler);
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
+    let (mut outer, inner) = attributes(handler);
     if signature.receiver().is_some() {
-        let outer = outer
-            .into_iter()
-            .filter(|attribute| !route::is_route(attribute));
+        outer.retain(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }
     let accepted = Signature {
@@ -212,30 +196,17 @@ fn stand_in(handler: &Handler) -> TokenStream {
     }
 }
 
-/// The handler's attributes, parted: what concerns its callers, its documentation or its route stays
-/// outside, and all others, such as `#[instrument]`, go with the user's function. Lints outside reach inside.
+/// Attributes of a function's callers and its documentation, with the `path` of utoipa: no other fits a function.
+const OUTSIDE: &str = "doc cfg cfg_attr allow warn deny forbid expect deprecated must_use path";
+
+/// The handler's attributes, parted: those of [`OUTSIDE`] and the route stay on the guarded function, and all
+/// others, such as `#[instrument]`, go with the user's own. Lints outside reach inside.
 fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
-    handler.attributes.iter().partition(|attribute| {
-        let name = attribute
-            .path()
-            .segments
-            .last()
-            .map(|name| name.ident.to_string());
-        let outside = matches!(
-            name.as_deref().unwrap_or_default(),
-            "doc"
-                | "cfg"
-                | "cfg_attr"
-                | "allow"
-                | "warn"
-                | "deny"
-                | "forbid"
-                | "expect"
-                | "deprecated"
-                | "must_use"
-                | "path" // utoipa's; no other `path` fits a function
-        );
-        outside || route::is_route(attribute)
+    let attributes = handler.attributes.iter();
+    attributes.partition(|attribute| {
+        let name = attribute.path().segments.last();
+        let outside = |name: &PathSegment| OUTSIDE.split(' ').any(|outside| name.ident == outside);
+        name.is_some_and(outside) || route::is_route(attribute)
     })
 }
 
@@ -254,7 +225,7 @@ fn answer_span(signature: &Signature) -> (Span, Span) {
 fn krate_at(args: &Args, span: Span) -> TokenStream {
     let located = args.krate.to_token_stream().into_iter();
     let located = located.map(|mut token| {
-        token.set_span(span.resolved_at(token.span()));
+        token.set_span(span);
         token
     });
     located.collect()
