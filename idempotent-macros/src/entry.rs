@@ -36,8 +36,9 @@ impl Entry {
         let [TokenTree::Ident(key), TokenTree::Punct(equals), value @ ..] = tokens else {
             return None;
         };
-        (equals.as_char() == '=' && !value.is_empty())
-            .then(|| Self { key: key.clone(), value: value.iter().cloned().collect() })
+        let entry = equals.as_char() == '=' && !value.is_empty();
+        let (key, value) = (key.clone(), value.iter().cloned().collect());
+        entry.then_some(Self { key, value })
     }
 
     /// The value, where it is one string literal.

@@ -4,7 +4,9 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, ReturnType, Signature};
+use syn::{
+    Attribute, GenericParam, PathSegment, ReturnType, Signature, parse_quote, parse_quote_spanned,
+};
 
 use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
@@ -40,28 +42,25 @@ pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Er
 
 /// The handler with the guard around it.
 fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
-    let krate = &args.krate;
-    let Handler { visibility, signature, body, parameters, .. } = handler;
     let (outer, inner) = attributes(handler);
-    let name = &signature.ident;
-    let (generics, _, bounds) = signature.generics.split_for_impl();
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let guard = guard_parameter(args, routing);
-    let over = parameters.len() == CLIPPYS_LIMIT;
-    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
-    let parameters = parameters.iter();
+    let parameters = handler.parameters.iter();
     let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
+    let (start, _) = answer_span(signature);
+    let krate = krate_at(args, start);
+    let guarded = Signature {
+        inputs: parse_quote!(#guard, #(#parameters),*),
+        output: parse_quote_spanned!(start=> -> #krate::__private::Answer),
+        ..signature.clone()
+    };
+    let over = handler.parameters.len() == CLIPPYS_LIMIT;
+    let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
     let operation = operation(args, handler, routing);
     let run = run(args, handler, scope);
-    quote! {
-        #allow
-        #(#outer)*
-        #visibility async fn #name #generics (#guard, #(#parameters),*) -> #krate::__private::Answer #bounds {
-            #(#inner)*
-            #signature #body
-            #operation
-            #run
-        }
-    }
+    // Lints are silent about an item that ends in a macro's tokens, so these braces are the user's own.
+    let block = quote_spanned!(body.span()=> { #(#inner)* #signature #body #operation #run });
+    quote!(#allow #(#outer)* #visibility #guarded #block)
 }
 
 /// A handler with this many parameters is within the lint's limit, and the guard takes it over. With more
@@ -115,14 +114,15 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
 /// Finds the scope and runs the handler. Spans decide where rustc reports what a trait refuses: a scope at
 /// the parameter's type or at the path, an answer at the handler's return type.
 fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
-    let krate = &args.krate;
     let (guard, operation) = (local("__guard"), local("__OPERATION"));
+    let (start, _) = answer_span(&handler.signature);
     let scope = match scope {
         Scope::Parameter(Parameter { name, ty, .. }) => {
-            let name = at(name, ty.span());
+            let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
         }
         Scope::Path(path) => {
+            let krate = krate_at(args, path.span());
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))
         }
     };
@@ -132,11 +132,12 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     };
     let call = call(handler);
     let scope_name = local("__scope");
-    let (start, _) = answer_span(&handler.signature);
-    let run = quote_spanned!(start=> .run(&#operation, #scope_name, #call).await);
+    let receiver = at(&guard, start);
+    let run =
+        quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call).await);
     quote! {
         let #scope_name = #scope;
-        #guard #fingerprint #run
+        #run
     }
 }
 
@@ -160,22 +161,26 @@ fn call(handler: &Handler) -> TokenStream {
 
 /// The handler as it was written, so that nothing else in the crate misses it.
 fn original(handler: &Handler) -> TokenStream {
-    let Handler { attributes, visibility, signature, body, .. } = handler;
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
+    let attributes = &handler.attributes;
     quote!(#(#attributes)* #visibility #signature #body)
 }
 
 /// In place of a function that cannot be a handler, one that can: its route attribute and the app that
 /// registers it find nothing to add to our message, while the body is still checked.
 fn stand_in(handler: &Handler) -> TokenStream {
-    let Handler { visibility, signature, body, .. } = handler;
-    let (outer, inner) = attributes(handler);
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
+    let (mut outer, inner) = attributes(handler);
     if signature.receiver().is_some() {
-        let outer = outer.into_iter().filter(|attribute| !route::is_route(attribute));
+        outer.retain(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }
-    let accepted = Signature { constness: None, variadic: None, ..signature.clone() };
-    let name = &signature.ident;
-    let (generics, _, bounds) = signature.generics.split_for_impl();
+    let accepted = Signature {
+        constness: None,
+        variadic: None,
+        ..signature.clone()
+    };
+    let (name, (generics, _, bounds)) = (&signature.ident, signature.generics.split_for_impl());
     quote! {
         #(#outer)*
         #visibility async fn #name #generics () -> &'static ::core::primitive::str #bounds {
@@ -187,26 +192,17 @@ fn stand_in(handler: &Handler) -> TokenStream {
     }
 }
 
-/// The handler's attributes, parted: what concerns its callers, its documentation or its route stays
-/// outside, and all others, such as `#[instrument]`, go with the user's function. Lints outside reach inside.
+/// Attributes of a function's callers and its documentation, with the `path` of utoipa: no other fits a function.
+const OUTSIDE: &str = "doc cfg cfg_attr allow warn deny forbid expect deprecated must_use path";
+
+/// The handler's attributes, parted: those of [`OUTSIDE`] and the route stay on the guarded function, and all
+/// others, such as `#[instrument]`, go with the user's own. Lints outside reach inside.
 fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
-    handler.attributes.iter().partition(|attribute| {
-        let name = attribute.path().segments.last().map(|name| name.ident.to_string());
-        let outside = matches!(
-            name.as_deref().unwrap_or_default(),
-            "doc"
-                | "cfg"
-                | "cfg_attr"
-                | "allow"
-                | "warn"
-                | "deny"
-                | "forbid"
-                | "expect"
-                | "deprecated"
-                | "must_use"
-                | "path" // utoipa's; no other `path` fits a function
-        );
-        outside || route::is_route(attribute)
+    let attributes = handler.attributes.iter();
+    attributes.partition(|attribute| {
+        let name = attribute.path().segments.last();
+        let outside = |name: &PathSegment| OUTSIDE.split(' ').any(|outside| name.ident == outside);
+        name.is_some_and(outside) || route::is_route(attribute)
     })
 }
 
@@ -219,6 +215,16 @@ fn answer_span(signature: &Signature) -> (Span, Span) {
     let mut spans = tokens.into_iter().map(|token| token.span());
     let start = spans.next().unwrap_or_else(Span::call_site);
     (start, spans.last().unwrap_or(start))
+}
+
+/// The path of the runtime, reported at `span`.
+fn krate_at(args: &Args, span: Span) -> TokenStream {
+    let located = args.krate.to_token_stream().into_iter();
+    let located = located.map(|mut token| {
+        token.set_span(span);
+        token
+    });
+    located.collect()
 }
 
 /// `name`, meaning what it means, but reported at `span`.

@@ -1,10 +1,10 @@
 //! The annotated function: a model of it, and what it may not be.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
-use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Signature, Type, Visibility};
+use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Path, Signature, Type, Visibility, token};
 
 use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
@@ -18,7 +18,7 @@ pub(crate) struct Handler {
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
     /// Never parsed: the macro compiles faster, and takes syntax that syn does not know.
-    pub(crate) body: Group,
+    pub(crate) body: TokenStream,
     pub(crate) parameters: Vec<Parameter>,
 }
 
@@ -49,12 +49,21 @@ impl Parse for Handler {
             FnArg::Receiver(_) => None,
         });
         let parameters = typed.enumerate().map(|(index, parameter)| Parameter {
-            cfg: parameter.attrs.iter().filter(|attribute| is_cfg(attribute)).cloned().collect(),
+            cfg: cfg(&parameter.attrs),
             name: outer_name(index, &parameter.pat, &signature.ident),
             ty: (*parameter.ty).clone(),
             pattern: (*parameter.pat).clone(),
         });
-        Ok(Self { parameters: parameters.collect(), attributes, visibility, signature, body: input.parse()? })
+        if !input.peek(token::Brace) {
+            return Err(input.error("a trait's function has no body to guard"));
+        }
+        Ok(Self {
+            parameters: parameters.collect(),
+            attributes,
+            visibility,
+            signature,
+            body: input.parse()?,
+        })
     }
 }
 
@@ -87,16 +96,19 @@ impl Handler {
         let mut refuse = |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
         if let Some(receiver) = self.signature.receiver() {
             let what = "a handler cannot take `self`; take what it needs as an extractor";
-            refuse(receiver, what, "write `bank: web::Data<Bank>`, outside the `impl` block");
+            let help = "write `bank: web::Data<Bank>`, outside the `impl` block";
+            refuse(receiver, what, help);
         }
         if let Some(variadic) = &self.signature.variadic {
             let what = "a handler cannot be variadic; name each parameter";
-            refuse(variadic, what, "write `user: User, body: web::Json<NewPayment>`");
+            let help = "write `user: User, body: web::Json<NewPayment>`";
+            refuse(variadic, what, help);
         }
         for parameter in &self.parameters {
             if let Some(borrow) = borrow(parameter.ty.to_token_stream()) {
                 let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
-                refuse(&borrow, what, "write `String` for `&str`, `web::Data<T>` for `&T`");
+                let help = "write `String` for `&str`, `web::Data<T>` for `&T`";
+                refuse(&borrow, what, help);
             }
         }
         if let Some(extra) = self.parameters.get(MOST_PARAMETERS) {
@@ -190,8 +202,13 @@ fn outer_name(index: usize, pattern: &Pat, handler: &Ident) -> Ident {
     format_ident!("__arg{index}", span = Span::mixed_site())
 }
 
-fn is_cfg(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr")
+fn cfg(attributes: &[Attribute]) -> Vec<Attribute> {
+    let is_cfg = |path: &Path| path.is_ident("cfg") || path.is_ident("cfg_attr");
+    let attributes = attributes.iter();
+    attributes
+        .filter(|attribute| is_cfg(attribute.path()))
+        .cloned()
+        .collect()
 }
 
 /// The token that tells what an item is, behind attributes and visibility.

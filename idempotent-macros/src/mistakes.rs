@@ -25,6 +25,7 @@ const ARGS: &[&str] = &[
     "scope = \"user\", colour = \"red\"",
     "scope = \"user\", scope = \"user\"",
     "scope = \"user\", ttl",
+    "scope = \"user\", ttl = , wait = \"5s\"",
     "scope = \"user\", wait(\"5s\")",
     "scope = \"user\", \"24h\"",
     "scope = \"user\", ttl = \"\"",
