@@ -57,13 +57,7 @@ impl Parse for Handler {
         if !input.peek(token::Brace) {
             return Err(input.error("a trait's function has no body to guard"));
         }
-        Ok(Self {
-            parameters: parameters.collect(),
-            attributes,
-            visibility,
-            signature,
-            body: input.parse()?,
-        })
+        Ok(Self { parameters: parameters.collect(), attributes, visibility, signature, body: input.parse()? })
     }
 }
 
@@ -205,10 +199,7 @@ fn outer_name(index: usize, pattern: &Pat, handler: &Ident) -> Ident {
 fn cfg(attributes: &[Attribute]) -> Vec<Attribute> {
     let is_cfg = |path: &Path| path.is_ident("cfg") || path.is_ident("cfg_attr");
     let attributes = attributes.iter();
-    attributes
-        .filter(|attribute| is_cfg(attribute.path()))
-        .cloned()
-        .collect()
+    attributes.filter(|attribute| is_cfg(attribute.path())).cloned().collect()
 }
 
 /// The token that tells what an item is, behind attributes and visibility.
