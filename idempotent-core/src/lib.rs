@@ -1,1 +1,34 @@
-//! Work in progress.
+//! The engine behind [`idempotent-actix`]: it decides, once and atomically, whether a request runs, waits, is refused, or gets
+//! the answer that was given before. It knows no HTTP and names no store.
+//!
+//! Data flows one way: [`Key`], [`Scope`] and [`Fingerprint`] go into a [`Claim`](store::Claim); a [`Store`] decides by the
+//! rules of [`transition`]; the [`Runtime`] carries the attempt to its [`Recording`].
+//!
+//! [`idempotent-actix`]: https://docs.rs/idempotent-actix
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod clock;
+mod error;
+mod fingerprint;
+mod key;
+mod lease;
+mod policy;
+mod record;
+mod recording;
+pub mod runtime;
+mod scope;
+pub mod store;
+pub mod transition;
+
+pub use error::StoreError;
+pub use fingerprint::{
+    BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
+};
+pub use key::{Key, KeyError};
+pub use lease::{Lease, OwnerToken};
+pub use policy::{Abandoned, Policy, RecordRule};
+pub use record::{DerivedKey, Record, RecordId, State};
+pub use recording::{Body, Recording, RecordingError};
+pub use runtime::Runtime;
+pub use scope::Scope;
+pub use store::Store;

@@ -13,7 +13,7 @@ const DEFAULT_TTL: u64 = 24 * 60 * 60 * 1_000;
 const DEFAULT_LEASE: u64 = 30 * 1_000;
 
 const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
-const FINGERPRINT: Values = &[("body", "Body"), ("json", "Json"), ("none", "Nothing")];
+const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Nothing")];
 const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
 const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
 
@@ -63,7 +63,7 @@ impl Args {
             lease,
             wait: entries.take_or("wait", period, 0),
             key: entries.take_or("key", choice(KEY), "Required"),
-            fingerprint: entries.take_or("fingerprint", fingerprint, Fingerprint::Supplied("Body")),
+            fingerprint: entries.take_or("fingerprint", fingerprint, Fingerprint::Supplied("Raw")),
             record: entries.take_or("record", choice(RECORD), "Final"),
             abandoned: entries.take_or("abandoned", choice(ABANDONED), "Retry"),
             name: entries.take_or("name", |_, text| Ok(text.value()), String::new()),
@@ -115,10 +115,7 @@ fn period(key: &str, text: &LitStr) -> Result<u64, Mistake> {
 
 fn positive(key: &str, text: &LitStr) -> Result<u64, Mistake> {
     match period(key, text)? {
-        0 => Err((
-            format!("`{key}` is zero; write how long it lasts"),
-            example(key),
-        )),
+        0 => Err((format!("`{key}` is zero; write how long it lasts"), example(key))),
         milliseconds => Ok(milliseconds),
     }
 }
@@ -154,8 +151,7 @@ fn fingerprint(key: &str, text: &LitStr) -> Result<Fingerprint, Mistake> {
 fn krate(key: &str, text: &LitStr) -> Result<Path, Mistake> {
     text.parse_with(Path::parse_mod_style).map_err(|_| {
         let text = text.value();
-        let what =
-            format!("`{text}` is not a path; write where your crate finds `idempotent_actix`");
+        let what = format!("`{text}` is not a path; write where your crate finds `idempotent_actix`");
         (what, example(key))
     })
 }
@@ -164,10 +160,7 @@ fn method(_: &str, text: &LitStr) -> Result<(Method, LitStr), Mistake> {
     let name = text.value();
     let method = Method::named(&name).ok_or_else(|| {
         let meant = Method::named(&name.to_ascii_uppercase()).unwrap_or(Method::POST);
-        (
-            Method::refusal(&name),
-            format!("write `method = \"{}\"`", meant.name),
-        )
+        (Method::refusal(&name), format!("write `method = \"{}\"`", meant.name))
     })?;
     Ok((method, text.clone()))
 }

@@ -13,37 +13,24 @@ pub(crate) fn borrow(ty: TokenStream) -> Option<TokenStream> {
             TokenTree::Ident(word) if word == "for" => return None,
             TokenTree::Group(group) if !behind_fn => borrow(group.stream()),
             TokenTree::Punct(mark) if mark.as_char() == '&' && !behind_arrow => {
-                let named =
-                    matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'');
+                let named = matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == '\'');
                 (!named).then(|| token.to_token_stream())
             }
             TokenTree::Punct(mark) if mark.as_char() == '\'' => tokens
                 .next_if(|name| !matches!(name, TokenTree::Ident(name) if name == "static"))
                 .map(|name| quote!(#token #name)),
-            TokenTree::Ident(_)
-            | TokenTree::Group(_)
-            | TokenTree::Punct(_)
-            | TokenTree::Literal(_) => None,
+            TokenTree::Ident(_) | TokenTree::Group(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => None,
         };
         if found.is_some() {
             return found;
         }
-        behind_fn =
-            matches!(&token, TokenTree::Ident(word) if CALLABLE.iter().any(|name| word == name));
+        behind_fn = matches!(&token, TokenTree::Ident(word) if CALLABLE.iter().any(|name| word == name));
         behind_arrow = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '>');
     }
     None
 }
 
-const CALLABLE: [&str; 7] = [
-    "fn",
-    "Fn",
-    "FnMut",
-    "FnOnce",
-    "AsyncFn",
-    "AsyncFnMut",
-    "AsyncFnOnce",
-];
+const CALLABLE: [&str; 7] = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
 
 #[cfg(test)]
 mod tests {
@@ -67,8 +54,7 @@ mod tests {
             (quote!(web::Data<dyn for<'a> Check<'a>>), None),
             (quote!(web::Json<Vec<u8>>), None),
         ] {
-            let found = borrow(ty.clone())
-                .map(|found| found.to_string().replace("'a", "' a").replace("'_", "' _"));
+            let found = borrow(ty.clone()).map(|found| found.to_string().replace("'a", "' a").replace("'_", "' _"));
             assert_eq!(found.as_deref(), expected, "{ty}");
         }
     }

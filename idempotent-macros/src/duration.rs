@@ -1,13 +1,7 @@
 //! Durations as they are written in the attribute: `"90s"`, `"15m"`, `"24h"`, `"7d"`, `"1h30m"`.
 
 /// Units from large to small, with their length in milliseconds.
-const UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A hundred years. Stores add a duration to a time, so the largest one must leave room.
 const LONGEST: u64 = 36_500 * 86_400_000;
@@ -21,9 +15,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, Mistake> {
     while !rest.is_empty() {
         let (count, unit, unread) = term(rest)?;
         if unit >= previous {
-            return Err(
-                "names its units out of order; write the largest first, each once".to_owned(),
-            );
+            return Err("names its units out of order; write the largest first, each once".to_owned());
         }
         let length = count.checked_mul(unit);
         let sum = length.and_then(|length| total.checked_add(length));
@@ -44,11 +36,7 @@ pub(crate) fn show(milliseconds: u64) -> String {
         }
         rest %= length;
     }
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// The first number, its unit in milliseconds, and the rest.
@@ -68,9 +56,7 @@ fn term(text: &str) -> Result<(u64, u64, &str), Mistake> {
         _ if unit.is_empty() => format!("has no unit after `{digits}`"),
         _ => format!("has the unknown unit `{unit}`"),
     };
-    Err(format!(
-        "{wrong}; write whole numbers with the units `d`, `h`, `m`, `s` or `ms`"
-    ))
+    Err(format!("{wrong}; write whole numbers with the units `d`, `h`, `m`, `s` or `ms`"))
 }
 
 /// The longest prefix of characters that `belong`, and what follows it.

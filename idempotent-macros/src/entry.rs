@@ -173,10 +173,7 @@ mod tests {
             (quote!(ttl = "24h" "1h"), false),
         ] {
             let entry = split(tokens).iter().find_map(|entry| Entry::parse(entry));
-            assert_eq!(
-                entry.is_some_and(|entry| entry.string().is_some()),
-                is_string
-            );
+            assert_eq!(entry.is_some_and(|entry| entry.string().is_some()), is_string);
         }
     }
 }

@@ -22,12 +22,7 @@ pub(crate) type Mistake = (String, String);
 impl Errors {
     /// Reports a mistake at `tokens`. Where something is absent there are none, and the message stands at
     /// `#[idempotent(…)]` as a whole.
-    pub(crate) fn at(
-        &mut self,
-        tokens: impl ToTokens,
-        what: impl Display,
-        help: impl Display,
-    ) -> Reported {
+    pub(crate) fn at(&mut self, tokens: impl ToTokens, what: impl Display, help: impl Display) -> Reported {
         let message = format!("{what}\nhelp: {help}");
         self.found.push(syn::Error::new_spanned(tokens, message));
         Reported(())

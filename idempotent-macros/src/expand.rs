@@ -4,9 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    Attribute, GenericParam, PathSegment, ReturnType, Signature, parse_quote, parse_quote_spanned,
-};
+use syn::{Attribute, GenericParam, PathSegment, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
 use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
@@ -23,11 +21,7 @@ pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStre
 
 /// The guarded handler, or, once `errors` holds anything, what stands beside the messages: something that
 /// gives the rest of the crate no cause for more of them.
-pub(crate) fn checked(
-    attribute: TokenStream,
-    item: TokenStream,
-    errors: &mut Errors,
-) -> TokenStream {
+pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
     let args = Args::parse(attribute, errors);
     let Ok(mut handler) = Handler::read(item.clone(), errors) else {
         return item;
@@ -137,8 +131,7 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     let call = call(handler);
     let scope_name = local("__scope");
     let receiver = at(&guard, start);
-    let run =
-        quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call).await);
+    let run = quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call).await);
     quote! {
         let #scope_name = #scope;
         #run
@@ -179,11 +172,7 @@ fn stand_in(handler: &Handler) -> TokenStream {
         outer.retain(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }
-    let accepted = Signature {
-        constness: None,
-        variadic: None,
-        ..signature.clone()
-    };
+    let accepted = Signature { constness: None, variadic: None, ..signature.clone() };
     let (name, (generics, _, bounds)) = (&signature.ident, signature.generics.split_for_impl());
     quote! {
         #(#outer)*

@@ -45,15 +45,8 @@ fn pretty(tokens: TokenStream) -> String {
 fn golden(name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let source = std::fs::read_to_string(folder.join(format!("{name}.rs"))).unwrap();
-    let Golden {
-        original,
-        expanded,
-        parameters,
-    } = apply(&source);
-    assert_eq!(
-        original, source,
-        "golden/{name}.rs is not as prettyplease prints it"
-    );
+    let Golden { original, expanded, parameters } = apply(&source);
+    assert_eq!(original, source, "golden/{name}.rs is not as prettyplease prints it");
     expect_test::expect_file![folder.join(format!("{name}.expanded.rs"))].assert_eq(&expanded);
     let added = expanded.lines().count() - original.lines().count() - parameters;
     assert!(added < ADDED_LINES, "{added} lines added to {name}");

@@ -57,13 +57,7 @@ impl Parse for Handler {
         if !input.peek(token::Brace) {
             return Err(input.error("a trait's function has no body to guard"));
         }
-        Ok(Self {
-            parameters: parameters.collect(),
-            attributes,
-            visibility,
-            signature,
-            body: input.parse()?,
-        })
+        Ok(Self { parameters: parameters.collect(), attributes, visibility, signature, body: input.parse()? })
     }
 }
 
@@ -93,8 +87,7 @@ impl Handler {
     /// Reports everything that keeps the function from being a handler that can be guarded.
     pub(crate) fn refuse_unsupported(&self, errors: &mut Errors) -> Result<(), Reported> {
         let mut result = self.refuse_qualifiers(errors);
-        let mut refuse =
-            |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
+        let mut refuse = |at: &dyn ToTokens, what: &str, help| result = Err(errors.at(at, what, help));
         if let Some(receiver) = self.signature.receiver() {
             let what = "a handler cannot take `self`; take what it needs as an extractor";
             let help = "write `bank: web::Data<Bank>`, outside the `impl` block";
@@ -146,11 +139,7 @@ impl Handler {
     }
 
     /// Finds out what `scope` names: a parameter by its bare name, or else a path.
-    pub(crate) fn scope(
-        &self,
-        literal: &LitStr,
-        errors: &mut Errors,
-    ) -> Result<Scope<'_>, Reported> {
+    pub(crate) fn scope(&self, literal: &LitStr, errors: &mut Errors) -> Result<Scope<'_>, Reported> {
         let name = literal.value();
         let name = name.trim();
         for parameter in &self.parameters {
@@ -160,15 +149,13 @@ impl Handler {
         }
         let mut patterns = self.parameters.iter().map(|parameter| &parameter.pattern);
         if patterns.any(|pattern| binds(pattern.to_token_stream(), name)) {
-            let what = format!(
-                "`{name}` is bound inside a pattern, so the guard cannot see it; name a whole parameter"
-            );
+            let what =
+                format!("`{name}` is bound inside a pattern, so the guard cannot see it; name a whole parameter");
             let help = format!("write `{name}: …` in the signature and take it apart in the body");
             return Err(errors.at(literal, what, help));
         }
         literal.parse().map(Scope::Path).map_err(|_| {
-            let what =
-                format!("`{name}` is neither a parameter's name nor a path; write one of them");
+            let what = format!("`{name}` is neither a parameter's name nor a path; write one of them");
             let help = "write `scope = \"user\"` or `scope = \"path::to::function\"`";
             errors.at(literal, what, help)
         })
@@ -212,10 +199,7 @@ fn outer_name(index: usize, pattern: &Pat, handler: &Ident) -> Ident {
 fn cfg(attributes: &[Attribute]) -> Vec<Attribute> {
     let is_cfg = |path: &Path| path.is_ident("cfg") || path.is_ident("cfg_attr");
     let attributes = attributes.iter();
-    attributes
-        .filter(|attribute| is_cfg(attribute.path()))
-        .cloned()
-        .collect()
+    attributes.filter(|attribute| is_cfg(attribute.path())).cloned().collect()
 }
 
 /// The token that tells what an item is, behind attributes and visibility.

@@ -15,12 +15,8 @@ pub(crate) struct Method {
 
 impl Method {
     pub(crate) const POST: Self = Self::new("POST", "Post");
-    const ALL: [Self; 4] = [
-        Self::POST,
-        Self::new("PUT", "Put"),
-        Self::new("PATCH", "Patch"),
-        Self::new("DELETE", "Delete"),
-    ];
+    const ALL: [Self; 4] =
+        [Self::POST, Self::new("PUT", "Put"), Self::new("PATCH", "Patch"), Self::new("DELETE", "Delete")];
 
     const fn new(name: &'static str, marker: &'static str) -> Self {
         Self { name, marker }

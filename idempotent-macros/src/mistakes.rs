@@ -9,7 +9,8 @@ use syn::{ImplItem, Item};
 use crate::errors::Errors;
 use crate::expand::checked;
 
-const HANDLER: &str = "#[post(\"/\")] async fn pay(user: User, web::Path(id): web::Path<u64>) -> HttpResponse { pay() }";
+const HANDLER: &str =
+    "#[post(\"/\")] async fn pay(user: User, web::Path(id): web::Path<u64>) -> HttpResponse { pay() }";
 
 /// Keys with a mistake in them, above a handler that has none.
 const ARGS: &[&str] = &[
@@ -109,12 +110,7 @@ fn describe(keys: &str, item: &str) -> String {
     let mut text = String::new();
     for (at, message) in errors.shown() {
         let at = at.unwrap_or_else(|| "#[idempotent]".to_owned());
-        writeln!(
-            text,
-            "    at  {at}\n        {}",
-            message.replace('\n', "\n        ")
-        )
-        .unwrap();
+        writeln!(text, "    at  {at}\n        {}", message.replace('\n', "\n        ")).unwrap();
     }
     assert!(!errors.is_empty(), "no mistake is found in {keys} {item}");
     assert!(!beside.is_empty(), "the item vanished");

@@ -1,16 +1,11 @@
 //! The word that was probably meant.
 
 /// The candidate that at most two typing mistakes turn into `word`.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|&(distance, candidate)| {
-            distance <= 2 && distance < candidate.len().min(word.len())
-        })
+        .filter(|&(distance, candidate)| distance <= 2 && distance < candidate.len().min(word.len()))
         .min_by_key(|&(distance, _)| distance)
         .map(|(_, candidate)| candidate)
 }

@@ -19,11 +19,7 @@ pub(crate) struct Routing {
 
 impl Routing {
     /// Combines the route attributes with the `method` key.
-    pub(crate) fn of(
-        attributes: &[Attribute],
-        method: &MethodKey,
-        errors: &mut Errors,
-    ) -> Result<Self, Reported> {
+    pub(crate) fn of(attributes: &[Attribute], method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
         let routes: Vec<_> = attributes.iter().filter_map(RouteAttribute::of).collect();
         let Some(first) = routes.first() else {
             return Self::by_hand(method, errors);
@@ -53,16 +49,14 @@ impl Routing {
     /// Where no route attribute is in sight, the `method` key has to say it.
     fn by_hand(method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
         match method {
-            Some(Ok((method, _))) => Ok(Self {
-                methods: vec![*method],
-                path: String::new(),
-            }),
+            Some(Ok((method, _))) => Ok(Self { methods: vec![*method], path: String::new() }),
             Some(Err(reported)) => Err(*reported),
             None => {
                 let what = "the handler's method is unknown: no route attribute stands below `#[idempotent]`; \
                     write one below it, or add `method` if the handler is routed by hand; \
                     if the route attribute stands above `#[idempotent]`, move `#[idempotent]` above it";
-                let help = "write `#[post(\"/v1/payments\")]` in the next line, or `#[idempotent(…, method = \"POST\")]`";
+                let help =
+                    "write `#[post(\"/v1/payments\")]` in the next line, or `#[idempotent(…, method = \"POST\")]`";
                 Err(errors.at(TokenStream::new(), what, help))
             }
         }
@@ -74,9 +68,7 @@ impl Routing {
             Some(Ok((method, literal))) if self.methods != [*method] => {
                 let own: Vec<_> = self.methods.iter().map(|own| own.name).collect();
                 let (own, given) = (own.join("` and `"), method.name);
-                let what = format!(
-                    "`{given}` contradicts the route attribute, which says `{own}`; leave `method` out"
-                );
+                let what = format!("`{given}` contradicts the route attribute, which says `{own}`; leave `method` out");
                 let help = "`method` is for handlers without a route attribute, as in `web::post().to(handler)`";
                 Err(errors.at(literal, what, help))
             }
@@ -86,8 +78,7 @@ impl Routing {
     }
 }
 
-const EXAMPLE: &str =
-    "write `#[post(\"/v1/payments\")]` or `#[route(\"/v1/payments\", method = \"POST\")]`";
+const EXAMPLE: &str = "write `#[post(\"/v1/payments\")]` or `#[route(\"/v1/payments\", method = \"POST\")]`";
 
 /// Whether `attribute` makes a service of the handler, and so has to stay on the outside.
 pub(crate) fn is_route(attribute: &Attribute) -> bool {
@@ -113,8 +104,8 @@ impl RouteAttribute {
                 let path: LitStr = syn::parse2(entries.next()?.into_iter().collect()).ok()?;
                 let methods = match known.as_str() {
                     "route" => entries.filter_map(listed_method).collect(),
-                    "get" | "head" | "options" | "trace" | "connect" | "query" | "post" | "put"
-                    | "patch" | "delete" => {
+                    "get" | "head" | "options" | "trace" | "connect" | "query" | "post" | "put" | "patch"
+                    | "delete" => {
                         vec![(known.to_ascii_uppercase(), name.to_token_stream())]
                     }
                     _ => return None,
@@ -124,11 +115,7 @@ impl RouteAttribute {
             Meta::Path(_) if known == "routes" => (None, Vec::new()),
             Meta::Path(_) | Meta::NameValue(_) => return None,
         };
-        Some(Self {
-            name,
-            path,
-            methods,
-        })
+        Some(Self { name, path, methods })
     }
 }
 
@@ -160,10 +147,7 @@ mod tests {
             parse_quote!(#[::actix_web::route("/pay", method = "POST", method = "POST")]),
             parse_quote!(#[route("/pay", method = "post")]),
         ] {
-            let expected = Routing {
-                methods: vec![Method::POST],
-                path: "/pay".to_owned(),
-            };
+            let expected = Routing { methods: vec![Method::POST], path: "/pay".to_owned() };
             assert_eq!(routing(&[attribute]), Some(expected));
         }
     }
@@ -178,10 +162,7 @@ mod tests {
         ];
         let routing = routing(&attributes).unwrap();
         let methods: Vec<_> = routing.methods.iter().map(|method| method.name).collect();
-        assert_eq!(
-            (methods, routing.path.as_str()),
-            (vec!["PUT", "PATCH"], "/a")
-        );
+        assert_eq!((methods, routing.path.as_str()), (vec!["PUT", "PATCH"], "/a"));
     }
 
     #[test]
@@ -222,10 +203,7 @@ mod tests {
             (vec![], true),
             (vec![parse_quote!(#[post("/")])], true),
             (vec![parse_quote!(#[put("/")])], false),
-            (
-                vec![parse_quote!(#[route("/", method = "POST", method = "PUT")])],
-                false,
-            ),
+            (vec![parse_quote!(#[route("/", method = "POST", method = "PUT")])], false),
         ] {
             let routing = Routing::of(&attributes, &post, &mut Errors::default());
             assert_eq!(routing.is_ok(), agrees);

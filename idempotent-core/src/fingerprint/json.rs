@@ -1,0 +1,154 @@
+//! Canonical JSON (RFC 8785), for bodies that may be written in more than one way.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// The canonical form of a JSON text (RFC 8785), or `None` where two texts that a handler could tell apart would share one.
+///
+/// That is the case for what RFC 8785 takes no responsibility for (§3.1: input must be I-JSON, RFC 7493): repeated names in an
+/// object, and numbers of more than 15 significant digits, which a double cannot tell apart. It is also the case for what is no JSON.
+/// Such a body has to be compared as it was sent.
+#[must_use]
+pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
+    if has_long_number(text) {
+        return None;
+    }
+    let Strict(value) = serde_json::from_slice(text).ok()?;
+    serde_json_canonicalizer::to_vec(&value).ok()
+}
+
+/// Whether a number in the text has more than 15 significant digits. Digits within strings do not count.
+fn has_long_number(text: &[u8]) -> bool {
+    let (mut in_string, mut escaped, mut in_exponent, mut digits) = (false, false, false, 0u32);
+    for &byte in text {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'e' | b'E' => in_exponent = true,
+            b'0' if digits == 0 => {}
+            b'0'..=b'9' if !in_exponent => digits += 1,
+            b'0'..=b'9' | b'.' | b'-' | b'+' => {}
+            _ => (in_exponent, digits) = (false, 0),
+        }
+        if digits > 15 {
+            return true;
+        }
+    }
+    false
+}
+
+/// A JSON value none of whose objects names a member twice.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Strict(value)) = seq.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some((name, Strict(value))) = map.next_entry::<String, Strict>()? {
+            if object.insert(name, value).is_some() {
+                return Err(A::Error::custom("a member is named twice"));
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> Option<String> {
+        canonical_json(text.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn order_space_and_spelling_do_not_count() {
+        let one = canonical(r#"{"amount": 10.0, "note": "\u00e9", "list": [1, null, true]}"#);
+        assert_eq!(one.as_deref(), Some(r#"{"amount":10,"list":[1,null,true],"note":"é"}"#));
+        assert_eq!(one, canonical("{\"list\":[1,null,true],\"note\":\"é\",\"amount\":1e1}"));
+    }
+
+    #[test]
+    fn members_are_sorted_by_utf_16_code_units() {
+        // RFC 8785 §3.2.3
+        let text = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
+        let values: Vec<_> =
+            serde_json::from_str::<Map<String, Value>>(&canonical(text).unwrap()).unwrap().into_iter().collect();
+        assert_eq!(values.len(), 7);
+        let order = canonical(text).unwrap();
+        let at = |needle: &str| order.find(needle).unwrap();
+        assert!(at("Carriage") < at("One") && at("One") < at("Control") && at("Control") < at("Latin"));
+        assert!(at("Latin") < at("Euro") && at("Euro") < at("Emoji") && at("Emoji") < at("Hebrew"));
+    }
+
+    #[test]
+    fn what_a_handler_could_tell_apart_has_no_canonical_form() {
+        assert_eq!(canonical(r#"{"amount":1,"amount":2}"#), None);
+        assert_eq!(canonical(r#"[{"a":{"b":1,"b":1}}]"#), None);
+        assert_eq!(canonical("9007199254740993"), None);
+        assert_eq!(canonical("0.1000000000000000055"), None);
+        assert_eq!(canonical(r#"{"a":-12345678901.23456}"#), None);
+        assert_eq!(canonical("not json"), None);
+        assert_eq!(canonical(""), None);
+        assert_eq!(canonical("1e999"), None);
+    }
+
+    #[test]
+    fn digits_that_do_not_count_are_not_counted() {
+        assert!(canonical(r#"{"1234567890123456":"1234567890123456","a\"":"\\","n":1}"#).is_some());
+        assert!(canonical("[123456789012345,123456789012345]").is_some());
+        assert!(canonical("0.000000000000000001").is_some());
+        assert!(canonical("1e-300").is_some());
+    }
+}

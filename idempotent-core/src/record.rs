@@ -1,0 +1,183 @@
+//! What a store keeps for one key.
+
+use std::fmt;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::{clock::Timestamp, fingerprint::Fingerprint, key::Key, lease::OwnerToken, policy::Abandoned, scope::Scope};
+
+/// The name of a record: SHA-256 over scope, operation and key, each with its length, so that no two triples run together.
+///
+/// `Display` shows the first 8 hex digits, the only trace of a key that belongs in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId([u8; 32]);
+
+impl RecordId {
+    /// The record of `key`, sent by `scope` to the operation of this name.
+    #[must_use]
+    pub fn new(scope: &Scope, operation: &str, key: &Key) -> Self {
+        let [kind, principal] = scope.parts();
+        Self(hash("idem/1", &[kind, principal, operation.as_bytes(), key.as_str().as_bytes()]))
+    }
+
+    /// The id that a store has kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes for a store to keep.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A key for a call that the operation makes to another service: the same over retries, deploys and takeovers, another for
+    /// each label, and without a trace of the client's key.
+    #[must_use]
+    pub fn derive_key(&self, label: &str) -> DerivedKey {
+        let digest = hash("idem/down/1", &[&self.0, label.as_bytes()]);
+        let mut key = [0; 16];
+        key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        DerivedKey(Uuid::new_v8(key))
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordId({self}…)")
+    }
+}
+
+fn hash(domain: &str, parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(domain);
+    for part in parts {
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+/// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` gives the UUID (version 8, RFC 9562 §5.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DerivedKey(Uuid);
+
+impl DerivedKey {
+    /// The key as a UUID.
+    #[must_use]
+    pub const fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+}
+
+impl fmt::Display for DerivedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One row, entry or value of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What the first request said.
+    pub fingerprint: Fingerprint,
+    /// The attempt that holds or held the claim.
+    pub owner: OwnerToken,
+    /// How many attempts were started. For information: it is no fence.
+    pub attempt: u32,
+    /// What to do when the attempt is abandoned.
+    pub abandoned: Abandoned,
+    /// When the claim lapses unless it is renewed.
+    pub lease_until: Timestamp,
+    /// When the key was first claimed.
+    pub first_seen: Timestamp,
+    /// When the answer stops being replayed; fixed at the first claim.
+    pub expires_at: Timestamp,
+    /// How far it got.
+    pub state: State,
+}
+
+/// How far an operation got. A key that no record exists for is *absent*.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// An attempt is at work, or was when it died.
+    InFlight,
+    /// An attempt was abandoned and its outcome is unknown; only its first owner or an operator can end it.
+    Held,
+    /// The answer is there, in the encoding of [`Recording`](crate::Recording).
+    Completed(Bytes),
+}
+
+impl Record {
+    /// Whether the claim's lease is over at `now`.
+    #[must_use]
+    pub fn lapsed(&self, now: Timestamp) -> bool {
+        self.lease_until <= now
+    }
+
+    /// Whether the record counts as absent at `now`: past its ttl, and neither at work nor waiting to be resolved.
+    #[must_use]
+    pub fn expired(&self, now: Timestamp) -> bool {
+        self.expires_at <= now
+            && match self.state {
+                State::Completed(_) => true,
+                State::InFlight => self.lapsed(now) && self.abandoned == Abandoned::Retry,
+                State::Held => false,
+            }
+    }
+
+    /// Whether the outcome is unknown at `now`: held, or abandoned under [`Abandoned::Hold`] and not asked for since.
+    #[must_use]
+    pub fn is_held(&self, now: Timestamp) -> bool {
+        match self.state {
+            State::Held => true,
+            State::InFlight => self.lapsed(now) && self.abandoned == Abandoned::Hold,
+            State::Completed(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(scope: &Scope, operation: &str, key: &str) -> RecordId {
+        RecordId::new(scope, operation, &Key::parse(key.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn scope_operation_and_key_do_not_run_together() {
+        let one = id(&Scope::new("ab"), "POST /c", "k");
+        assert_eq!(one, id(&Scope::new("ab"), "POST /c", "k"));
+        assert_ne!(one, id(&Scope::new("a"), "bPOST /c", "k"));
+        assert_ne!(one, id(&Scope::of("ab", ""), "POST /c", "k"));
+        assert_ne!(one, id(&Scope::new("ab"), "POST /ck", "k"));
+        assert_ne!(id(&Scope::new("a").within(&Scope::new("b")), "", "k"), id(&Scope::new("ba"), "", "k"));
+    }
+
+    #[test]
+    fn the_encoding_of_a_record_id_is_fixed_for_ever() {
+        // Another value here would forget every key in every store.
+        let id = id(&Scope::of("user", "alice"), "POST /v1/payments", "8e03978e-40d5-43e8-bc93-6894a57f9324");
+        assert_eq!(id.to_string(), "2b170031");
+        assert_eq!(id.derive_key("charge").to_string(), "4da86389-c7fe-84ab-978b-9a7c11f9c9e7");
+    }
+
+    #[test]
+    fn derived_keys_differ_by_label_and_record_only() {
+        let (one, two) = (id(&Scope::new("a"), "o", "k"), id(&Scope::new("b"), "o", "k"));
+        assert_eq!(one.derive_key("charge"), one.derive_key("charge"));
+        assert_ne!(one.derive_key("charge"), one.derive_key("refund"));
+        assert_ne!(one.derive_key("charge"), two.derive_key("charge"));
+        assert_eq!(one.derive_key("charge").as_uuid().get_version_num(), 8);
+    }
+}

@@ -1,0 +1,208 @@
+//! The answer that is replayed, and how it is written down.
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// A finished answer: status, raw header lines in order, body.
+///
+/// The core knows no HTTP: it keeps the bytes as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The status code.
+    pub status: u16,
+    /// Header lines as (name, value), in order.
+    pub headers: Vec<(Bytes, Bytes)>,
+    /// The body.
+    pub body: Body,
+}
+
+/// The body of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The answer had no body, not even an empty one.
+    None,
+    /// The body, whole.
+    Whole(Bytes),
+    /// The body was larger than the cap; what is replayed has none.
+    Omitted,
+}
+
+const VERSION: u8 = 1;
+
+impl Recording {
+    /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let (kind, body): (u8, &[u8]) = match &self.body {
+            Body::None => (0, &[]),
+            Body::Whole(body) => (1, body),
+            Body::Omitted => (2, &[]),
+        };
+        let headers: usize = self.headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+        let mut out = BytesMut::with_capacity(32 + headers + body.len());
+        out.put_u8(VERSION);
+        out.put_u16(self.status);
+        out.put_u8(kind);
+        put_length(&mut out, self.headers.len());
+        for part in self.headers.iter().flat_map(|(name, value)| [name, value]) {
+            put_length(&mut out, part.len());
+            out.put_slice(part);
+        }
+        put_length(&mut out, body.len());
+        out.put_slice(body);
+        let checksum = crc32fast::hash(&out);
+        out.put_u32(checksum);
+        out.freeze()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote. Headers and body are slices of `bytes`, not copies.
+    ///
+    /// # Errors
+    /// When a bit of it was changed or lost, or a later version wrote it. Such a record is never run again and never replayed.
+    pub fn decode(bytes: &Bytes) -> Result<Self, RecordingError> {
+        let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(RecordingError::Damaged)?;
+        if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
+            return Err(RecordingError::Damaged);
+        }
+        let mut rest = bytes.slice(..content.len());
+        match rest.try_get_u8()? {
+            VERSION => {}
+            version => return Err(RecordingError::UnknownVersion { version }),
+        }
+        let status = rest.try_get_u16()?;
+        let kind = rest.try_get_u8()?;
+        let count = take_length(&mut rest)?;
+        let headers =
+            (0..count).map(|_| Ok((take(&mut rest)?, take(&mut rest)?))).collect::<Result<_, RecordingError>>()?;
+        let body = take(&mut rest)?;
+        let body = match kind {
+            0 if body.is_empty() => Body::None,
+            1 => Body::Whole(body),
+            2 if body.is_empty() => Body::Omitted,
+            _ => return Err(RecordingError::Damaged),
+        };
+        if rest.is_empty() { Ok(Self { status, headers, body }) } else { Err(RecordingError::Damaged) }
+    }
+}
+
+/// Writes a length as LEB128: seven bits a byte, the lowest first.
+fn put_length(out: &mut BytesMut, mut length: usize) {
+    while length > 0x7f {
+        out.put_u8(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
+        length >>= 7;
+    }
+    out.put_u8(u8::try_from(length).unwrap_or(0));
+}
+
+fn take_length(rest: &mut Bytes) -> Result<usize, RecordingError> {
+    let mut length = 0;
+    for shift in (0..usize::BITS).step_by(7) {
+        let byte = rest.try_get_u8()?;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(length);
+        }
+    }
+    Err(RecordingError::Damaged)
+}
+
+fn take(rest: &mut Bytes) -> Result<Bytes, RecordingError> {
+    match take_length(rest)? {
+        length if length <= rest.len() => Ok(rest.split_to(length)),
+        _ => Err(RecordingError::Damaged),
+    }
+}
+
+/// Why a recording cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// Bytes were changed or lost.
+    Damaged,
+    /// A version of this library wrote it that this one does not know.
+    UnknownVersion {
+        /// The version that it was written with.
+        version: u8,
+    },
+}
+
+impl From<bytes::TryGetError> for RecordingError {
+    fn from(_: bytes::TryGetError) -> Self {
+        Self::Damaged
+    }
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged => f.write_str("the recording is damaged"),
+            Self::UnknownVersion { version } => write!(f, "the recording has the unknown version {version}"),
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn recordings() -> impl Strategy<Value = Recording> {
+        let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
+        let body = prop_oneof![Just(Body::None), Just(Body::Omitted), bytes().prop_map(Body::Whole)];
+        (any::<u16>(), vec((bytes(), bytes()), 0..5), body).prop_map(|(status, headers, body)| Recording {
+            status,
+            headers,
+            body,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(recording in recordings()) {
+            prop_assert_eq!(Recording::decode(&recording.encode()), Ok(recording));
+        }
+
+        #[test]
+        fn a_changed_or_cut_recording_is_not_read(recording in recordings(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let whole = recording.encode();
+            let at = at.index(whole.len());
+            let mut changed = whole.to_vec();
+            changed[at] ^= 1u8 << bit;
+            prop_assert!(Recording::decode(&changed.into()).is_err());
+            prop_assert!(Recording::decode(&whole.slice(..at)).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), sealed: bool) {
+            let mut bytes = bytes;
+            if sealed {
+                bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+            }
+            let _ = Recording::decode(&bytes.into());
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_refused_by_name() {
+        let mut bytes = vec![2, 0, 200, 0];
+        bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+        assert_eq!(Recording::decode(&bytes.into()), Err(RecordingError::UnknownVersion { version: 2 }));
+    }
+
+    #[test]
+    fn the_first_version_stays_readable() {
+        let recording = Recording {
+            status: 201,
+            headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
+            body: Body::Whole(Bytes::from_static(b"{}")),
+        };
+        let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
+        let mut written = written.to_vec();
+        written.extend(crc32fast::hash(&written).to_be_bytes());
+        assert_eq!(recording.encode(), written);
+    }
+}

@@ -1,0 +1,59 @@
+//! Whose key it is.
+
+use std::fmt;
+
+/// The owner of a key: a user, a tenant, an API token. Equal keys of different scopes are different operations, and nothing that
+/// happens in one scope can be seen from another.
+///
+/// A scope has a *kind*, so that user 5 and account 5 are two scopes. It never shows its content in `Debug`.
+///
+/// ```
+/// use idempotent_core::Scope;
+///
+/// assert_ne!(Scope::of("user", "5"), Scope::of("account", "5"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Scope {
+    kind: &'static str,
+    principal: Vec<u8>,
+}
+
+impl Scope {
+    /// The scope of one principal, of no particular kind.
+    #[must_use]
+    pub fn new(principal: impl Into<Vec<u8>>) -> Self {
+        Self::of("", principal)
+    }
+
+    /// The scope of one principal of a kind, such as `Scope::of("user", user.id)`.
+    #[must_use]
+    pub fn of(kind: &'static str, principal: impl Into<Vec<u8>>) -> Self {
+        Self { kind, principal: principal.into() }
+    }
+
+    /// One scope inside another, such as a user inside a tenant. It keeps the kind of the inner one.
+    #[must_use]
+    pub fn within(self, outer: &Self) -> Self {
+        let length = u64::try_from(outer.principal.len()).unwrap_or(u64::MAX);
+        let mut principal = length.to_be_bytes().to_vec();
+        principal.extend_from_slice(&outer.principal);
+        principal.extend_from_slice(&self.principal);
+        Self { kind: self.kind, principal }
+    }
+
+    /// Whether it names nobody. A runtime treats that as no scope at all, never as a bucket that nobodies share.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.principal.is_empty()
+    }
+
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [self.kind.as_bytes(), &self.principal]
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({:?}, {} bytes)", self.kind, self.principal.len())
+    }
+}

@@ -1,0 +1,211 @@
+//! The contract of a store.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    clock::Timestamp,
+    error::StoreError,
+    fingerprint::Fingerprint,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::{Record, RecordId},
+};
+
+#[cfg(feature = "memory")]
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// Where records live, and where each step of the state machine is atomic.
+///
+/// The steps are those of [`transition`](crate::transition), with its diagram. An implementation MUST give:
+///
+/// 1. **One winner.** Of any number of concurrent claims for a key, from any number of processes, at most one is granted
+///    until it is completed, released or lapses.
+/// 2. **The fence.** `complete`, `release`, `renew` and `abandon` change nothing unless the record carries the owner token
+///    they show, compared in the same atomic step as the change.
+/// 3. **Its own clock.** Every lease and ttl is measured by one clock that all users of the store share, never by the caller's.
+/// 4. **Durability.** What a call has acknowledged survives the death of the calling process, and for a store that says so, of the
+///    machine.
+/// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted, not refused: its
+///    acknowledgement may have been lost.
+/// 6. **Nothing alive is removed.** `purge` and any bound on size spare claims within their lease, answers within their ttl, and
+///    held records always. A store that is full refuses new claims.
+///
+/// It need not give order between keys, and need not notice a lapse before someone asks.
+///
+/// # Cancel safety
+/// A call that is dropped may or may not have taken effect; it must not leave a lock or an open transaction behind. The runtime
+/// never drops a call because a client went away.
+///
+/// # Errors
+/// [`StoreError`] means that the outcome is unknown: the step may have happened. All that is known is told as an outcome.
+///
+/// # Your own store
+/// Run the conformance suite on it (feature `conformance`):
+/// ```ignore
+/// #[tokio::test]
+/// async fn my_store_conforms() {
+///     idempotent_core::conformance::check(|| async { MyStore::connect().await }).await;
+/// }
+/// ```
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Creates or upgrades what the store needs in its database. Safe to call at every start and from several processes at
+    /// once; a store without a schema has nothing to do.
+    async fn migrate(&self) -> Result<(), StoreError>;
+
+    /// Asks for a key. See [`transition::claim`](crate::transition::claim).
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
+
+    /// Renews many leases in one call, each for its own time. The answer has one entry a lease, in order. A `renew` that fails
+    /// says nothing about who owns what.
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError>;
+
+    /// Keeps the answer and ends the claim. It passes again for the owner whose answer is already there.
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
+
+    /// Gives the key back as if it had never been claimed.
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError>;
+
+    /// Ends the claim without an outcome: held, or free to be taken over at once.
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
+
+    /// Reads a record without changing it; `None` when it is absent or expired.
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError>;
+
+    /// Ends a held record as an operator says, if it is still the one that the operator saw.
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError>;
+
+    /// Removes up to `limit` expired records and says how many.
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// What a claim asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What the request says.
+    pub fingerprint: Fingerprint,
+    /// A token drawn for this attempt.
+    pub owner: OwnerToken,
+    /// How long the claim lasts without renewal.
+    pub lease: Duration,
+    /// How long the record lasts.
+    pub ttl: Duration,
+    /// What to do if this attempt, or the one found lapsed, is abandoned.
+    pub abandoned: Abandoned,
+}
+
+/// What a claim came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimOutcome {
+    /// The key is the caller's. From the second attempt on, an earlier one was abandoned.
+    Granted {
+        /// 1 for the first attempt.
+        attempt: u32,
+    },
+    /// The operation was done; here is the recording's encoding.
+    Completed(Bytes),
+    /// Another attempt is at work.
+    InFlight {
+        /// How long its lease lasts yet.
+        lease_left: Duration,
+    },
+    /// An attempt was abandoned and nobody has said what became of it.
+    Held,
+    /// The key belongs to another request.
+    Mismatch {
+        /// What that request said. It never leaves the process; the runtime looks at which key signed it.
+        recorded: Fingerprint,
+    },
+}
+
+/// Whether an owner was still the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The record carried the caller's token, and the step was taken.
+    Passed,
+    /// It did not, and nothing was changed.
+    Fenced,
+}
+
+/// One lease to renew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The claim.
+    pub lease: Lease,
+    /// For how long from now.
+    pub extend: Duration,
+}
+
+/// What an operator says of a held key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It was done; this is the recording's encoding.
+    Complete(Bytes),
+    /// It was not done; the next request may run.
+    Release,
+}
+
+/// Whether a resolution was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolveOutcome {
+    /// It was.
+    Resolved,
+    /// The record is not held, or no longer the one that was seen.
+    Conflict,
+}
+
+/// A record as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The record.
+    pub record: Record,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+}
+
+/// A store behind a pointer is a store.
+#[async_trait]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        (**self).migrate().await
+    }
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        (**self).claim(id, claim).await
+    }
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        (**self).renew(leases).await
+    }
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        (**self).complete(lease, recording).await
+    }
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        (**self).release(lease).await
+    }
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        (**self).abandon(lease, policy).await
+    }
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        (**self).look_up(id).await
+    }
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        (**self).resolve(id, seen, resolution).await
+    }
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        (**self).purge(limit).await
+    }
+}

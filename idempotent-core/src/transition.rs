@@ -1,0 +1,212 @@
+//! The whole state machine, as one pure function.
+//!
+//! ```text
+//!                 claim                     complete(owner)
+//!   ABSENT ───────────────► IN FLIGHT ────────────────────────► COMPLETED ──ttl──► ABSENT
+//!     ▲    release(owner)      │  ▲ ▲                               ▲
+//!     └────────────────────────┘  │ └─ renew(owner)                 │ complete(owner): a late first owner
+//!                lease over:      │                                 │ that nobody replaced
+//!                abandoned=retry ─┘                                 │
+//!                abandoned=hold ──────────► HELD ───────────────────┘
+//!                                             └─ resolve: complete as … | release
+//! ```
+//!
+//! The functions take the record as it is, what happens, and the store's time; they give the change and the outcome. The memory
+//! store applies the change under its shard's lock. The other stores make the same decision atomic in their own language, and the
+//! conformance suite compares them with this one.
+
+use bytes::Bytes;
+
+use crate::lease::OwnerToken;
+use crate::{
+    clock::Timestamp,
+    policy::Abandoned,
+    record::{Record, State},
+    store::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
+};
+use std::time::Duration;
+
+/// What becomes of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is.
+    Keep,
+    /// It is written, or written over.
+    Put(Record),
+    /// It is removed.
+    Remove,
+}
+
+/// What can happen to a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Someone asks for the key.
+    Claim(&'a Claim),
+    /// The owner says that it is still at work, for so long.
+    Renew(OwnerToken, Duration),
+    /// The owner brings the answer.
+    Complete(OwnerToken, &'a Bytes),
+    /// The owner gives the key back: nothing was done.
+    Release(OwnerToken),
+    /// The owner gives up without knowing what was done.
+    Abandon(OwnerToken, Abandoned),
+    /// An operator says what became of a held key, having seen this owner.
+    Resolve(OwnerToken, &'a Resolution),
+    /// The store makes room.
+    Purge,
+}
+
+/// What an event came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Of [`Event::Claim`].
+    Claim(ClaimOutcome),
+    /// Of an event that only the owner may cause.
+    Fence(Fence),
+    /// Of [`Event::Resolve`].
+    Resolve(ResolveOutcome),
+    /// Of [`Event::Purge`]: whether the record was removed.
+    Purge(bool),
+}
+
+/// One step of the state machine.
+#[must_use]
+pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) -> (Change, Outcome) {
+    match *event {
+        Event::Claim(request) => with(Outcome::Claim, claim(record, request, now)),
+        Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
+        Event::Complete(owner, recording) => with(Outcome::Fence, complete(record, owner, recording)),
+        Event::Release(owner) => with(Outcome::Fence, release(record, owner)),
+        Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy, now)),
+        Event::Resolve(seen, resolution) => with(Outcome::Resolve, resolve(record, seen, resolution, now)),
+        Event::Purge => match record {
+            Some(record) if record.expired(now) => (Change::Remove, Outcome::Purge(true)),
+            _ => (Change::Keep, Outcome::Purge(false)),
+        },
+    }
+}
+
+fn with<T>(outcome: impl Fn(T) -> Outcome, (change, result): (Change, T)) -> (Change, Outcome) {
+    (change, outcome(result))
+}
+
+/// Someone asks for the key.
+#[must_use]
+pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change, ClaimOutcome) {
+    let Some(record) = record.filter(|record| !record.expired(now)) else {
+        return (Change::Put(first_claim(claim, now)), ClaimOutcome::Granted { attempt: 1 });
+    };
+    let in_flight = record.state == State::InFlight;
+    if in_flight && record.owner == claim.owner {
+        return (Change::Keep, ClaimOutcome::Granted { attempt: record.attempt });
+    }
+    if record.fingerprint != claim.fingerprint {
+        return (Change::Keep, ClaimOutcome::Mismatch { recorded: record.fingerprint });
+    }
+    match &record.state {
+        State::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
+        State::Held => (Change::Keep, ClaimOutcome::Held),
+        State::InFlight if !record.lapsed(now) => {
+            (Change::Keep, ClaimOutcome::InFlight { lease_left: record.lease_until.since(now) })
+        }
+        State::InFlight => match record.abandoned.or(claim.abandoned) {
+            Abandoned::Retry => {
+                let attempt = record.attempt.saturating_add(1);
+                let taken =
+                    Record { owner: claim.owner, attempt, lease_until: now.after(claim.lease), ..record.clone() };
+                (Change::Put(taken), ClaimOutcome::Granted { attempt })
+            }
+            Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held),
+        },
+    }
+}
+
+fn first_claim(claim: &Claim, now: Timestamp) -> Record {
+    Record {
+        fingerprint: claim.fingerprint,
+        owner: claim.owner,
+        attempt: 1,
+        abandoned: claim.abandoned,
+        lease_until: now.after(claim.lease),
+        first_seen: now,
+        expires_at: now.after(claim.ttl),
+        state: State::InFlight,
+    }
+}
+
+fn held(record: &Record) -> Record {
+    Record { state: State::Held, ..record.clone() }
+}
+
+fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
+    record.filter(|record| record.state == State::InFlight && record.owner == owner)
+}
+
+/// The owner says that it is still at work. A lease that lapsed is revived while nobody has taken it.
+#[must_use]
+pub fn renew(record: Option<&Record>, owner: OwnerToken, lease: Duration, now: Timestamp) -> (Change, Fence) {
+    match in_flight_of(record, owner) {
+        Some(record) => (Change::Put(Record { lease_until: now.after(lease), ..record.clone() }), Fence::Passed),
+        None => (Change::Keep, Fence::Fenced),
+    }
+}
+
+/// The owner brings the answer. There is no test of time: whoever was not replaced may complete.
+#[must_use]
+pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes) -> (Change, Fence) {
+    match record.filter(|record| record.owner == owner) {
+        Some(record) => match record.state {
+            State::Completed(_) => (Change::Keep, Fence::Passed),
+            State::InFlight | State::Held => {
+                (Change::Put(Record { state: State::Completed(recording.clone()), ..record.clone() }), Fence::Passed)
+            }
+        },
+        None => (Change::Keep, Fence::Fenced),
+    }
+}
+
+/// The owner gives the key back.
+#[must_use]
+pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
+    match in_flight_of(record, owner) {
+        Some(_) => (Change::Remove, Fence::Passed),
+        None => (Change::Keep, Fence::Fenced),
+    }
+}
+
+/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it.
+#[must_use]
+pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned, now: Timestamp) -> (Change, Fence) {
+    match in_flight_of(record, owner) {
+        Some(record) => {
+            let abandoned = match record.abandoned.or(policy) {
+                Abandoned::Retry => Record { lease_until: now, ..record.clone() },
+                Abandoned::Hold => held(record),
+            };
+            (Change::Put(abandoned), Fence::Passed)
+        }
+        None => (Change::Keep, Fence::Fenced),
+    }
+}
+
+/// An operator says what became of a held key.
+#[must_use]
+pub fn resolve(
+    record: Option<&Record>,
+    seen: OwnerToken,
+    resolution: &Resolution,
+    now: Timestamp,
+) -> (Change, ResolveOutcome) {
+    match record.filter(|record| record.is_held(now) && record.owner == seen) {
+        Some(record) => {
+            let change = match resolution {
+                Resolution::Complete(recording) => {
+                    Change::Put(Record { state: State::Completed(recording.clone()), ..record.clone() })
+                }
+                Resolution::Release => Change::Remove,
+            };
+            (change, ResolveOutcome::Resolved)
+        }
+        None => (Change::Keep, ResolveOutcome::Conflict),
+    }
+}
