@@ -116,24 +116,24 @@ impl Handler {
         result
     }
 
-    /// Reports what stands between the visibility and the name, apart from `async fn`.
+    /// Reports what stands before the name instead of `async fn`.
     fn refuse_qualifiers(&self, errors: &mut Errors) -> Result<(), Reported> {
         const HELP: &str = "write `async fn create_payment(…)`";
         let signature = &self.signature;
         let mut result = Ok(());
-        if signature.asyncness.is_none() {
-            let what = "a handler is `async`; write `async` before `fn`";
-            result = Err(errors.at(signature.fn_token, what, HELP));
-        }
         for (qualifier, name) in [
             (signature.constness.to_token_stream(), "const"),
             (signature.safety.to_token_stream(), "unsafe"),
             (signature.abi.to_token_stream(), "extern"),
         ] {
             if !qualifier.is_empty() {
-                let what = format!("a handler cannot be `{name}`; remove it");
+                let what = format!("a handler cannot be `{name}`; write `async fn`");
                 result = Err(errors.at(qualifier, what, HELP));
             }
+        }
+        if result.is_ok() && signature.asyncness.is_none() {
+            let what = "a handler is `async`; write `async` before `fn`";
+            result = Err(errors.at(signature.fn_token, what, HELP));
         }
         result
     }
