@@ -3,7 +3,7 @@
 use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 
 use actix_web::{Error, HttpRequest, HttpResponse, rt};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use idempotent_core::{
     Abandoned, RecordId, RequestDigest, Scope, StoreError,
     runtime::{Attempt, Begun, Ending, Verdict},
@@ -23,9 +23,25 @@ use crate::{
 impl<K, M, B> Guard<K, M, B> {
     /// Runs the work once, or gives the answer that takes its place.
     ///
+    /// Its return type is written out: with an opaque one, rustc reports an answer that cannot be replayed three times.
+    ///
     /// # Cancel safety
     /// Safe: what was begun goes on in a task of its own, and its outcome is recorded.
-    pub async fn run<F, R>(
+    pub fn run<F, R>(
+        self,
+        operation: &'static OperationSpec,
+        scope: Result<Scope, Option<Error>>,
+        work: F,
+    ) -> LocalBoxFuture<'static, HttpResponse>
+    where
+        F: Future<Output = R> + 'static,
+        R: Replayable + 'static,
+        Self: 'static,
+    {
+        Box::pin(self.guarded(operation, scope, work))
+    }
+
+    async fn guarded<F, R>(
         self,
         operation: &'static OperationSpec,
         scope: Result<Scope, Option<Error>>,
