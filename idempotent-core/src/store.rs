@@ -16,7 +16,9 @@ use crate::{
 
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -16,8 +16,8 @@ const KNOWN: [(&str, &str); 7] = [
     ("redis+cluster", "redis"),
 ];
 
-/// Opens the store that a URL names: `memory:`, or `sqlite:FILE`, also written `sqlite://FILE`. Call
-/// [`migrate`](Store::migrate) on it before the first claim.
+/// Opens the store that a URL names: `memory:`; `sqlite:FILE`, also written `sqlite://FILE`; or
+/// `postgres://USER@HOST/DATABASE`. Call [`migrate`](Store::migrate) on it before the first claim.
 ///
 /// # Errors
 /// [`ConnectError`] tells a URL that no store knows from a store that is not compiled in and one that cannot be reached. It shows
@@ -41,6 +41,11 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let store = super::sqlite::SqliteStore::connect(url).await;
+            store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
+        }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            let store = super::postgres::PostgresStore::connect(url).await;
             store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
         }
         _ => Err(not_here(scheme)),

@@ -6,9 +6,16 @@ use crate::{
     clock::{Timestamp, millis},
     policy::Abandoned,
     record::State,
+    store::Fence,
 };
 
-/// The name of a table: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put
+mod error;
+mod row;
+
+pub(crate) use error::{Contended, MissingTable, UnsafeSetting, missing};
+pub(crate) use row::{Read, lease, read};
+
+/// The name of a table, or of the schema it is in: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put
 /// into a statement's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableName(String);
@@ -39,14 +46,17 @@ impl Default for TableName {
     }
 }
 
-/// A table cannot have this name: it must be 1 to 48 ASCII letters, digits and underscores, and must not start with a digit.
+/// A table or schema cannot have this name: it must be 1 to 48 ASCII letters, digits and underscores, and must not start with a digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTableName;
 
 impl fmt::Display for InvalidTableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let max = TableName::MAX;
-        write!(f, "a table's name is 1 to {max} ASCII letters, digits and underscores, and starts with no digit")
+        write!(
+            f,
+            "the name of a table or schema is 1 to {max} ASCII letters, digits and underscores, and starts with no digit"
+        )
     }
 }
 
@@ -84,6 +94,11 @@ pub(crate) fn state(code: i64, recording: Option<Vec<u8>>) -> Result<State, Unre
         (1..=3, _) => Err(Unreadable { column: "recording" }),
         _ => Err(Unreadable { column: "state" }),
     }
+}
+
+/// What it means to the caller that a statement that names the owner changed a record or not.
+pub(crate) fn fence(changed: bool) -> Fence {
+    if changed { Fence::Passed } else { Fence::Fenced }
 }
 
 /// A column of fixed length, read.

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::SqlitePool;
 
-use self::{error::Contended, statements::Statements};
+use self::statements::Statements;
 pub use super::sql::InvalidTableName;
-use super::sql::TableName;
+use super::sql::{Contended, TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
@@ -21,7 +21,6 @@ use crate::{
 mod error;
 mod migrate;
 mod open;
-mod row;
 mod statements;
 mod steps;
 
@@ -145,15 +144,15 @@ impl Store for SqliteStore {
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statement = self.statements.complete(lease).bind(recording.as_ref());
-        self.write("complete", statement).await.map(fence)
+        self.write("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.write("release", self.statements.release(lease)).await.map(fence)
+        self.write("release", self.statements.release(lease)).await.map(|rows| fence(rows != 0))
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.write("abandon", self.statements.abandon(lease, policy)).await.map(fence)
+        self.write("abandon", self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
@@ -179,8 +178,4 @@ impl Store for SqliteStore {
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         self.write("purge", self.statements.purge(limit)).await
     }
-}
-
-fn fence(rows: u64) -> Fence {
-    if rows == 0 { Fence::Fenced } else { Fence::Passed }
 }

@@ -1,8 +1,6 @@
 //! The table, and how it came to be. The list of what was applied is the store's own, beside the one that sqlx keeps for the
 //! application.
 
-use std::{error::Error, fmt};
-
 use sqlx::{Sqlite, Transaction};
 
 use super::{
@@ -10,7 +8,7 @@ use super::{
     error::{is_missing_table, store_error},
     statements::filled,
 };
-use crate::error::StoreError;
+use crate::{error::StoreError, store::sql};
 
 const LIST: &str = include_str!("../../sql/sqlite/migrations.sql");
 const APPLIED: &str = r#"SELECT coalesce(max(version), 0) FROM "{table}_migrations""#;
@@ -63,11 +61,7 @@ impl SqliteStore {
     }
 
     fn missing(&self, applied: i64) -> Result<impl Iterator<Item = (i64, &'static str)> + use<>, StoreError> {
-        let latest = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-        if applied > latest {
-            return Err(StoreError::permanent(NAME, "migrate", LaterVersion { applied, latest }));
-        }
-        Ok((1..).zip(MIGRATIONS).filter(move |(version, _)| *version > applied))
+        sql::missing(MIGRATIONS, applied).map_err(|later| StoreError::permanent(NAME, "migrate", later))
     }
 
     fn fill(&self, statement: &str) -> sqlx::SqlStr {
@@ -78,19 +72,3 @@ impl SqliteStore {
         store_error("migrate", &self.statements.table, error)
     }
 }
-
-/// The database is newer than this program.
-#[derive(Debug)]
-struct LaterVersion {
-    applied: i64,
-    latest: i64,
-}
-
-impl fmt::Display for LaterVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { applied, latest } = self;
-        write!(f, "the table has version {applied}, made by a later release; this one knows versions up to {latest}")
-    }
-}
-
-impl Error for LaterVersion {}

@@ -11,7 +11,10 @@ use super::{
     NAME,
     error::{is_passing, store_error},
 };
-use crate::{error::StoreError, store::sql::TableName};
+use crate::{
+    error::StoreError,
+    store::sql::{TableName, UnsafeSetting},
+};
 
 /// How long a call waits for a connection, and SQLite for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -85,7 +88,7 @@ pub(super) async fn check(pool: &SqlitePool) -> Result<(), StoreError> {
         None
     };
     unsafe_setting.map_or(Ok(()), |(setting, is, must)| {
-        Err(StoreError::permanent(NAME, "connect", UnsafeSetting { setting, is, must }))
+        Err(StoreError::permanent(NAME, "connect", UnsafeSetting { database: "SQLite", setting, is, must }))
     })
 }
 
@@ -117,22 +120,6 @@ impl fmt::Display for NotAFile {
 }
 
 impl Error for NotAFile {}
-
-/// A setting under which records could be lost.
-#[derive(Debug)]
-struct UnsafeSetting {
-    setting: &'static str,
-    is: String,
-    must: &'static str,
-}
-
-impl fmt::Display for UnsafeSetting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SQLite's `{}` is `{}`; it must be {}", self.setting, self.is, self.must)
-    }
-}
-
-impl Error for UnsafeSetting {}
 
 #[cfg(test)]
 mod tests {

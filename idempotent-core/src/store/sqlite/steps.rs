@@ -4,17 +4,15 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use super::{
-    NAME, SqliteStore,
-    error::store_error,
-    row::{self, Read},
-    statements::Statement,
-};
+use super::{NAME, SqliteStore, error::store_error, statements::Statement};
 use crate::{
     error::StoreError,
     lease::OwnerToken,
     record::RecordId,
-    store::{Claim, Fence, Renewal, sql::sql_millis},
+    store::{
+        Claim, Fence, Renewal,
+        sql::{self, Read, sql_millis},
+    },
 };
 
 impl SqliteStore {
@@ -30,7 +28,7 @@ impl SqliteStore {
     pub(super) async fn read(&self, operation: &'static str, id: &RecordId) -> Result<Read, StoreError> {
         let row = self.statements.read(id).fetch_one(&self.readers).await;
         let row = row.map_err(|error| store_error(operation, &self.statements.table, error))?;
-        row::read(&row).map_err(|source| StoreError::permanent(NAME, operation, source))
+        sql::read(&row).map_err(|source| StoreError::permanent(NAME, operation, source))
     }
 
     pub(super) async fn claim_absent(&self, id: &RecordId, claim: &Claim) -> Result<bool, StoreError> {
@@ -55,7 +53,7 @@ impl SqliteStore {
         }
         let rows = self.statements.renew(renewals(leases)).fetch_all(&self.writer).await;
         let rows = rows.map_err(|error| store_error(operation, &self.statements.table, error))?;
-        let renewed = rows.iter().map(row::lease).collect::<Result<HashSet<_>, _>>();
+        let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::permanent(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
         Ok(leases.iter().map(|renewal| if passed(renewal) { Fence::Passed } else { Fence::Fenced }).collect())

@@ -1,6 +1,6 @@
 //! What a row says.
 
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use crate::{
     clock::Timestamp,
@@ -13,17 +13,24 @@ use crate::{
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A record, and when it was read.
-pub(super) type Read = (Option<Record>, Timestamp);
+pub(crate) type Read = (Option<Record>, Timestamp);
 
-pub(super) fn read(row: &SqliteRow) -> Result<Read, Error> {
+/// Reads the columns `now` and those of the table; whole numbers are 64 bits wide.
+pub(crate) fn read<'r, R: Row>(row: &'r R) -> Result<Read, Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
     let now = time("now", row.try_get("now")?)?;
     // Every column is declared NOT NULL but the recording, so a row without a state is a record that is not there.
     let Some(code) = row.try_get("state")? else {
         return Ok((None, now));
     };
+    let bytes = |column| row.try_get::<Vec<u8>, _>(column);
     let record = Record {
-        fingerprint: Fingerprint::from_bytes(fixed("fingerprint", row.try_get("fingerprint")?)?),
-        owner: OwnerToken::from_bytes(fixed("owner", row.try_get("owner")?)?),
+        fingerprint: Fingerprint::from_bytes(fixed("fingerprint", &bytes("fingerprint")?)?),
+        owner: OwnerToken::from_bytes(fixed("owner", &bytes("owner")?)?),
         attempt: u32::try_from(row.try_get::<i64, _>("attempt")?).map_err(|_| Unreadable { column: "attempt" })?,
         abandoned: abandoned(row.try_get("abandoned")?)?,
         lease_until: time("lease_until", row.try_get("lease_until")?)?,
@@ -35,9 +42,14 @@ pub(super) fn read(row: &SqliteRow) -> Result<Read, Error> {
 }
 
 /// A row of `renew`.
-pub(super) fn lease(row: &SqliteRow) -> Result<Lease, Error> {
+pub(crate) fn lease<'r, R: Row>(row: &'r R) -> Result<Lease, Error>
+where
+    &'static str: ColumnIndex<R>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let bytes = |column| row.try_get::<Vec<u8>, _>(column);
     Ok(Lease {
-        id: RecordId::from_bytes(fixed("id", row.try_get("id")?)?),
-        owner: OwnerToken::from_bytes(fixed("owner", row.try_get("owner")?)?),
+        id: RecordId::from_bytes(fixed("id", &bytes("id")?)?),
+        owner: OwnerToken::from_bytes(fixed("owner", &bytes("owner")?)?),
     })
 }

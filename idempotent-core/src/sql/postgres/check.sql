@@ -1,0 +1,5 @@
+-- The settings that safety hangs on. One row.
+SELECT current_setting('server_version_num')::bigint AS version,
+       pg_is_in_recovery() AS standby,
+       current_setting('default_transaction_read_only') = 'on' AS read_only,
+       current_setting('synchronous_commit') AS synchronous_commit

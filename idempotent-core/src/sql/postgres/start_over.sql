@@ -1,0 +1,18 @@
+-- Claims a key whose record has expired, if it is still the record that was seen.
+-- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned, $7 the owner that was seen
+UPDATE {schema}"{table}" AS r
+SET state       = 1,
+    fingerprint = $2,
+    owner       = $3,
+    attempt     = 1,
+    abandoned   = $6,
+    lease_until = clock.now + $4,
+    first_seen  = clock.now,
+    expires_at  = clock.now + $5,
+    recording   = NULL
+FROM (SELECT {now} AS now) AS clock
+WHERE r.id = $1
+  AND r.owner = $7
+  AND r.expires_at <= clock.now
+  AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= clock.now))
+RETURNING 1

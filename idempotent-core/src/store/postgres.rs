@@ -1,0 +1,252 @@
+//! The store in a Postgres database.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::PgPool;
+
+use self::{
+    connect::Pools,
+    driver::driven,
+    run::Again,
+    statements::{Names, Statements},
+};
+pub use super::sql::InvalidTableName;
+use super::sql::{Contended, TableName, fence};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::{Record, RecordId, State},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    transition::{self, Change},
+};
+
+mod connect;
+mod driver;
+mod error;
+mod migrate;
+mod run;
+mod statements;
+
+const NAME: &str = "postgres";
+/// How often a claim looks again when another one was faster.
+const ROUNDS: usize = 3;
+
+/// A store in a Postgres database (12 or later), shared by every process that reaches it.
+///
+/// A claim of a new key and a replay take one round trip each. A replay, like every answer to a duplicate, only reads: it locks no
+/// row and waits for none. What the store acknowledged survives the death of the process and, with `fsync` on, of the server's
+/// machine; a standby that follows asynchronously can miss the last claims when it is promoted.
+///
+/// Time is the server's clock. Each step is one statement that commits by itself, so the store is right under every
+/// `default_transaction_isolation`; what fails to serialize is run again up to three times.
+///
+/// Call [`migrate`](Store::migrate) once before the first claim. Those who run migrations themselves find the schema in
+/// `sql/postgres/migrations.sql` and `sql/postgres/migrate_1.sql` of this crate, and enter the version in the list of the former.
+///
+/// # Connections
+/// The store works from every runtime and thread: its connections are driven by a thread of its own, `idempotency-pg`, one for the
+/// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
+/// connection, and 10 for an answer.
+///
+/// # Poolers
+/// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
+/// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
+/// transaction. The URL's parameter `statement-cache-capacity` decides before the look does: `0` sends statements whole, which
+/// gives about a third of the replays a second; any other number but 100, which is sqlx's default, prepares them, as poolers that
+/// follow prepared statements allow.
+///
+/// # TLS
+/// `sslmode=require` and stronger ask for one of sqlx's `tls-…` features; without one, opening the store fails and says so.
+///
+/// # Examples
+/// ```no_run
+/// # async fn open() -> Result<(), idempotent_core::StoreError> {
+/// use idempotent_core::{Store, store::postgres::PostgresStore};
+///
+/// let store = PostgresStore::connect("postgres://app@db.internal/payments").await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    pools: Pools,
+    statements: Arc<Statements>,
+    partitions: u16,
+}
+
+impl PostgresStore {
+    /// Opens a database by its URL, with up to ten connections of the store's own, and one more that renews.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, is a read replica, has `default_transaction_read_only` on or `synchronous_commit` off, or
+    /// is older than Postgres 12. The error's source names the setting; neither shows the password.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        driven("connect", connect::connect(url)).await.map(Self::new)
+    }
+
+    /// Shares a pool with the application. Renewals have a connection of their own, opened with the pool's options.
+    ///
+    /// Claims wait for the pool's connections like everybody else, for as long as its `acquire_timeout`: bound it. Those that the
+    /// application opened are bound to the runtime that it opened them on. Behind a pooler that deals out sessions by the
+    /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
+    /// statements.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn from_pool(pool: PgPool) -> Result<Self, StoreError> {
+        driven("connect", connect::share(pool)).await.map(Self::new)
+    }
+
+    fn new(pools: Pools) -> Self {
+        Self { pools, statements: Arc::new(Statements::new(Names::default())), partitions: 0 }
+    }
+
+    /// Keeps the records in this table, in place of `idempotency_records`.
+    ///
+    /// # Errors
+    /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
+    pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
+        let names = Names { table: TableName::new(name)?, ..self.statements.names.clone() };
+        Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
+    }
+
+    /// Keeps the table in this schema, in place of the first one of the server's `search_path`. `migrate` creates it if need be.
+    ///
+    /// # Errors
+    /// As [`table`](Self::table).
+    pub fn schema(self, name: &str) -> Result<Self, InvalidTableName> {
+        let names = Names { schema: Some(TableName::new(name)?), ..self.statements.names.clone() };
+        Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
+    }
+
+    /// Lets [`migrate`](Store::migrate) divide a new table into so many parts by a hash of the key, which keeps indexes small and
+    /// vacuums short where there are many millions of records; 16 to 64 is usual. A table that exists stays as it is.
+    #[must_use]
+    pub fn partitions(self, parts: u16) -> Self {
+        Self { partitions: parts, ..self }
+    }
+
+    async fn claim_by_rounds(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        for _ in 0..ROUNDS {
+            // Between the look and the insert of this statement another claim may win; then it sees neither and gives no row
+            // (case `one_of_many_concurrent_claims_wins`). Nothing is granted on that: the next round looks again.
+            let (record, now) = match self.read("claim", self.statements.claim(id, claim)).await? {
+                None => continue,
+                Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
+                Some((Some(record), now)) => (record, now),
+            };
+            let (change, outcome) = transition::claim(Some(&record), claim, now);
+            let Change::Put(new) = change else {
+                return Ok(outcome);
+            };
+            // Between the read and the write another process may take the key; the statement repeats every guard and names the
+            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
+            let expired = record.expired(now);
+            if self.write_claim(id, claim, &record, expired, &new).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(StoreError::transient(NAME, "claim", Contended))
+    }
+
+    /// Writes what the state machine made of the record that was read; `false` if the record is no longer that one.
+    async fn write_claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: &Record,
+        expired: bool,
+        new: &Record,
+    ) -> Result<bool, StoreError> {
+        let statements = &self.statements;
+        let statement = if expired {
+            statements.start_over(id, claim, &seen.owner)
+        } else if new.state == State::Held {
+            statements.hold(id, claim, &seen.owner)
+        } else if seen.owner == claim.owner {
+            let lease = Lease { id: *id, owner: claim.owner };
+            let renewal = [Renewal { lease, extend: claim.lease }];
+            return self.change("claim", statements.renew(&renewal), Again::Safe).await;
+        } else {
+            statements.take_over(id, claim, &seen.owner)
+        };
+        // Sent twice, it changes nothing the second time; the next round then finds what the first one did.
+        self.change("claim", statement, Again::Safe).await
+    }
+
+    async fn resolve_held(&self, seen: &Lease, resolution: &Resolution) -> Result<ResolveOutcome, StoreError> {
+        let statement = match resolution {
+            Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
+            Resolution::Release => self.statements.resolve_release(seen),
+        };
+        let resolved = self.change("resolve", statement, Again::Differs).await?;
+        Ok(if resolved { ResolveOutcome::Resolved } else { ResolveOutcome::Conflict })
+    }
+
+    async fn found(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        let read = self.read("look up", self.statements.read(id)).await?;
+        let record =
+            |(record, at): (Option<Record>, _)| record.filter(|record| !record.expired(at)).map(|record| (record, at));
+        Ok(read.and_then(record).map(|(record, at)| Found { record, at }))
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Names { schema, table } = &self.statements.names;
+        let mut shown = f.debug_struct("PostgresStore");
+        shown.field("schema", &schema.as_ref().map(TableName::as_str)).field("table", &table.as_str());
+        shown.field("way", &self.pools.way).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        driven("migrate", self.apply_migrations()).await
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        driven("claim", self.claim_by_rounds(id, claim)).await
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        driven("renew", self.renew_leases(leases)).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        let statement = self.statements.complete(lease, recording);
+        driven("complete", self.change("complete", statement, Again::Safe)).await.map(fence)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        let statement = self.statements.release(lease);
+        driven("release", self.change("release", statement, Again::Differs)).await.map(fence)
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        let statement = self.statements.abandon(lease, policy);
+        driven("abandon", self.change("abandon", statement, Again::Differs)).await.map(fence)
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        driven("look up", self.found(id)).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        driven("resolve", self.resolve_held(&Lease { id: *id, owner: *seen }, resolution)).await
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        driven("purge", self.count_removed(self.statements.purge(limit))).await
+    }
+}

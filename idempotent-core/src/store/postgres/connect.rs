@@ -1,0 +1,134 @@
+//! Opening a database, and refusing one that would forget.
+
+use std::{str::FromStr, time::Duration};
+
+use sqlx::{
+    ConnectOptions, Connection, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use super::{NAME, error::store_error};
+use crate::{
+    error::StoreError,
+    store::sql::{TableName, UnsafeSetting},
+};
+
+/// How long a call waits for a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTIONS: u32 = 10;
+/// The statements use `AS MATERIALIZED`.
+const OLDEST: i64 = 12_00_00;
+/// How often two connections are asked which of the server's sessions they have.
+const LOOKS: usize = 8;
+
+/// The connections of a store.
+#[derive(Clone)]
+pub(super) struct Pools {
+    pub(super) pool: PgPool,
+    /// One connection that nothing else uses, however busy the others are.
+    pub(super) renewals: PgPool,
+    pub(super) way: Way,
+}
+
+/// How statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Prepared once a connection: about three times as many replays a second. But a pooler that hands a session of the server
+    /// from client to client hands over what one client has prepared, under a name that another one uses too.
+    Prepared,
+    /// Whole, in one message each.
+    Plain,
+}
+
+/// Opens connections of the store's own.
+pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
+    let options = PgConnectOptions::from_str(url).map_err(failed)?;
+    let options =
+        if options.get_application_name().is_none() { options.application_name("idempotency") } else { options };
+    let pool = own_pool(CONNECTIONS, options.clone());
+    let way = look(&pool, &options).await?;
+    Ok(Pools { pool, renewals: own_pool(1, options), way })
+}
+
+/// Shares a pool with the application.
+pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
+    let options = pool.connect_options().as_ref().clone();
+    let way = look(&pool, &options).await?;
+    let renewals = own_pool(1, options.clone());
+    // A plain statement contains what must not get into a log, and it is the connection that writes the log.
+    let pool = if way == Way::Plain { own_pool(pool.options().get_max_connections(), options) } else { pool };
+    Ok(Pools { pool, renewals, way })
+}
+
+fn own_pool(connections: u32, options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(PATIENCE)
+        // A look at the connection before each statement would be a second round trip. A statement that finds its connection
+        // broken is sent again where that is safe; the others look first.
+        .test_before_acquire(false)
+        .connect_lazy_with(options.disable_statement_logging())
+}
+
+/// Checks the server, and finds out how to talk to it.
+async fn look(pool: &PgPool, options: &PgConnectOptions) -> Result<Way, StoreError> {
+    // The pool would try for a while, and then not say why it failed.
+    let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
+    let mut one = pool.acquire().await.map_err(failed)?;
+    check(&mut one).await?;
+    let way = match statement_cache(options).as_deref() {
+        Some("0") => Way::Plain,
+        // What sqlx chooses when nobody else does.
+        Some("100") | None if shares_sessions(&mut one, &mut other).await.map_err(failed)? => Way::Plain,
+        Some(_) | None => Way::Prepared,
+    };
+    // The server has noticed by itself if this fails.
+    let _ = other.close().await;
+    Ok(way)
+}
+
+fn statement_cache(options: &PgConnectOptions) -> Option<String> {
+    let url = options.to_url_lossy();
+    url.query_pairs().find(|(key, _)| key == "statement-cache-capacity").map(|(_, value)| value.into_owned())
+}
+
+/// Whether two connections that are open at once do not have one session of the server each, for good: then a pooler deals them
+/// out by the transaction.
+async fn shares_sessions(one: &mut PgConnection, other: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let first = (session(one).await?, session(other).await?);
+    for _ in 1..LOOKS {
+        if first.0 == first.1 || (session(one).await?, session(other).await?) != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
+}
+
+async fn check(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let row =
+        sqlx::raw_sql(include_str!("../../sql/postgres/check.sql")).fetch_one(connection).await.map_err(failed)?;
+    let version: i64 = row.try_get("version").map_err(failed)?;
+    let synchronous_commit: String = row.try_get("synchronous_commit").map_err(failed)?;
+    let unsafe_setting = if version < OLDEST {
+        Some(("server_version_num", version.to_string(), "120000 or later"))
+    } else if row.try_get("standby").map_err(failed)? {
+        Some(("pg_is_in_recovery()", "true".into(), "false: connect to the primary, not to a read replica"))
+    } else if row.try_get("read_only").map_err(failed)? {
+        Some(("default_transaction_read_only", "on".into(), "off"))
+    } else if synchronous_commit == "off" {
+        Some(("synchronous_commit", synchronous_commit, "on (or local, remote_write, remote_apply)"))
+    } else {
+        None
+    };
+    unsafe_setting.map_or(Ok(()), |(setting, is, must)| {
+        Err(StoreError::permanent(NAME, "connect", UnsafeSetting { database: "Postgres", setting, is, must }))
+    })
+}
+
+fn failed(error: sqlx::Error) -> StoreError {
+    store_error("connect", &TableName::default(), error)
+}

@@ -1,0 +1,126 @@
+//! What goes wrong, and what can be done about it.
+
+use std::{error::Error, fmt};
+
+use super::NAME;
+use crate::{
+    error::StoreError,
+    store::sql::{MissingTable, TableName},
+};
+
+/// What an error says about the statement that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It lost against another transaction, and nothing of it happened.
+    Conflict,
+    /// Its connection is gone. It may have happened.
+    Lost,
+    /// The server refused it for a reason that passes.
+    Passing,
+    /// The table is not there.
+    MissingTable,
+    /// Its prepared form is not there, or is another one: something between here and the server hands connections around.
+    Pooled,
+    /// Anything else.
+    Other,
+}
+
+pub(super) fn kind(error: &sqlx::Error) -> Kind {
+    use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
+    if let Some(code) = error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
+        kind_of_code(&code)
+    } else if matches!(error, Io(_) | Protocol(_)) {
+        Kind::Lost
+    } else if matches!(error, PoolTimedOut | PoolClosed | WorkerCrashed) {
+        Kind::Passing
+    } else {
+        Kind::Other
+    }
+}
+
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+fn kind_of_code(code: &str) -> Kind {
+    match code {
+        "40001" | "40P01" => Kind::Conflict,
+        // An undefined table.
+        "42P01" => Kind::MissingTable,
+        // No such prepared statement; one of that name is there already; another one's parameters.
+        "26000" | "42P05" | "08P01" => Kind::Pooled,
+        // Shut down by the administrator or a crash, starting up, dropped; and a primary that has become a standby, where a new
+        // connection may find the new primary.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => Kind::Lost,
+        _ => match code.get(..2) {
+            Some("08") => Kind::Lost,
+            // Rolled back, out of resources, locked, cancelled, an error of the system.
+            Some("40" | "53" | "55" | "57" | "58") => Kind::Passing,
+            _ => Kind::Other,
+        },
+    }
+}
+
+pub(super) fn store_error(operation: &'static str, table: &TableName, source: sqlx::Error) -> StoreError {
+    match kind(&source) {
+        Kind::Conflict | Kind::Lost | Kind::Passing => StoreError::transient(NAME, operation, source),
+        Kind::MissingTable => StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source }),
+        Kind::Pooled => StoreError::permanent(NAME, operation, Pooled { source }),
+        Kind::Other => StoreError::permanent(NAME, operation, source),
+    }
+}
+
+/// A statement took longer than anyone waits.
+#[derive(Debug)]
+pub(super) struct TooSlow;
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server did not answer in time")
+    }
+}
+
+impl Error for TooSlow {}
+
+/// A pooler came between.
+#[derive(Debug)]
+struct Pooled {
+    source: sqlx::Error,
+}
+
+impl fmt::Display for Pooled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pooler mixed up prepared statements; add `?statement-cache-capacity=0` to the store's URL")
+    }
+}
+
+impl Error for Pooled {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_whether_to_try_again() {
+        for (code, expected) in [
+            ("40001", Kind::Conflict),
+            ("40003", Kind::Passing),
+            ("08006", Kind::Lost),
+            ("08P01", Kind::Pooled),
+            ("57P01", Kind::Lost),
+            ("57014", Kind::Passing),
+            ("55P03", Kind::Passing),
+            ("53300", Kind::Passing),
+            ("25006", Kind::Lost),
+            ("42P01", Kind::MissingTable),
+            ("42501", Kind::Other),
+            ("28P01", Kind::Other),
+            ("", Kind::Other),
+        ] {
+            assert_eq!(kind_of_code(code), expected, "{code}");
+        }
+        assert_eq!(kind(&sqlx::Error::PoolTimedOut), Kind::Passing);
+        assert_eq!(kind(&sqlx::Error::RowNotFound), Kind::Other);
+    }
+}

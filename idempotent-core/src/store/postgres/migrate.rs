@@ -1,0 +1,95 @@
+//! The table, and how it came to be. The list of what was applied is the store's own, beside the one that sqlx keeps for the
+//! application.
+
+use sqlx::{AssertSqlSafe, Postgres, Row, Transaction, postgres::PgRow};
+
+use super::{
+    NAME, PostgresStore,
+    error::{Kind, kind},
+};
+use crate::{error::StoreError, store::sql};
+
+const LIST: &str = include_str!("../../sql/postgres/migrations.sql");
+const APPLIED: &str = r#"SELECT coalesce(max(version), 0) FROM {schema}"{table}_migrations""#;
+const APPLY: &str = r#"INSERT INTO {schema}"{table}_migrations" (version, applied_at) VALUES ({version}, {now})"#;
+/// Version 1 first. What was released never changes.
+const MIGRATIONS: [&str; 1] = [include_str!("../../sql/postgres/migrate_1.sql")];
+const PARTITION: &str = include_str!("../../sql/postgres/partition.sql");
+
+/// Held by the transaction, so that a pooler keeps the session with it and nothing is left to unlock.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('idempotent {schema}{table}', 0))";
+const SCHEMA: &str = "SELECT to_regnamespace('{name}') IS NOT NULL";
+/// Each version of a record is a row; new versions that fit into the page of the old one write no index. A record has at least
+/// two, so that there is always something to vacuum.
+const STORAGE: &str = "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02)";
+
+impl PostgresStore {
+    /// Applies what is missing. A database that is up to date is only read, so that a start needs no right to create tables.
+    pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
+        let failed = |error| self.failed("migrate", error);
+        if self.missing(self.applied().await?)?.next().is_none() {
+            return Ok(());
+        }
+        // Between the look and the lock another process may migrate; the list is read again under the lock (case
+        // `migrations_side_by_side_all_pass`), by statements that see what was committed while they waited.
+        let pool = &self.pools.pool;
+        let mut transaction = pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
+        let applied = self.list(&mut transaction).await.map_err(failed)?;
+        for (version, migration) in self.missing(applied)? {
+            self.apply(&mut transaction, version, migration).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    async fn applied(&self) -> Result<i64, StoreError> {
+        let mut connection = super::run::live(&self.pools.pool).await.map_err(|error| self.failed("migrate", error))?;
+        let applied = sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_one(&mut *connection).await;
+        match applied.and_then(|row| row.try_get(0)) {
+            Err(error) if kind(&error) == Kind::MissingTable => Ok(0),
+            applied => applied.map_err(|error| self.failed("migrate", error)),
+        }
+    }
+
+    async fn list(&self, transaction: &mut Transaction<'_, Postgres>) -> Result<i64, sqlx::Error> {
+        self.text(transaction, &self.fill(LOCK).replace('"', "")).await?;
+        if let Some(schema) = &self.statements.names.schema {
+            let name = format!("\"{}\"", schema.as_str());
+            let there = self.text(transaction, &SCHEMA.replace("{name}", &name)).await?;
+            if !there.first().map_or(Ok(false), |row| row.try_get(0))? {
+                self.text(transaction, &format!("CREATE SCHEMA {name}")).await?;
+            }
+        }
+        self.text(transaction, LIST).await?;
+        let applied = self.text(transaction, APPLIED).await?;
+        applied.first().map_or(Ok(0), |row| row.try_get(0))
+    }
+
+    async fn apply(
+        &self,
+        transaction: &mut Transaction<'_, Postgres>,
+        version: i64,
+        migration: &str,
+    ) -> Result<(), sqlx::Error> {
+        let parts = if version == 1 { self.partitions } else { 0 };
+        let storage = if parts > 1 { "PARTITION BY HASH (id)" } else { STORAGE };
+        self.text(transaction, &migration.replace("{storage}", storage)).await?;
+        for part in 0..if parts > 1 { parts } else { 0 } {
+            let text = PARTITION.replace("{parts}", &parts.to_string()).replace("{part}", &part.to_string());
+            self.text(transaction, &text.replace("{storage}", STORAGE)).await?;
+        }
+        self.text(transaction, &APPLY.replace("{version}", &version.to_string())).await.map(drop)
+    }
+
+    /// Runs a text of one or more statements; unlike prepared ones they leave nothing with the session.
+    async fn text(&self, transaction: &mut Transaction<'_, Postgres>, text: &str) -> Result<Vec<PgRow>, sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(self.fill(text))).fetch_all(&mut **transaction).await
+    }
+
+    fn missing(&self, applied: i64) -> Result<impl Iterator<Item = (i64, &'static str)> + use<>, StoreError> {
+        sql::missing(MIGRATIONS, applied).map_err(|later| StoreError::permanent(NAME, "migrate", later))
+    }
+
+    fn fill(&self, text: &str) -> String {
+        self.statements.names.fill(text)
+    }
+}

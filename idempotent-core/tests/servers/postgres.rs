@@ -1,0 +1,153 @@
+//! Private Postgres servers.
+//!
+//! Each lives in a temporary directory, listens on a free port, and runs as the user `postgres` when the test runs as root. It ends
+//! with the test's process however that ends: a watchdog outside waits for the end of a pipe that only the process holds open.
+
+use std::{
+    env, fs, io,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+const MISSING: &str =
+    "Postgres' server programs are missing; install them (Debian: `apt-get install postgresql`), or set DATABASE_URL";
+
+/// A running server.
+pub struct Postgres {
+    directory: PathBuf,
+    pub port: u16,
+    _watchdog: Child,
+}
+
+/// The server that the tests of this process share: the one that `DATABASE_URL` names, or a private one.
+pub fn shared() -> &'static str {
+    static SHARED: OnceLock<(Option<Postgres>, String)> = OnceLock::new();
+    let start = || match env::var("DATABASE_URL") {
+        Ok(url) if url.starts_with("postgres") => (None, url),
+        _ => {
+            let server = Postgres::start();
+            let url = server.url("postgres");
+            (Some(server), url)
+        }
+    };
+    &SHARED.get_or_init(start).1
+}
+
+/// A free port. Between the look and the server's start another process may take it; then the start fails.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A temporary directory that the server's user owns.
+pub fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = env::temp_dir().join(format!("idempotent-pg-{}-{number}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    if is_root() {
+        run(Command::new("chown").arg("postgres").arg(&path));
+    }
+    path
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}
+
+/// A command that runs as the server's user.
+pub fn as_server(program: impl AsRef<Path>) -> Command {
+    if !is_root() {
+        return Command::new(program.as_ref());
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", "postgres", "--"]).arg(program.as_ref());
+    command
+}
+
+/// Runs a command to its end, and shows what it said if it fails.
+pub fn run(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Runs a command when this process ends, or the child that is returned is dropped and its pipe with it.
+pub fn watchdog(script: &str, arguments: &[&Path]) -> Child {
+    let script = format!("read -r _; {script}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "watchdog"]).args(arguments).stdin(Stdio::piped());
+    // In a group of its own, so that Ctrl-C does not end it before the test.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The newest of the server's programs.
+pub fn program(name: &str) -> PathBuf {
+    let installed = |directory: &Path| directory.join("initdb").exists().then(|| directory.join(name));
+    let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(io::Result::ok);
+    let mut versions: Vec<PathBuf> = debian.map(|entry| entry.path().join("bin")).collect();
+    versions.sort();
+    versions.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    versions.iter().rev().find_map(|directory| installed(directory)).expect(MISSING)
+}
+
+impl Postgres {
+    /// A new, empty server, with `fsync` on and `pg_stat_statements` loaded.
+    pub fn start() -> Self {
+        let directory = directory();
+        let data = directory.join("data");
+        run(as_server(program("initdb")).args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(&data));
+        Self::run_in(directory)
+    }
+
+    /// A standby that follows this server.
+    pub fn standby(&self) -> Self {
+        let directory = directory();
+        let source = format!("postgres://postgres@127.0.0.1:{}/", self.port);
+        let mut copy = as_server(program("pg_basebackup"));
+        run(copy.args(["-R", "--checkpoint=fast", "-d", &source, "-D"]).arg(directory.join("data")));
+        Self::run_in(directory)
+    }
+
+    fn run_in(directory: PathBuf) -> Self {
+        let pg_ctl = program("pg_ctl");
+        let stop = r#""$1" stop -m immediate -D "$2/data"; rm -rf "$2""#;
+        let stop = if is_root() { format!("runuser -u postgres -- {stop}") } else { stop.into() };
+        let _watchdog = watchdog(&stop, &[&pg_ctl, &directory]);
+        let server = Self { directory, port: free_port(), _watchdog };
+        server.start_again();
+        server
+    }
+
+    /// Starts it on the same port after [`stop`](Self::stop).
+    pub fn start_again(&self) {
+        let Self { directory, port, .. } = self;
+        let settings = format!(
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c shared_preload_libraries=pg_stat_statements",
+            directory.display()
+        );
+        self.control(&["start", "-w", "-o", &settings, "-l"], Some(&directory.join("log")));
+    }
+
+    /// Ends it as a crash does.
+    pub fn stop(&self) {
+        self.control(&["stop", "-m", "immediate"], None);
+    }
+
+    fn control(&self, arguments: &[&str], log: Option<&Path>) {
+        run(as_server(program("pg_ctl")).arg("-D").arg(self.directory.join("data")).args(arguments).args(log));
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
