@@ -40,8 +40,7 @@ const ROUNDS: usize = 3;
 /// row and waits for none. What the store acknowledged survives the death of the process and, with `fsync` on, of the server's
 /// machine; a standby that follows asynchronously can miss the last claims when it is promoted.
 ///
-/// Time is the server's clock. Each step is one statement that commits by itself, so the store is right under every
-/// `default_transaction_isolation`; what fails to serialize is run again up to three times.
+/// Time is the server's clock. Each step is one statement that commits by itself, under READ COMMITTED.
 ///
 /// Call [`migrate`](Store::migrate) once before the first claim. Those who run migrations themselves find the schema in
 /// `sql/postgres/migrations.sql` and `sql/postgres/migrate_1.sql` of this crate, and enter the version in the list of the former.
@@ -51,12 +50,13 @@ const ROUNDS: usize = 3;
 /// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
 /// connection, and 10 for an answer.
 ///
-/// # Poolers
+/// # Poolers and isolation
 /// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
 /// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
-/// transaction. The URL's parameter `statement-cache-capacity` decides before the look does: `0` sends statements whole, which
-/// gives about a third of the replays a second; any other number but 100, which is sqlx's default, prepares them, as poolers that
-/// follow prepared statements allow.
+/// transaction. So it does where `default_transaction_isolation` is not READ COMMITTED, since a whole message can name its own.
+/// That gives about a third of the replays a second. The URL's parameter `statement-cache-capacity` decides before the look does:
+/// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
+/// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
 ///
 /// # TLS
 /// `sslmode=require` and stronger ask for one of sqlx's `tls-…` features; without one, opening the store fails and says so.

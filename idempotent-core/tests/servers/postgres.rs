@@ -92,12 +92,12 @@ pub fn watchdog(script: &str, arguments: &[&Path]) -> Child {
 
 /// The newest of the server's programs.
 pub fn program(name: &str) -> PathBuf {
-    let installed = |directory: &Path| directory.join("initdb").exists().then(|| directory.join(name));
+    let installed = |directory: &Path| Some(directory.join(name)).filter(|program| program.exists());
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(io::Result::ok);
     let mut versions: Vec<PathBuf> = debian.map(|entry| entry.path().join("bin")).collect();
-    versions.sort();
+    versions.sort_by(|one, other| other.cmp(one));
     versions.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    versions.iter().rev().find_map(|directory| installed(directory)).expect(MISSING)
+    versions.iter().find_map(|directory| installed(directory)).expect(MISSING)
 }
 
 impl Postgres {
@@ -105,7 +105,9 @@ impl Postgres {
     pub fn start() -> Self {
         let directory = directory();
         let data = directory.join("data");
-        run(as_server(program("initdb")).args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(&data));
+        run(as_server(program("initdb"))
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"])
+            .arg(&data));
         Self::run_in(directory)
     }
 

@@ -36,13 +36,14 @@ pub(super) enum Way {
     /// Prepared once a connection: about three times as many replays a second. But a pooler that hands a session of the server
     /// from client to client hands over what one client has prepared, under a name that another one uses too.
     Prepared,
-    /// Whole, in one message each.
+    /// Whole, in one message each, which can say first that its transaction is to be READ COMMITTED.
     Plain,
 }
 
 /// Opens connections of the store's own.
 pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(failed)?;
+    // PgBouncer refuses a client that asks for a setting it does not follow, as sqlx does for this one.
+    let options = PgConnectOptions::from_str(url).map_err(failed)?.extra_float_digits(None);
     let options =
         if options.get_application_name().is_none() { options.application_name("idempotency") } else { options };
     let pool = own_pool(CONNECTIONS, options.clone());
@@ -75,10 +76,11 @@ async fn look(pool: &PgPool, options: &PgConnectOptions) -> Result<Way, StoreErr
     // The pool would try for a while, and then not say why it failed.
     let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
     let mut one = pool.acquire().await.map_err(failed)?;
-    check(&mut one).await?;
+    let reads_committed = check(&mut one).await?;
     let way = match statement_cache(options).as_deref() {
         Some("0") => Way::Plain,
         // What sqlx chooses when nobody else does.
+        Some("100") | None if !reads_committed => Way::Plain,
         Some("100") | None if shares_sessions(&mut one, &mut other).await.map_err(failed)? => Way::Plain,
         Some(_) | None => Way::Prepared,
     };
@@ -108,10 +110,12 @@ async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
 }
 
-async fn check(connection: &mut PgConnection) -> Result<(), StoreError> {
+/// Refuses a server that could forget what it acknowledged; says whether transactions are READ COMMITTED by default.
+async fn check(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let row =
         sqlx::raw_sql(include_str!("../../sql/postgres/check.sql")).fetch_one(connection).await.map_err(failed)?;
     let version: i64 = row.try_get("version").map_err(failed)?;
+    let isolation: String = row.try_get("isolation").map_err(failed)?;
     let synchronous_commit: String = row.try_get("synchronous_commit").map_err(failed)?;
     let unsafe_setting = if version < OLDEST {
         Some(("server_version_num", version.to_string(), "120000 or later"))
@@ -124,7 +128,7 @@ async fn check(connection: &mut PgConnection) -> Result<(), StoreError> {
     } else {
         None
     };
-    unsafe_setting.map_or(Ok(()), |(setting, is, must)| {
+    unsafe_setting.map_or(Ok(isolation == "read committed"), |(setting, is, must)| {
         Err(StoreError::permanent(NAME, "connect", UnsafeSetting { database: "Postgres", setting, is, must }))
     })
 }

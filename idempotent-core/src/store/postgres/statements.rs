@@ -17,6 +17,9 @@ use crate::{
 /// Milliseconds since the Unix epoch. It moves on within a statement; where two columns need the same, the statement keeps it.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
+/// Two claims that meet under another level make one of them fail, and it has to be sent again.
+const ISOLATION: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
         /// One statement an atomic step; each file says what its parameters are.
@@ -90,11 +93,12 @@ impl<'a> Statement<'a> {
         })
     }
 
-    /// As one message that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
+    /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
     /// hexadecimal digits only, so there is nothing to escape.
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
         let mut parts = self.text.as_str().split('$');
-        let mut text = parts.next().unwrap_or_default().to_owned();
+        let mut text = ISOLATION.to_owned();
+        text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
             let (number, rest) = part.split_at(end);
@@ -234,7 +238,7 @@ mod tests {
         let plain = Statement::new(&text, values).plain().into_sql_str();
         let expected = "SELECT decode('27', 'hex'), , (-7)::bigint + (-7)::bigint, \
                         ARRAY[decode('0ff0', 'hex'),decode('01', 'hex')]::bytea[], ARRAY[]::bigint[];";
-        assert_eq!(plain.as_str(), expected);
+        assert_eq!(plain.as_str().strip_prefix(ISOLATION), Some(expected));
     }
 
     #[test]

@@ -1,0 +1,200 @@
+//! The Postgres store, on real servers.
+//!
+//! They are private ones, started here; `DATABASE_URL` names another one for the tests that do not stop theirs. It needs
+//! `pg_stat_statements` in `shared_preload_libraries`, and a user that may create databases.
+#![expect(unreachable_pub, reason = "the servers are for the tests of other crates too")]
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use idempotent_core::{
+    Abandoned, Fingerprint, OwnerToken, RecordId, Store,
+    conformance::{self, Subject},
+    store::{Claim, postgres::PostgresStore},
+};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+#[path = "servers"]
+mod servers {
+    pub mod pgbouncer;
+    pub mod postgres;
+}
+#[path = "postgres"]
+mod postgres {
+    pub mod claims;
+    mod opening;
+    mod outages;
+    mod runtimes;
+}
+
+use servers::{pgbouncer::PgBouncer, postgres::shared};
+
+/// A number that no other test of this process has.
+fn unique() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Runs statements in the database of a URL.
+async fn sql(url: &str, text: impl Into<String>) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(text.into())).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// The one number that a statement gives.
+async fn number(url: &str, text: impl Into<String>) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query_scalar(AssertSqlSafe(text.into())).fetch_one(&mut connection).await.unwrap()
+}
+
+/// The URL of a new database on the shared server.
+async fn database() -> String {
+    let name = format!("idempotent_{}_{}", std::process::id(), unique());
+    sql(shared(), format!("CREATE DATABASE {name}")).await;
+    let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    format!("{server}/{name}?{parameters}")
+}
+
+fn with(url: &str, parameter: &str) -> String {
+    format!("{url}&{parameter}")
+}
+
+/// A migrated store in a new database.
+async fn store() -> (PostgresStore, String) {
+    let url = database().await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    (store, url)
+}
+
+fn id() -> RecordId {
+    let mut id = [0; 32];
+    id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
+    RecordId::from_bytes(id)
+}
+
+fn request() -> Claim {
+    Claim {
+        fingerprint: Fingerprint::from_bytes([1; Fingerprint::BYTES]),
+        owner: OwnerToken::random().unwrap(),
+        lease: Duration::from_secs(30),
+        ttl: Duration::from_secs(3600),
+        abandoned: Abandoned::Retry,
+    }
+}
+
+/// A store whose time moves by shifting its rows back.
+struct Moved {
+    store: PostgresStore,
+    /// Goes to the server without a pooler.
+    url: String,
+    table: String,
+}
+
+#[async_trait]
+impl Subject for Moved {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn advance(&self, by: Duration) {
+        let columns = ["lease_until", "first_seen", "expires_at"];
+        let by = i64::try_from(by.as_millis()).unwrap();
+        let set = columns.map(|column| format!("{column} = {column} - {by}")).join(", ");
+        sql(&self.url, format!("UPDATE {} SET {set}", self.table)).await;
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+}
+
+/// Runs the suite on clones of a store, each with a table of its own.
+async fn check(store: PostgresStore, url: &str) {
+    let subject = || async {
+        let table = format!("t{}", unique());
+        let store = store.clone().table(&table).unwrap();
+        Moved { store, url: url.to_owned(), table }
+    };
+    conformance::check(subject).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms() {
+    let url = database().await;
+    check(PostgresStore::connect(&url).await.unwrap(), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_with_statements_sent_whole() {
+    let url = database().await;
+    let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
+    assert!(format!("{store:?}").contains("Plain"), "{store:?}");
+    check(store, &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_in_partitions_of_another_schema() {
+    let url = database().await;
+    let store = PostgresStore::connect(&url).await.unwrap().schema("else_where").unwrap().partitions(4);
+    let subject = || async {
+        let name = format!("t{}", unique());
+        let store = store.clone().table(&name).unwrap();
+        Moved { store, url: url.clone(), table: format!("else_where.{name}") }
+    };
+    conformance::check(subject).await;
+    assert!(number(&url, "SELECT count(*) FROM pg_class WHERE relkind = 'p' AND relname ~ '^t[0-9]+$'").await >= 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_where_transactions_are_repeatable_reads() {
+    conforms_under("repeatable read").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_where_transactions_are_serializable() {
+    conforms_under("serializable").await;
+}
+
+const ROLLED_BACK: &str = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+
+async fn conforms_under(isolation: &str) {
+    let url = database().await;
+    let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
+    sql(&url, format!("ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")).await;
+    let set = format!("SELECT (current_setting('transaction_isolation') = '{isolation}')::int::bigint");
+    assert_eq!(number(&url, set).await, 1);
+    check(PostgresStore::connect(&url).await.unwrap(), &url).await;
+    one_wins_with_prepared_statements(&url).await;
+}
+
+/// Prepared statements have the session's isolation: they fail to serialize, and are run again.
+async fn one_wins_with_prepared_statements(url: &str) {
+    let store = PostgresStore::connect(&with(url, "statement-cache-capacity=64")).await.unwrap();
+    assert!(format!("{store:?}").contains("Prepared"), "{store:?}");
+    store.migrate().await.unwrap();
+    let before = number(url, ROLLED_BACK).await;
+    for _ in 0..20 {
+        postgres::claims::race(&store, 16).await;
+    }
+    drop(store);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(number(url, ROLLED_BACK).await > before, "nothing failed to serialize");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_behind_a_pooler() {
+    let server = servers::postgres::Postgres::start();
+    let pooler = PgBouncer::before(server.port);
+    let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
+    assert!(format!("{store:?}").contains("Plain"), "{store:?}");
+    check(store, &server.url("postgres")).await;
+    // It did go through the pooler, and shared sessions.
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idempotency'";
+    assert!((1..=servers::pgbouncer::SESSIONS).contains(&number(&server.url("postgres"), sessions).await));
+}

@@ -1,0 +1,200 @@
+//! What the statements do to the server.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Lease, Store,
+    store::{ClaimOutcome, Fence, Renewal, postgres::PostgresStore},
+};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::{id, number, request, sql, store};
+
+/// Claims a new key and completes it.
+async fn completed(store: &PostgresStore, size: usize) -> Lease {
+    let (id, claim) = (id(), request());
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+    let lease = Lease { id, owner: claim.owner };
+    assert_eq!(store.complete(&lease, &Bytes::from(vec![7; size])).await.unwrap(), Fence::Passed);
+    lease
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_sixty_four_claims_wins_each_of_fifty_times() {
+    let (store, _) = store().await;
+    for _ in 0..50 {
+        race(&store, 64).await;
+    }
+}
+
+/// Claims one new key so many times at once.
+pub async fn race(store: &PostgresStore, many: usize) {
+    let id = id();
+    let claims = (0..many).map(|_| {
+        let store = store.clone();
+        async move { store.claim(&id, &request()).await.unwrap() }
+    });
+    let outcomes = claims.collect::<JoinSet<_>>().join_all().await;
+    let granted = outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::Granted { attempt: 1 }).count();
+    let in_flight = outcomes.iter().filter(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. })).count();
+    assert_eq!((granted, in_flight), (1, many - 1));
+}
+
+#[tokio::test]
+async fn a_replay_waits_for_no_row_lock() {
+    let (store, url) = store().await;
+    let lease = completed(&store, 10).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut locking = other.begin().await.unwrap();
+    sqlx::raw_sql("SELECT * FROM idempotency_records FOR UPDATE").execute(&mut *locking).await.unwrap();
+    let claim = request();
+    let replay = timeout(Duration::from_secs(2), store.claim(&lease.id, &claim)).await.unwrap().unwrap();
+    assert!(matches!(replay, ClaimOutcome::Completed(_)), "{replay:?}");
+    // Whatever does take the lock waits.
+    assert!(timeout(Duration::from_millis(300), store.complete(&lease, &Bytes::new())).await.is_err());
+    locking.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replay_writes_nothing() {
+    let (store, url) = store().await;
+    let lease = completed(&store, 10).await;
+    let before = "SELECT xmin::text || '/' || xmax::text || '/' || ctid::text FROM idempotency_records";
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let seen: String = sqlx::query_scalar(before).fetch_one(&mut connection).await.unwrap();
+    for _ in 0..20 {
+        store.claim(&lease.id, &request()).await.unwrap();
+    }
+    assert_eq!(sqlx::query_scalar::<_, String>(before).fetch_one(&mut connection).await.unwrap(), seen);
+}
+
+#[tokio::test]
+async fn a_new_key_and_a_replay_are_one_statement_each() {
+    let (store, url) = store().await;
+    sql(&url, "CREATE EXTENSION pg_stat_statements").await;
+    let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid \
+                 WHERE d.datname = current_database() AND query NOT LIKE '%pg_stat_statements%'";
+    let before = number(&url, calls).await;
+    let lease = completed(&store, 10).await;
+    assert_eq!(number(&url, calls).await - before, 2, "a claim and a completion");
+    store.claim(&lease.id, &request()).await.unwrap();
+    assert_eq!(number(&url, calls).await - before, 3, "a replay");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completions_and_renewals_write_no_index() {
+    let (store, url) = store().await;
+    const KEYS: i64 = 400;
+    let work = (0..8).map(|_| {
+        let store = store.clone();
+        async move {
+            for _ in 0..KEYS / 8 {
+                completed(&store, 1024).await;
+            }
+        }
+    });
+    work.collect::<JoinSet<_>>().join_all().await;
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    let renewal = Renewal { lease: Lease { id, owner: claim.owner }, extend: claim.lease };
+    for _ in 0..100 {
+        assert_eq!(store.renew(&[renewal]).await.unwrap(), [Fence::Passed]);
+    }
+    // A session says what it did when it ends.
+    drop(store);
+    let count = |column| format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = 'idempotency_records'");
+    for _ in 0..100 {
+        if number(&url, count("n_tup_upd")).await == KEYS + 100 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (updates, hot) = (number(&url, count("n_tup_upd")).await, number(&url, count("n_tup_hot_upd")).await);
+    println!("{hot} of {updates} updates were HOT");
+    assert_eq!(updates, KEYS + 100);
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_purgers_remove_each_record_once_and_nothing_alive() {
+    let (store, url) = store().await;
+    const EXPIRED: i64 = 4_000;
+    // Those that expired, and one of each kind that stays: at work, completed, held, and at work past its ttl.
+    let insert = |ids: &str, state: u8, abandoned: u8, lease: &str, expires: &str| {
+        let recording = if state == 2 { "'a'::bytea" } else { "NULL" };
+        format!(
+            "INSERT INTO idempotency_records SELECT sha256(n::text::bytea), decode(repeat('01', 36), 'hex'), \
+             decode(repeat('01', 16), 'hex'), 1, {lease}, 0, {expires}, {state}, {abandoned}, {recording} FROM {ids} AS n;"
+        )
+    };
+    let far = "99999999999999";
+    let alive = [
+        insert("generate_series(-1, -1)", 1, 0, far, far),
+        insert("generate_series(-2, -2)", 2, 0, "0", far),
+        insert("generate_series(-3, -3)", 3, 0, "0", "1"),
+        insert("generate_series(-4, -4)", 1, 0, far, "1"),
+        insert("generate_series(-5, -5)", 1, 1, "0", "1"),
+    ];
+    sql(&url, alive.concat() + &insert(&format!("generate_series(1, {EXPIRED})"), 2, 0, "0", "1")).await;
+    let purgers = (0..4).map(|_| {
+        let store = store.clone();
+        async move {
+            let mut removed = Vec::new();
+            loop {
+                match store.purge(100).await.unwrap() {
+                    0 => return removed,
+                    more => removed.push(i64::try_from(more).unwrap()),
+                }
+            }
+        }
+    });
+    let removed = purgers.collect::<JoinSet<_>>().join_all().await;
+    assert_eq!(removed.iter().flatten().sum::<i64>(), EXPIRED);
+    assert!(removed.iter().filter(|batches| batches.len() > 1).count() > 1, "only one of them worked: {removed:?}");
+    assert!(removed.iter().flatten().all(|batch| *batch <= 100), "{removed:?}");
+    assert_eq!(number(&url, "SELECT count(*) FROM idempotency_records").await, 5);
+}
+
+#[tokio::test]
+async fn a_purge_finds_what_expired_by_the_index() {
+    let (_store, url) = store().await;
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let purge = include_str!("../../src/sql/postgres/purge.sql");
+    let purge = purge.replace("{schema}", "").replace("{table}", "idempotency_records").replace("$1", "1000");
+    let purge = purge.replace("{now}", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
+    let explain = format!("SET enable_seqscan = off; EXPLAIN {purge}");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut connection).await.unwrap();
+    let plan: BTreeSet<String> = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+    let condition = plan.iter().any(|line| line.contains("Index Cond: (expires_at <= "));
+    assert!(condition, "{plan:#?}");
+}
+
+#[tokio::test]
+async fn leases_are_renewed_while_claims_hold_every_other_connection() {
+    let (store, url) = store().await;
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    // Claims that wait for somebody's open transaction, more than there are connections.
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut open = other.begin().await.unwrap();
+    let wanted: Vec<_> = (0..20).map(|_| crate::id()).collect();
+    for id in &wanted {
+        let row = "INSERT INTO idempotency_records SELECT $1, fingerprint, owner, 1, 0, 0, 0, 1, 0 FROM idempotency_records LIMIT 1";
+        sqlx::query(row).bind(id.as_bytes().as_slice()).execute(&mut *open).await.unwrap();
+    }
+    let mut waiting = JoinSet::new();
+    for id in wanted {
+        let store = store.clone();
+        waiting.spawn(async move { store.claim(&id, &request()).await });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(waiting.try_join_next().is_none(), "no claim waits");
+    let renewal = Renewal { lease: Lease { id, owner: claim.owner }, extend: claim.lease };
+    let renewed = timeout(Duration::from_secs(2), store.renew(&[renewal])).await.unwrap().unwrap();
+    assert_eq!(renewed, [Fence::Passed]);
+    open.rollback().await.unwrap();
+    let outcomes = waiting.join_all().await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(ClaimOutcome::Granted { .. }))), "{outcomes:?}");
+}

@@ -1,0 +1,136 @@
+//! What is refused when a store is opened, and how its table comes to be.
+
+use std::error::Error;
+
+use idempotent_core::{Store, StoreError, store::postgres::PostgresStore};
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinSet;
+
+use crate::{database, id, number, request, servers::postgres::Postgres, sql, store};
+
+/// All that an error says.
+fn said(error: &StoreError) -> String {
+    let mut said = format!("{error:?} {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        said += &format!(": {error}");
+        source = error.source();
+    }
+    said
+}
+
+async fn refused(url: &str) -> StoreError {
+    PostgresStore::connect(url).await.expect_err("it was opened")
+}
+
+#[tokio::test]
+async fn a_read_replica_is_refused() {
+    let primary = Postgres::start();
+    let standby = primary.standby();
+    assert_eq!(number(&standby.url("postgres"), "SELECT pg_is_in_recovery()::int::bigint").await, 1);
+    let error = refused(&standby.url("postgres")).await;
+    assert!(!error.is_transient() && said(&error).contains("pg_is_in_recovery()"), "{}", said(&error));
+    PostgresStore::connect(&primary.url("postgres")).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unsafe_setting_is_refused_by_its_name() {
+    for (setting, value) in [("synchronous_commit", "off"), ("default_transaction_read_only", "on")] {
+        let url = database().await;
+        let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
+        sql(&url, format!("ALTER DATABASE {name} SET {setting} = {value}")).await;
+        let error = refused(&url).await;
+        assert!(!error.is_transient() && said(&error).contains(setting), "{}", said(&error));
+        let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+        assert!(said(&PostgresStore::from_pool(pool).await.unwrap_err()).contains(setting));
+    }
+}
+
+#[tokio::test]
+async fn no_error_shows_a_password() {
+    let host = database().await.split_once('@').unwrap().1.to_owned();
+    let urls = [
+        "postgres://app:hunter2@127.0.0.1:1/nowhere".to_owned(),
+        "postgres://app:hunter2@127.0.0.1:port/nowhere".to_owned(),
+        "postgres://app:hunter2@/?sslmode=maybe".to_owned(),
+        format!("postgres://nobody_of_this_name:hunter2@{host}"),
+        format!("postgres://postgres:hunter2@{host}&sslmode=require"),
+    ];
+    for url in urls {
+        let said = said(&refused(&url).await);
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn tls_that_is_not_compiled_in_is_named() {
+    let error = refused(&format!("{}&sslmode=require", database().await)).await;
+    assert!(said(&error).contains("TLS"), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_a_transient_error_with_its_cause() {
+    let error = refused("postgres://127.0.0.1:1/nowhere").await;
+    assert!(error.is_transient() && said(&error).contains("refused"), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn a_missing_table_is_a_permanent_error_that_says_what_to_call() {
+    let store = PostgresStore::connect(&database().await).await.unwrap();
+    let error = store.claim(&id(), &request()).await.unwrap_err();
+    assert!(!error.is_transient() && said(&error).contains("call `migrate()`"), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_release_is_refused() {
+    let (store, url) = store().await;
+    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (99, 0)").await;
+    let error = store.migrate().await.unwrap_err();
+    assert!(!error.is_transient() && said(&error).contains("version 99"), "{}", said(&error));
+}
+
+#[tokio::test]
+async fn names_are_words() {
+    let (store, _) = store().await;
+    assert!(store.clone().table("a\"b").is_err());
+    assert!(store.clone().schema("a.b").is_err());
+    assert!(store.schema("a_b").is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_processes_migrate_at_once() {
+    let url = database().await;
+    let stores = (0..8).map(|_| {
+        let url = url.clone();
+        async move { PostgresStore::connect(&url).await.unwrap().schema("s").unwrap().partitions(2).migrate().await }
+    });
+    for migrated in stores.collect::<JoinSet<_>>().join_all().await {
+        migrated.unwrap();
+    }
+    assert_eq!(number(&url, "SELECT count(*) FROM s.idempotency_records_migrations").await, 1);
+    assert_eq!(
+        number(&url, "SELECT count(*) FROM pg_inherits WHERE inhparent = 's.idempotency_records'::regclass").await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_is_up_to_date_needs_no_right_to_create() {
+    let (_store, url) = store().await;
+    let role = format!("reader_{}", std::process::id());
+    sql(
+        &url,
+        format!(
+            "CREATE ROLE {role} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO {role}; \
+             GRANT SELECT ON idempotency_records_migrations TO {role}"
+        ),
+    )
+    .await;
+    let pool =
+        PgPoolOptions::new().connect_with(url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().username(&role));
+    let store = PostgresStore::from_pool(pool.await.unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    store.claim(&id(), &request()).await.unwrap();
+    drop(store);
+    sql(&url, format!("DROP OWNED BY {role} CASCADE; DROP ROLE {role}")).await;
+}

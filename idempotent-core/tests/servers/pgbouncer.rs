@@ -1,0 +1,49 @@
+//! A private PgBouncer in transaction mode.
+
+use std::{fs, path::Path, process::Child, time::Duration};
+
+use super::postgres::{as_server, directory, free_port, run, watchdog};
+
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
+
+/// How many sessions of the server all its clients share.
+pub const SESSIONS: i64 = 3;
+
+/// A running pooler.
+pub struct PgBouncer {
+    port: u16,
+    _watchdog: Child,
+}
+
+impl PgBouncer {
+    /// Starts one before the server on a port of this machine.
+    pub fn before(server: u16) -> Self {
+        assert!(Path::new(PROGRAM).exists(), "PgBouncer is missing; install it (Debian: `apt-get install pgbouncer`)");
+        let (directory, port) = (directory(), free_port());
+        let file = |name| directory.join(name).display().to_string();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
+             pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nlogfile = {}\npidfile = {}\n",
+            file("users"),
+            file("log"),
+            file("pid"),
+        );
+        fs::write(file("users"), "\"postgres\" \"\"\n").unwrap();
+        fs::write(file("ini"), settings).unwrap();
+        let _watchdog = watchdog(r#"kill "$(cat "$1/pid")"; sleep 0.2; rm -rf "$1""#, &[&directory]);
+        run(as_server(PROGRAM).args(["-q", "-d"]).arg(file("ini")));
+        let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        for _ in 0..100 {
+            if answers() {
+                return Self { port, _watchdog };
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{}", fs::read_to_string(file("log")).unwrap_or_default());
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
