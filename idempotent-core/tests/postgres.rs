@@ -25,6 +25,7 @@ mod servers {
 #[path = "postgres"]
 mod postgres {
     pub mod claims;
+    mod following;
     mod opening;
     mod outages;
     mod runtimes;
@@ -110,7 +111,7 @@ impl Subject for Moved {
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_secs(10)
+        Duration::from_secs(60)
     }
 }
 
