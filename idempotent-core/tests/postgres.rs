@@ -3,6 +3,7 @@
 //! They are private ones, started here; `DATABASE_URL` names another one for the tests that do not stop theirs. It needs
 //! `pg_stat_statements` in `shared_preload_libraries`, and a user that may create databases.
 #![expect(unreachable_pub, reason = "the servers are for the tests of other crates too")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},

@@ -1,8 +1,8 @@
 //! A private PgBouncer in transaction mode.
 
-use std::{fs, path::Path, process::Child, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
-use super::postgres::{as_server, directory, free_port, run, watchdog};
+use super::postgres::{Watchdog, as_server, directory, free_port, run, watchdog};
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
@@ -12,7 +12,7 @@ pub const SESSIONS: i64 = 3;
 /// A running pooler.
 pub struct PgBouncer {
     port: u16,
-    _watchdog: Child,
+    _watchdog: Watchdog,
 }
 
 impl PgBouncer {

@@ -22,7 +22,7 @@ const MISSING: &str =
 pub struct Postgres {
     directory: PathBuf,
     pub port: u16,
-    _watchdog: Child,
+    _watchdog: Watchdog,
 }
 
 /// The server that the tests of this process share: the one that `DATABASE_URL` names, or a private one.
@@ -80,14 +80,24 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Runs a command when this process ends, or the child that is returned is dropped and its pipe with it.
-pub fn watchdog(script: &str, arguments: &[&Path]) -> Child {
+/// What ends a server.
+pub struct Watchdog(Child);
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a script when this process ends, or what is returned is dropped: then the pipe ends that it reads.
+pub fn watchdog(script: &str, arguments: &[&Path]) -> Watchdog {
     let script = format!("read -r _; {script}");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "watchdog"]).args(arguments).stdin(Stdio::piped());
     // In a group of its own, so that Ctrl-C does not end it before the test.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    Watchdog(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// The newest of the server's programs.
