@@ -113,28 +113,26 @@ pub fn program(name: &str) -> PathBuf {
 impl Postgres {
     /// A new, empty server, with `fsync` on and `pg_stat_statements` loaded.
     pub fn start() -> Self {
-        let directory = directory();
-        let data = directory.join("data");
-        run(as_server(program("initdb"))
-            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"])
-            .arg(&data));
-        Self::run_in(directory)
+        Self::with_data(|data| {
+            let mut create = as_server(program("initdb"));
+            run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
+        })
     }
 
     /// A standby that follows this server.
     pub fn standby(&self) -> Self {
-        let directory = directory();
-        let source = format!("postgres://postgres@127.0.0.1:{}/", self.port);
-        let mut copy = as_server(program("pg_basebackup"));
-        run(copy.args(["-R", "--checkpoint=fast", "-d", &source, "-D"]).arg(directory.join("data")));
-        Self::run_in(directory)
+        let source = self.url("");
+        Self::with_data(|data| {
+            run(as_server(program("pg_basebackup")).args(["-R", "--checkpoint=fast", "-d", &source, "-D"]).arg(data));
+        })
     }
 
-    fn run_in(directory: PathBuf) -> Self {
-        let pg_ctl = program("pg_ctl");
-        let stop = r#""$1" stop -m immediate -D "$2/data"; rm -rf "$2""#;
-        let stop = if is_root() { format!("runuser -u postgres -- {stop}") } else { stop.into() };
+    fn with_data(create: impl FnOnce(&Path)) -> Self {
+        let (directory, pg_ctl) = (directory(), program("pg_ctl"));
+        let stop = if is_root() { "runuser -u postgres -- " } else { "" };
+        let stop = format!(r#"{stop}"$1" stop -m immediate -D "$2/data"; rm -rf "$2""#);
         let _watchdog = watchdog(&stop, &[&pg_ctl, &directory]);
+        create(&directory.join("data"));
         let server = Self { directory, port: free_port(), _watchdog };
         server.start_again();
         server
