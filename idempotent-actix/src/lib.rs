@@ -1,1 +1,39 @@
 //! Work in progress.
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+mod idempotency;
+mod operation;
+mod outcome;
+pub mod problem;
+mod recording;
+mod request;
+mod run;
+pub mod scope;
+mod specification;
+mod unsupported;
+
+use __private as private;
+
+pub use idempotent_core::{
+    Abandoned, Body, DerivedKey, FingerprintKeyError, FingerprintKeys, Key, KeyError, Record, RecordId, RecordRule,
+    Recording, Scope, State, StoreError,
+};
+pub use idempotent_macros::idempotent;
+
+pub use idempotency::{Builder, Idempotency, KeyRule, StoreFailure};
+pub use operation::Operation;
+pub use outcome::{Disposed, Disposition, Outcome, Replayable};
+pub use problem::{EXPOSED_HEADERS, Problem};
+pub use scope::{IntoScopeKey, ScopeKey};
+pub use unsupported::{RejectUnsupportedKeys, Rejecting};
+
+/// Where records live. Each store has a feature of its own.
+pub mod store {
+    #[cfg(feature = "memory")]
+    pub use idempotent_core::store::memory::MemoryStore;
+    #[cfg(feature = "sqlite")]
+    pub use idempotent_core::store::sqlite::SqliteStore;
+    pub use idempotent_core::store::*;
+}

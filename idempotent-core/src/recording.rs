@@ -32,32 +32,28 @@ const VERSION: u8 = 1;
 
 impl Recording {
     /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
-    ///
-    /// # Errors
-    /// [`RecordingError::TooLarge`] when a header or the body has more bytes than the format can count (4 GiB).
-    pub fn encode(&self) -> Result<Bytes, RecordingError> {
-        let body: &[u8] = match &self.body {
-            Body::Whole(body) => body,
-            Body::None | Body::Omitted => &[],
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let (kind, body): (u8, &[u8]) = match &self.body {
+            Body::None => (0, &[]),
+            Body::Whole(body) => (1, body),
+            Body::Omitted => (2, &[]),
         };
-        let headers: usize = self.headers.iter().map(|(name, value)| 8 + name.len() + value.len()).sum();
-        let mut out = BytesMut::with_capacity(12 + headers + body.len() + 4);
+        let headers: usize = self.headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+        let mut out = BytesMut::with_capacity(32 + headers + body.len());
         out.put_u8(VERSION);
         out.put_u16(self.status);
-        out.put_u8(match self.body {
-            Body::None => 0,
-            Body::Whole(_) => 1,
-            Body::Omitted => 2,
-        });
-        out.put_u32(length(self.headers.len())?);
-        for (name, value) in &self.headers {
-            put(&mut out, name)?;
-            put(&mut out, value)?;
+        out.put_u8(kind);
+        put_length(&mut out, self.headers.len());
+        for part in self.headers.iter().flat_map(|(name, value)| [name, value]) {
+            put_length(&mut out, part.len());
+            out.put_slice(part);
         }
-        put(&mut out, body)?;
+        put_length(&mut out, body.len());
+        out.put_slice(body);
         let checksum = crc32fast::hash(&out);
         out.put_u32(checksum);
-        Ok(out.freeze())
+        out.freeze()
     }
 
     /// Reads what [`encode`](Self::encode) wrote. Headers and body are slices of `bytes`, not copies.
@@ -76,7 +72,7 @@ impl Recording {
         }
         let status = rest.try_get_u16()?;
         let kind = rest.try_get_u8()?;
-        let count = rest.try_get_u32()?;
+        let count = take_length(&mut rest)?;
         let headers =
             (0..count).map(|_| Ok((take(&mut rest)?, take(&mut rest)?))).collect::<Result<_, RecordingError>>()?;
         let body = take(&mut rest)?;
@@ -90,30 +86,38 @@ impl Recording {
     }
 }
 
-fn length(of: usize) -> Result<u32, RecordingError> {
-    u32::try_from(of).map_err(|_| RecordingError::TooLarge)
+/// Writes a length as LEB128: seven bits a byte, the lowest first.
+fn put_length(out: &mut BytesMut, mut length: usize) {
+    while length > 0x7f {
+        out.put_u8(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
+        length >>= 7;
+    }
+    out.put_u8(u8::try_from(length).unwrap_or(0));
 }
 
-fn put(out: &mut BytesMut, part: &[u8]) -> Result<(), RecordingError> {
-    out.put_u32(length(part.len())?);
-    out.put_slice(part);
-    Ok(())
+fn take_length(rest: &mut Bytes) -> Result<usize, RecordingError> {
+    let mut length = 0;
+    for shift in (0..usize::BITS).step_by(7) {
+        let byte = rest.try_get_u8()?;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(length);
+        }
+    }
+    Err(RecordingError::Damaged)
 }
 
 fn take(rest: &mut Bytes) -> Result<Bytes, RecordingError> {
-    let length = rest.try_get_u32()?;
-    match usize::try_from(length) {
-        Ok(length) if length <= rest.len() => Ok(rest.split_to(length)),
+    match take_length(rest)? {
+        length if length <= rest.len() => Ok(rest.split_to(length)),
         _ => Err(RecordingError::Damaged),
     }
 }
 
-/// Why a recording cannot be written or read.
+/// Why a recording cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// A part has more bytes than the format can count.
-    TooLarge,
     /// Bytes were changed or lost.
     Damaged,
     /// A version of this library wrote it that this one does not know.
@@ -132,7 +136,6 @@ impl From<bytes::TryGetError> for RecordingError {
 impl fmt::Display for RecordingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge => f.write_str("a part of the answer has 4 GiB or more"),
             Self::Damaged => f.write_str("the recording is damaged"),
             Self::UnknownVersion { version } => write!(f, "the recording has the unknown version {version}"),
         }
@@ -160,12 +163,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(recording in recordings()) {
-            prop_assert_eq!(Recording::decode(&recording.encode().unwrap()), Ok(recording));
+            prop_assert_eq!(Recording::decode(&recording.encode()), Ok(recording));
         }
 
         #[test]
         fn a_changed_or_cut_recording_is_not_read(recording in recordings(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
-            let whole = recording.encode().unwrap();
+            let whole = recording.encode();
             let at = at.index(whole.len());
             let mut changed = whole.to_vec();
             changed[at] ^= 1u8 << bit;
@@ -197,9 +200,9 @@ mod tests {
             headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
             body: Body::Whole(Bytes::from_static(b"{}")),
         };
-        let written = b"\x01\x00\xc9\x01\0\0\0\x01\0\0\0\x08location\0\0\0\x04/p/1\0\0\0\x02{}";
+        let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
         let mut written = written.to_vec();
         written.extend(crc32fast::hash(&written).to_be_bytes());
-        assert_eq!(recording.encode().unwrap(), written);
+        assert_eq!(recording.encode(), written);
     }
 }

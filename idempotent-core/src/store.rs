@@ -17,7 +17,13 @@ use crate::{
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "sqlite")]
+mod sql;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+mod connect;
+
+pub use connect::{ConnectError, connect};
 
 /// Where records live, and where each step of the state machine is atomic.
 ///

@@ -1,1 +1,69 @@
-//! Work in progress.
+//! The attribute macro of [`idempotent-actix`](https://docs.rs/idempotent-actix), which re-exports it. Use that crate.
+//!
+//! The macro turns one function into one call; everything that can be a function in the runtime is one.
+//! Its way: tokens → `args`, `handler`, `route` (data, with every mistake collected in `errors`) → `expand`.
+
+mod args;
+mod borrow;
+mod duration;
+mod entry;
+mod errors;
+mod expand;
+#[cfg(test)]
+mod golden;
+mod handler;
+mod method;
+#[cfg(test)]
+mod mistakes;
+mod nearest;
+mod route;
+
+use proc_macro::TokenStream;
+
+/// Answers a repeated request once: the handler runs for the first request with an `Idempotency-Key`, and
+/// every retry of it gets the first answer.
+///
+/// ```text
+/// #[idempotent(scope = "user", ttl = "24h")]
+/// #[post("/v1/payments")]
+/// async fn create_payment(user: User, body: web::Json<NewPayment>) -> actix_web::Result<HttpResponse> { … }
+/// ```
+///
+/// It stands **above** the route attribute, so that it sees the method: `POST`, `PUT`, `PATCH` and `DELETE`
+/// can be guarded, and any other is a compile error, in `#[route]` and `#[routes]` too. A handler that is routed
+/// by hand (`web::post().to(handler)`) says its `method` itself.
+///
+/// # Keys
+///
+/// | key | values | default | meaning |
+/// |---|---|---|---|
+/// | `scope` | a parameter's name, or a path to `fn(&HttpRequest) -> R` with `R: IntoScopeKey` | required | whose key it is. A bare identifier that names a parameter is that parameter, whose type implements `ScopeKey`; anything else is a path. `None` is answered with 401 |
+/// | `ttl` | `"90s"`, `"15m"`, `"24h"`, `"7d"`, sums such as `"1h30m"` | `"24h"` | how long the answer can be replayed |
+/// | `lease` | duration, at most half of `ttl` | `"30s"` | how long a claim outlives a process that died |
+/// | `wait` | duration | `"0s"` | how long a duplicate waits for the first attempt's answer before it gets 409 |
+/// | `key` | `"required"`, `"optional"` | `"required"` | what a request without a key gets: 400, or an unguarded run |
+/// | `fingerprint` | `"body"` (bytes as sent), `"json"` (RFC 8785 canonical form), `"none"`, or a path | `"body"` | what "the same request" means; method, path and query are always part of it |
+/// | `record` | `"final"`, `"success"`, `"all"` | `"final"` | which answers are kept: everything but 408, 425, 429 and 5xx; 2xx; 5xx too |
+/// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it |
+/// | `claim` | `"lease"` | `"lease"` | how the claim is committed; `"transaction"` needs a `Tx` parameter, which this version does not have |
+/// | `method` | `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"` | from the route attribute | for handlers routed by hand |
+/// | `name` | string | method and route pattern | the operation's identity in stored records; fix it before you rename a route |
+/// | `crate` | a path | `"::idempotent_actix"` | where the crate is found if it was renamed or re-exported |
+///
+/// Durations are whole numbers with the units `d`, `h`, `m`, `s` and `ms`, the largest first, up to `36500d`.
+/// `ttl` and `lease` are not zero.
+///
+/// # The handler
+///
+/// It is an `async fn` of up to 15 owned parameters. Extractors, patterns, generics and the return type stay as
+/// they are. Route attributes, docs, `cfg`, lints and `utoipa::path` concern the guarded handler; all others, such as
+/// `tracing::instrument`, stay with the function as it was written. An attribute that adds parameters of its own stands
+/// above `#[idempotent]`.
+///
+/// # Errors
+///
+/// Every mistake is a compile error at the token at fault, all of them in one compile.
+#[proc_macro_attribute]
+pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    expand::idempotent(attribute.into(), item.into()).into()
+}

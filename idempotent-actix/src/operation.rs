@@ -1,0 +1,113 @@
+//! The operation that is running, for its handler.
+
+use std::{
+    cell::OnceCell,
+    future::{Ready, ready},
+    rc::Rc,
+};
+
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload, error::InternalError};
+use idempotent_core::{DerivedKey, Key, RecordId};
+
+use crate::{
+    idempotency::Idempotency,
+    outcome::Outcome,
+    problem::{self, Kind, Problem},
+};
+
+/// The operation that a guarded handler is part of, as an extractor.
+///
+/// ```
+/// use actix_web::{HttpResponse, post};
+/// use idempotent_actix::{Operation, idempotent, scope};
+///
+/// # struct Bank;
+/// # impl Bank { async fn charge(&self, _key: String) {} }
+/// # let bank = Bank;
+/// #[idempotent(scope = "scope::bearer_token")]
+/// #[post("/v1/payments")]
+/// async fn create_payment(operation: Operation) -> HttpResponse {
+///     # let bank = Bank;
+///     // However often this runs, the bank sees one key and charges once.
+///     bank.charge(operation.derive_key("charge").to_string()).await;
+///     HttpResponse::Created().finish()
+/// }
+/// ```
+///
+/// A handler whose key is optional takes `Option<Operation>`; without a key there is no operation, and a bare `Operation` is
+/// refused with 400.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    slot: Rc<Slot>,
+}
+
+/// What is known of an operation; the rest comes with the claim, after the extractors and before the handler.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) key: Key,
+    pub(crate) claimed: OnceCell<(RecordId, u32)>,
+}
+
+/// What an operation is before it is claimed, which no handler sees.
+const UNCLAIMED: &(RecordId, u32) = &(RecordId::from_bytes([0; 32]), 0);
+
+impl Operation {
+    /// The key that the client sent. It may be a secret: keep it out of logs, and send [`derive_key`](Self::derive_key) to others.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.slot.key
+    }
+
+    /// The record of this operation: the same over retries and takeovers.
+    #[must_use]
+    pub fn id(&self) -> &RecordId {
+        &self.slot.claimed.get().unwrap_or(UNCLAIMED).0
+    }
+
+    /// 1 for the first attempt; from 2 on, an earlier attempt was abandoned and may have done some or all of its work.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.slot.claimed.get().unwrap_or(UNCLAIMED).1
+    }
+
+    /// Whether an earlier attempt was abandoned.
+    #[must_use]
+    pub fn recovering(&self) -> bool {
+        self.attempt() > 1
+    }
+
+    /// An idempotency key for a call to another service: the same over retries, deploys and takeovers, and another for each label.
+    ///
+    /// It is a hash of the record's id and the label, as a UUID (version 8); it does not give the client's key away.
+    #[must_use]
+    pub fn derive_key(&self, label: &str) -> DerivedKey {
+        self.id().derive_key(label)
+    }
+}
+
+impl FromRequest for Operation {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        if let Some(slot) = request.extensions().get::<Rc<Slot>>() {
+            return ready(Ok(Self { slot: slot.clone() }));
+        }
+        let Some(idempotency) = Idempotency::of(request) else { return ready(Err(misconfigured(request))) };
+        let problem = idempotency.problem(Kind::KeyMissing, "this operation cannot be run without a key");
+        let response = idempotency.render(&problem, Outcome::Refused, request);
+        ready(Err(InternalError::from_response("an Operation without a key", response).into()))
+    }
+}
+
+/// What a client gets where the application forgot to register its [`Idempotency`]; the log tells the application.
+pub(crate) fn misconfigured(request: &HttpRequest) -> Error {
+    tracing::error!(
+        path = request.path(),
+        "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`"
+    );
+    let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");
+    let mut response = problem::json(&problem, request);
+    response.extensions_mut().insert(Outcome::Unavailable);
+    InternalError::from_response("no Idempotency is registered", response).into()
+}

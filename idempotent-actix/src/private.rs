@@ -1,0 +1,159 @@
+//! What `#[idempotent]` expands to. Not part of the public API: only the macro of the same version uses it.
+
+use std::time::Duration;
+
+use actix_web::http::Method;
+use idempotent_core::{Abandoned, BodyForm, Policy, RecordRule};
+
+pub use crate::{
+    __operation as operation,
+    request::Guard,
+    scope::{scope_by, scope_of},
+};
+pub use inventory::submit;
+
+/// What the annotated handler gives to actix.
+pub type Answer = actix_web::HttpResponse;
+
+/// Whether a key must be there.
+pub trait Presence: 'static {
+    /// Whether a request without a key is refused.
+    const REQUIRED: bool;
+}
+
+/// Which methods are guarded.
+pub trait Methods: 'static {
+    /// All of them.
+    const METHODS: &'static [Method];
+}
+
+/// How the body counts.
+pub trait BodyUse: 'static {
+    /// In the fingerprint.
+    const FORM: BodyForm;
+}
+
+/// Marker types of one trait.
+macro_rules! markers {
+    ($trait:ident $const:ident: $type:ty; $($(#[$doc:meta])* $name:ident = $value:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $name {}
+        impl $trait for $name {
+            const $const: $type = $value;
+        }
+    )* };
+}
+
+markers! { Presence REQUIRED: bool;
+    /// `key = "required"`
+    Required = true;
+    /// `key = "optional"`
+    Optional = false;
+}
+
+markers! { BodyUse FORM: BodyForm;
+    /// `fingerprint = "body"`
+    Raw = BodyForm::Raw;
+    /// `fingerprint = "json"`
+    Json = BodyForm::Json;
+    /// `fingerprint = "none"`
+    Ignored = BodyForm::Nothing;
+    /// `fingerprint = "path::to::function"`
+    Whole = BodyForm::Custom;
+}
+
+/// One method.
+pub trait OneMethod: 'static {
+    /// It.
+    const METHOD: Method;
+}
+
+markers! { OneMethod METHOD: Method;
+    /// `POST`
+    Post = Method::POST;
+    /// `PUT`
+    Put = Method::PUT;
+    /// `PATCH`
+    Patch = Method::PATCH;
+    /// `DELETE`
+    Delete = Method::DELETE;
+}
+
+impl<A: OneMethod> Methods for A {
+    const METHODS: &'static [Method] = &[A::METHOD];
+}
+impl<A: OneMethod, B: OneMethod> Methods for (A, B) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD];
+}
+impl<A: OneMethod, B: OneMethod, C: OneMethod> Methods for (A, B, C) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD, C::METHOD];
+}
+impl<A: OneMethod, B: OneMethod, C: OneMethod, D: OneMethod> Methods for (A, B, C, D) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD, C::METHOD, D::METHOD];
+}
+
+/// What the attribute says of one handler.
+#[derive(Debug)]
+pub struct OperationSpec {
+    /// The `name` key, or nothing.
+    pub name: &'static str,
+    /// The handler's own name.
+    pub handler: &'static str,
+    /// Which methods are guarded.
+    pub methods: &'static [&'static str],
+    /// The pattern of the route attribute, or nothing where the handler is routed by hand.
+    pub path: &'static str,
+    /// Whether a request without a key is refused.
+    pub key_required: bool,
+    /// How the body counts.
+    pub fingerprint: BodyForm,
+    /// The rest.
+    pub policy: Policy,
+}
+
+/// The policy of an attribute; the times are in milliseconds.
+#[must_use]
+pub const fn policy(ttl: u64, lease: u64, wait: u64, record: RecordRule, abandoned: Abandoned) -> Policy {
+    Policy {
+        ttl: Duration::from_millis(ttl),
+        lease: Duration::from_millis(lease),
+        wait: Duration::from_millis(wait),
+        record,
+        abandoned,
+    }
+}
+
+pub use idempotent_core::{Abandoned as AbandonedRule, BodyForm as Fingerprint, RecordRule as Rule};
+
+/// An annotated handler, as the linker collects them for `specification()`.
+#[derive(Debug)]
+pub struct Registered(pub &'static OperationSpec);
+
+inventory::collect!(Registered);
+
+/// Declares what the attribute says, and registers it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __operation {
+    (static $operation:ident = {
+        name: $name:literal, handler: $handler:literal, methods: [$($method:literal),+ $(,)?], path: $path:literal,
+        ttl: $ttl:literal, lease: $lease:literal, wait: $wait:literal,
+        key: $key:ident, fingerprint: $fingerprint:ident, record: $record:ident, abandoned: $abandoned:ident $(,)?
+    }) => {
+        static $operation: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
+            name: $name,
+            handler: $handler,
+            methods: &[$($method),+],
+            path: $path,
+            key_required: <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
+            fingerprint: $crate::__private::Fingerprint::$fingerprint,
+            policy: $crate::__private::policy(
+                $ttl, $lease, $wait,
+                $crate::__private::Rule::$record,
+                $crate::__private::AbandonedRule::$abandoned,
+            ),
+        };
+        $crate::__private::submit! { $crate::__private::Registered(&$operation) }
+    };
+}

@@ -1,0 +1,294 @@
+//! From a request to its key and digest.
+//!
+//! The guard is the first extractor of each annotated handler, so actix builds and polls it before the others. It takes the
+//! request's payload, reads it whole within the limit, and leaves the others a payload that gives them the same bytes.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::VecDeque,
+    marker::PhantomData,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use actix_web::{
+    Error, FromRequest, HttpMessage, HttpRequest,
+    dev::Payload,
+    error::{InternalError, PayloadError},
+    http::header::{self, HeaderValue},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use idempotent_core::{BodyForm, Digester, Key, RequestDigest, canonical_json};
+
+use crate::{
+    idempotency::Idempotency,
+    operation::{Slot, misconfigured},
+    outcome::Outcome,
+    private::{BodyUse, Methods, Presence},
+    problem::{Kind, Problem},
+};
+
+/// The first extractor of an annotated handler. `K` says whether a key must be there, `M` which methods are guarded, `B` how the body
+/// counts.
+pub struct Guard<K, M, B> {
+    pub(crate) request: HttpRequest,
+    pub(crate) idempotency: Idempotency,
+    pub(crate) keyed: Option<Keyed>,
+    marker: PhantomData<(K, M, B)>,
+}
+
+impl<K, M, B> std::fmt::Debug for Guard<K, M, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Guard")
+    }
+}
+
+/// What a request with a key says.
+pub(crate) struct Keyed {
+    pub(crate) slot: Rc<Slot>,
+    pub(crate) said: Said,
+}
+
+/// The request's digest, or its body where the application makes the fingerprint.
+pub(crate) enum Said {
+    Digest(RequestDigest),
+    Body(Bytes),
+}
+
+impl<K, M, B> Guard<K, M, B> {
+    /// The request, for a scope function.
+    #[must_use]
+    pub fn request(&self) -> &HttpRequest {
+        &self.request
+    }
+
+    /// Makes the fingerprint with the application's own function.
+    #[must_use]
+    pub fn fingerprint_by<F, R>(mut self, function: F) -> Self
+    where
+        F: FnOnce(&HttpRequest, &[u8]) -> R,
+        R: AsRef<[u8]>,
+    {
+        if let Some(keyed) = &mut self.keyed
+            && let Said::Body(body) = &keyed.said
+        {
+            let mut digester = digester(&self.request, BodyForm::Custom);
+            digester.update(function(&self.request, body).as_ref());
+            keyed.said = Said::Digest(digester.finish());
+        }
+        self
+    }
+}
+
+impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
+    type Error = Error;
+    type Future = Reading<K, M, B>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let Some(idempotency) = Idempotency::of(request) else { return Reading::refused(misconfigured(request)) };
+        let slot = match check::<K, M>(idempotency, request) {
+            Ok(Some(key)) => Rc::new(Slot { key, claimed: OnceCell::new() }),
+            Ok(None) => return Reading::unkeyed(request, idempotency),
+            Err(problem) => return Reading::refused(refuse(idempotency, &problem, request)),
+        };
+        request.extensions_mut().insert(slot.clone());
+        let body = Rc::new(RefCell::new(Refill::default()));
+        let refilled: BoxedPayloadStream = Box::pin(Refilled(body.clone()));
+        Reading {
+            guard: Some(Ok(Guard {
+                request: request.clone(),
+                idempotency: idempotency.clone(),
+                keyed: Some(Keyed { slot, said: Said::Body(Bytes::new()) }),
+                marker: PhantomData,
+            })),
+            source: Some(std::mem::replace(payload, Payload::Stream { payload: refilled })),
+            body,
+            digester: (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw)),
+            length: 0,
+        }
+    }
+}
+
+/// Checks what can be checked before the body is read; gives the key, if there is one.
+fn check<K: Presence, M: Methods>(idempotency: &Idempotency, request: &HttpRequest) -> Result<Option<Key>, Problem> {
+    if !M::METHODS.contains(request.method()) {
+        let detail = format!("{} is not guarded by idempotency keys here", request.method());
+        return Err(idempotency.problem(Kind::MethodNotAllowed, detail).allow(M::METHODS));
+    }
+    let settings = idempotency.settings();
+    let mut lines = request.headers().get_all(&settings.header);
+    let key = match (lines.next(), lines.next()) {
+        (None, _) if K::REQUIRED => {
+            let detail = format!("send a header line `{}` with a new UUID for each operation", settings.header);
+            return Err(idempotency.problem(Kind::KeyMissing, detail));
+        }
+        (None, _) => return Ok(None),
+        (Some(line), None) => Key::parse(line.as_bytes()).map_err(|error| error.to_string()),
+        (Some(_), Some(_)) => Err("there is more than one key".into()),
+    };
+    let key = key.and_then(|key| settings.key_rule.check(&key).map(|()| key));
+    let key = key.map_err(|detail| idempotency.problem(Kind::KeyMalformed, detail))?;
+    match content_length(request) {
+        Some(length) if length > settings.body_limit => Err(too_large(idempotency)),
+        _ => Ok(Some(key)),
+    }
+}
+
+fn content_length(request: &HttpRequest) -> Option<usize> {
+    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn too_large(idempotency: &Idempotency) -> Problem {
+    let detail = format!("a body may have {} bytes", idempotency.settings().body_limit);
+    idempotency.problem(Kind::BodyTooLarge, detail)
+}
+
+fn refuse(idempotency: &Idempotency, problem: &Problem, request: &HttpRequest) -> Error {
+    let response = idempotency.render(problem, Outcome::Refused, request);
+    InternalError::from_response(problem.kind().code(), response).into()
+}
+
+fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    Digester::new(request.method().as_str(), request.path(), request.query_string(), content_type, form)
+}
+
+/// Reads the body, then yields the guard.
+pub struct Reading<K, M, B> {
+    guard: Option<Result<Guard<K, M, B>, Error>>,
+    /// The request's own payload, until it is read.
+    source: Option<Payload>,
+    body: Rc<RefCell<Refill>>,
+    /// Takes the body in as it arrives, where the bytes as sent are what counts.
+    digester: Option<Digester>,
+    length: usize,
+}
+
+impl<K, M, B> Unpin for Reading<K, M, B> {}
+
+impl<K, M, B> std::fmt::Debug for Reading<K, M, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reading")
+    }
+}
+
+impl<K, M, B> Reading<K, M, B> {
+    fn done(guard: Result<Guard<K, M, B>, Error>) -> Self {
+        Self { guard: Some(guard), source: None, body: Rc::default(), digester: None, length: 0 }
+    }
+
+    fn refused(error: Error) -> Self {
+        Self::done(Err(error))
+    }
+
+    fn unkeyed(request: &HttpRequest, idempotency: &Idempotency) -> Self {
+        let (request, idempotency) = (request.clone(), idempotency.clone());
+        Self::done(Ok(Guard { request, idempotency, keyed: None, marker: PhantomData }))
+    }
+
+    /// Reads on; gives an error where the request is refused.
+    fn read(&mut self, source: &mut Payload, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Some(Ok(guard)) = &self.guard else { return Poll::Ready(Ok(())) };
+        while let Some(chunk) = ready!(Pin::new(&mut *source).poll_next(cx)) {
+            let chunk = chunk?;
+            self.length = self.length.saturating_add(chunk.len());
+            if self.length > guard.idempotency.settings().body_limit {
+                return Poll::Ready(Err(refuse(&guard.idempotency, &too_large(&guard.idempotency), &guard.request)));
+            }
+            if let Some(digester) = &mut self.digester {
+                digester.update(&chunk);
+            }
+            self.body.borrow_mut().chunks.push_back(chunk);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<K: Presence, M: Methods, B: BodyUse> Future for Reading<K, M, B> {
+    type Output = Result<Guard<K, M, B>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(mut source) = self.source.take() {
+            match self.read(&mut source, cx) {
+                Poll::Pending => {
+                    self.source = Some(source);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+            let digester = self.digester.take();
+            let mut body = self.body.borrow_mut();
+            let request = self.guard.as_ref().and_then(|guard| Some(&guard.as_ref().ok()?.request));
+            let said = request.map(|request| said(B::FORM, request, digester, &mut body.chunks));
+            body.whole = true;
+            let waker = body.waker.take();
+            drop(body);
+            if let (Some(Ok(Guard { keyed: Some(keyed), .. })), Some(said)) = (&mut self.guard, said) {
+                keyed.said = said;
+            }
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        // actix does not poll an extractor again once it is ready.
+        self.guard.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// What a request whose body is read says.
+fn said(form: BodyForm, request: &HttpRequest, raw: Option<Digester>, chunks: &mut VecDeque<Bytes>) -> Said {
+    match (form, raw) {
+        (_, Some(raw)) => Said::Digest(raw.finish()),
+        (BodyForm::Custom, None) => Said::Body(joined(chunks)),
+        (BodyForm::Nothing, None) => Said::Digest(digester(request, form).finish()),
+        (BodyForm::Json | BodyForm::Raw, None) => {
+            let body = joined(chunks);
+            let canonical = canonical_json(&body);
+            let (form, bytes) = canonical.as_ref().map_or((BodyForm::Raw, &*body), |json| (BodyForm::Json, json));
+            let mut digester = digester(request, form);
+            digester.update(bytes);
+            Said::Digest(digester.finish())
+        }
+    }
+}
+
+/// Joins chunks into one, which then is the only one.
+fn joined(chunks: &mut VecDeque<Bytes>) -> Bytes {
+    if chunks.len() > 1 {
+        let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+        chunks.drain(..).for_each(|chunk| whole.extend_from_slice(&chunk));
+        chunks.push_back(whole.freeze());
+    }
+    chunks.front().cloned().unwrap_or_default()
+}
+
+type BoxedPayloadStream = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
+
+/// A body on its way from the guard to the other extractors.
+#[derive(Default)]
+struct Refill {
+    chunks: VecDeque<Bytes>,
+    whole: bool,
+    waker: Option<Waker>,
+}
+
+/// The payload that the other extractors find: it waits until the body is whole, then gives its chunks away one by one, so that
+/// no chunk outlives its reading.
+struct Refilled(Rc<RefCell<Refill>>);
+
+impl Stream for Refilled {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut body = self.0.borrow_mut();
+        if body.whole {
+            Poll::Ready(body.chunks.pop_front().map(Ok))
+        } else {
+            body.waker = Some(cx.waker().clone());
+            Poll::Pending
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Claim, work, recording, answer: what happens to a keyed request after its extractors.
+
+use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
+
+use actix_web::{Error, HttpRequest, HttpResponse, rt};
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use idempotent_core::{
+    Abandoned, RecordId, RequestDigest, Scope, StoreError,
+    runtime::{Attempt, Begun, Ending, Verdict},
+};
+use tracing::Instrument;
+
+use crate::{
+    idempotency::{Idempotency, StoreFailure},
+    operation::Slot,
+    outcome::{Disposition, Outcome, Replayable},
+    private::OperationSpec,
+    problem::{self, Kind},
+    recording,
+    request::{Guard, Keyed, Said},
+};
+
+impl<K, M, B> Guard<K, M, B> {
+    /// Runs the work once, or gives the answer that takes its place.
+    ///
+    /// Its return type is written out: with an opaque one, rustc reports an answer that cannot be replayed three times.
+    ///
+    /// # Cancel safety
+    /// Safe: what was begun goes on in a task of its own, and its outcome is recorded.
+    pub fn run<F, R>(
+        self,
+        operation: &'static OperationSpec,
+        scope: Result<Scope, Option<Error>>,
+        work: F,
+    ) -> LocalBoxFuture<'static, HttpResponse>
+    where
+        F: Future<Output = R> + 'static,
+        R: Replayable + 'static,
+        Self: 'static,
+    {
+        Box::pin(self.guarded(operation, scope, work))
+    }
+
+    async fn guarded<F, R>(
+        self,
+        operation: &'static OperationSpec,
+        scope: Result<Scope, Option<Error>>,
+        work: F,
+    ) -> HttpResponse
+    where
+        F: Future<Output = R> + 'static,
+        R: Replayable + 'static,
+    {
+        let Self { request, idempotency, keyed, .. } = self;
+        let Some(Keyed { slot, said }) = keyed else { return ran(work.await.into_response(&request)) };
+        let run = Run { idempotency, request, operation, slot };
+        let (scope, digest) = match (scope, said) {
+            (Ok(scope), Said::Digest(digest)) => (scope, digest),
+            (Err(error), _) => return run.nobody(error),
+            (Ok(_), Said::Body(_)) => return run.refuse(Kind::Misconfigured, Outcome::Unavailable),
+        };
+        if run.idempotency.is_draining() {
+            return run.refuse(Kind::ShuttingDown, Outcome::Unavailable);
+        }
+        let tracker = run.idempotency.work().clone();
+        let (idempotency, request) = (run.idempotency.clone(), run.request.clone());
+        // actix drops this future when the client goes away. Claim, work and recording are in one task that it does not drop, so
+        // that no claim is left without its work and no work without its recording.
+        let task = rt::spawn(tracker.track_future(run.carry_out(scope, digest, work)).in_current_span());
+        task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a guarded operation was cut off outside of its handler");
+            let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
+            idempotency.render(&problem, Outcome::Panicked, &request)
+        })
+    }
+}
+
+/// A keyed request on its way to its answer.
+struct Run {
+    idempotency: Idempotency,
+    request: HttpRequest,
+    operation: &'static OperationSpec,
+    slot: Rc<Slot>,
+}
+
+impl Run {
+    async fn carry_out<F, R>(self, scope: Scope, digest: RequestDigest, work: F) -> HttpResponse
+    where
+        F: Future<Output = R>,
+        R: Replayable,
+    {
+        let id = self.record_id(&scope);
+        let mut response = match self.idempotency.runtime().begin(id, digest, &self.operation.policy).await {
+            Ok(Begun::Run(attempt)) => self.attempt(attempt, work).await,
+            Ok(Begun::Told(verdict)) => self.tell(verdict),
+            Err(error) => self.without_store(id, &error, work).await,
+        };
+        response.extensions_mut().insert(id);
+        response
+    }
+
+    fn record_id(&self, scope: &Scope) -> RecordId {
+        if !self.operation.name.is_empty() {
+            return RecordId::new(scope, self.operation.name, &self.slot.key);
+        }
+        let pattern = self.request.match_pattern();
+        // A default service matches no pattern; its name keeps it apart from the others.
+        let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
+        RecordId::new(scope, &format!("{} {pattern}", self.request.method()), &self.slot.key)
+    }
+
+    /// Runs the handler and ends the attempt.
+    async fn attempt<F, R>(&self, attempt: Attempt, work: F) -> HttpResponse
+    where
+        F: Future<Output = R>,
+        R: Replayable,
+    {
+        // The slot is new with each request, so it is empty here.
+        let _ = self.slot.claimed.set((*attempt.id(), attempt.number()));
+        let answer = AssertUnwindSafe(async { work.await.into_response(&self.request) });
+        let Ok(response) = answer.catch_unwind().await else {
+            return self.abandon(attempt, "the handler panicked").await;
+        };
+        let stated = response.extensions().get::<Disposition>().copied();
+        let kept = self.operation.policy.record.keeps(response.status().as_u16());
+        match stated.unwrap_or(if kept { Disposition::Final } else { Disposition::Retryable }) {
+            Disposition::Final => match recording::record(response, self.idempotency.settings().answer_limit).await {
+                Ok((recording, response)) => self.end(attempt.complete(&recording).await, response),
+                Err(error) => self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
+            },
+            Disposition::Retryable => self.end(attempt.release().await, response),
+            Disposition::Unknown => self.end(attempt.abandon(Abandoned::Hold).await, response),
+        }
+    }
+
+    /// The handler's answer, unless its attempt was fenced off.
+    fn end(&self, ending: Ending, response: HttpResponse) -> HttpResponse {
+        match ending {
+            Ending::Stored | Ending::Deferred => ran(response),
+            Ending::Fenced(verdict) => self.tell(verdict),
+        }
+    }
+
+    /// Ends an attempt whose outcome nobody knows.
+    async fn abandon(&self, attempt: Attempt, why: &str) -> HttpResponse {
+        tracing::error!(id = %attempt.id(), why, "an attempt was abandoned");
+        match attempt.abandon(self.operation.policy.abandoned).await {
+            Ending::Stored | Ending::Deferred => {
+                let mut problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
+                if self.operation.policy.abandoned == Abandoned::Hold {
+                    problem = problem.not_retryable();
+                }
+                self.idempotency.render(&problem, Outcome::Panicked, &self.request)
+            }
+            Ending::Fenced(verdict) => self.tell(verdict),
+        }
+    }
+
+    /// What a client gets whose request does not run, or whose attempt does not count.
+    fn tell(&self, verdict: Verdict) -> HttpResponse {
+        match verdict {
+            Verdict::Replay(recording) => match recording::replay(recording) {
+                Some(mut response) => {
+                    response.extensions_mut().insert(Outcome::Replayed);
+                    response
+                }
+                None => {
+                    tracing::error!("a recording is not an answer that HTTP allows; its key stays as it is");
+                    self.refuse(Kind::RecordUnreadable, Outcome::Unavailable)
+                }
+            },
+            Verdict::Unreadable => self.refuse(Kind::RecordUnreadable, Outcome::Unavailable),
+            Verdict::Held => self.refuse(Kind::OutcomeUnknown, Outcome::Held),
+            Verdict::Mismatch => self.refuse(Kind::KeyReused, Outcome::Mismatch),
+            Verdict::InFlight { lease_left } => {
+                let problem = self.idempotency.problem(Kind::InFlight, Kind::InFlight.advice());
+                let problem = problem.retry_after(problem::retry_after(lease_left));
+                self.idempotency.render(&problem, Outcome::InFlight, &self.request)
+            }
+        }
+    }
+
+    async fn without_store<F, R>(&self, id: RecordId, error: &StoreError, work: F) -> HttpResponse
+    where
+        F: Future<Output = R>,
+        R: Replayable,
+    {
+        let cause = std::error::Error::source(error);
+        match self.idempotency.settings().when_store_fails {
+            StoreFailure::Refuse => {
+                tracing::error!(%id, %error, cause, "a keyed request was refused");
+                self.refuse(Kind::StoreUnavailable, Outcome::Unavailable)
+            }
+            StoreFailure::RunUnguarded => {
+                tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
+                let _ = self.slot.claimed.set((id, 1));
+                ran(work.await.into_response(&self.request))
+            }
+        }
+    }
+
+    /// The answer to a request without a principal: the scope's own, or 401.
+    fn nobody(&self, error: Option<Error>) -> HttpResponse {
+        match error {
+            Some(error) => {
+                let mut response = HttpResponse::from_error(error);
+                response.extensions_mut().insert(Outcome::Refused);
+                response
+            }
+            None => self.refuse(Kind::ScopeMissing, Outcome::Refused),
+        }
+    }
+
+    fn refuse(&self, kind: Kind, outcome: Outcome) -> HttpResponse {
+        let mut problem = self.idempotency.problem(kind, kind.advice());
+        if matches!(kind, Kind::StoreUnavailable | Kind::ShuttingDown) {
+            problem = problem.retry_after(problem::retry_after(Duration::ZERO));
+        }
+        self.idempotency.render(&problem, outcome, &self.request)
+    }
+}
+
+fn ran(mut response: HttpResponse) -> HttpResponse {
+    response.extensions_mut().insert(Outcome::Ran);
+    response
+}

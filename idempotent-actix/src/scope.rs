@@ -1,0 +1,201 @@
+//! Whose key it is, as handlers say it.
+
+use actix_web::{Error, HttpRequest, ResponseError, http::header, web};
+use idempotent_core::Scope;
+use uuid::Uuid;
+
+/// A parameter of a handler that names a principal: `#[idempotent(scope = "user")]` takes the scope from the parameter `user`.
+///
+/// Implement it for your own extractor, from an identity that the extractor has verified:
+///
+/// ```
+/// use idempotent_actix::{Scope, ScopeKey};
+///
+/// struct User { id: u64 }
+///
+/// impl ScopeKey for User {
+///     fn scope_key(&self) -> Option<Scope> {
+///         Some(Scope::of("user", self.id.to_string()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose idempotency key it is",
+    label = "is not a `ScopeKey`",
+    note = "implement `idempotent_actix::ScopeKey` for it, or name another parameter or a function in `scope`"
+)]
+pub trait ScopeKey {
+    /// Whose key it is; `None` when there is nobody, which is answered with 401.
+    fn scope_key(&self) -> Option<Scope>;
+}
+
+/// What a scope function may return: a scope, something that can be one, or nobody.
+///
+/// An `Option` that is `None` and an empty string are answered with 401, an `Err` with its own response. There is no bucket that
+/// nobodies share.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose idempotency key it is",
+    label = "cannot be made a scope",
+    note = "a scope function takes `&HttpRequest` and returns a `Scope`, a string, a number, a `Uuid`, an `Option` of one, or a `Result`"
+)]
+pub trait IntoScopeKey {
+    /// Makes the scope.
+    ///
+    /// # Errors
+    /// What the client is told when there is none; `None` stands for 401.
+    fn into_scope_key(self) -> Result<Scope, Option<Error>>;
+}
+
+impl IntoScopeKey for Scope {
+    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+        if self.is_empty() { Err(None) } else { Ok(self) }
+    }
+}
+
+impl<T: IntoScopeKey> IntoScopeKey for Option<T> {
+    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+        self.ok_or(None)?.into_scope_key()
+    }
+}
+
+impl<T: IntoScopeKey, E: ResponseError + 'static> IntoScopeKey for Result<T, E> {
+    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+        self.map_err(|error| Some(error.into()))?.into_scope_key()
+    }
+}
+
+impl<T: ScopeKey> ScopeKey for Option<T> {
+    fn scope_key(&self) -> Option<Scope> {
+        self.as_ref()?.scope_key()
+    }
+}
+
+impl<T: ScopeKey + Clone + 'static> ScopeKey for web::ReqData<T> {
+    fn scope_key(&self) -> Option<Scope> {
+        (**self).scope_key()
+    }
+}
+
+impl<T: ScopeKey> ScopeKey for web::Path<T> {
+    fn scope_key(&self) -> Option<Scope> {
+        (**self).scope_key()
+    }
+}
+
+impl ScopeKey for Scope {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(self.clone())
+    }
+}
+
+/// Types that are scopes by their text.
+macro_rules! by_text {
+    ($($type:ty),*) => { $(
+        impl ScopeKey for $type {
+            fn scope_key(&self) -> Option<Scope> {
+                Some(Scope::new(self.to_string()))
+            }
+        }
+        impl IntoScopeKey for $type {
+            fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+                Scope::new(self.to_string()).into_scope_key()
+            }
+        }
+    )* };
+}
+
+by_text!(String, &str, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, Uuid);
+
+/// The user that `actix-identity` has logged in. An identity that has expired is nobody.
+#[cfg(feature = "identity")]
+impl ScopeKey for actix_identity::Identity {
+    fn scope_key(&self) -> Option<Scope> {
+        self.id().ok().map(|id| Scope::of("identity", id))
+    }
+}
+
+/// The token of a request that a validator of `actix-web-httpauth` has let in. The extractor alone does not check the token.
+#[cfg(feature = "httpauth")]
+impl ScopeKey for actix_web_httpauth::extractors::bearer::BearerAuth {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(Scope::of("bearer", self.token()))
+    }
+}
+
+/// The user id of a request that a validator of `actix-web-httpauth` has let in. The extractor alone does not check the password.
+#[cfg(feature = "httpauth")]
+impl ScopeKey for actix_web_httpauth::extractors::basic::BasicAuth {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(Scope::of("basic", self.user_id()))
+    }
+}
+
+/// Everybody shares one scope. Right only where there is a single caller, or where keys are secrets that nobody can guess: whoever
+/// knows a key and the request gets its answer.
+#[must_use]
+pub fn global(_: &HttpRequest) -> Scope {
+    Scope::of("global", "*")
+}
+
+/// The token of `Authorization: Bearer …`, as it is: check it before, in an extractor or in middleware. A client whose token is
+/// renewed between two tries is another client.
+#[must_use]
+pub fn bearer_token(request: &HttpRequest) -> Option<Scope> {
+    let value = request.headers().get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then(|| Scope::of("bearer", token))
+}
+
+/// The address of the peer. Behind a proxy that is the proxy, so all clients share a scope; behind a shared address (NAT) so do all
+/// clients of that network; and a client that changes networks between two tries is another client.
+#[must_use]
+pub fn peer_ip(request: &HttpRequest) -> Option<Scope> {
+    request.peer_addr().map(|address| Scope::of("ip", address.ip().to_string()))
+}
+
+/// What the macro calls for a scope that names a parameter.
+#[doc(hidden)]
+pub fn scope_of<T: ScopeKey + ?Sized>(parameter: &T) -> Result<Scope, Option<Error>> {
+    parameter.scope_key().into_scope_key()
+}
+
+/// What the macro calls for a scope that names a function.
+#[doc(hidden)]
+pub fn scope_by<F, R>(request: &HttpRequest, function: F) -> Result<Scope, Option<Error>>
+where
+    F: FnOnce(&HttpRequest) -> R,
+    R: IntoScopeKey,
+{
+    function(request).into_scope_key()
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_read_in_any_case_and_never_empty() {
+        let scope = |value: &str| {
+            bearer_token(&TestRequest::default().insert_header((header::AUTHORIZATION, value)).to_http_request())
+        };
+        assert_eq!(scope("Bearer t"), Some(Scope::of("bearer", "t")));
+        assert_eq!(scope("bearer t"), scope("Bearer t"));
+        assert_eq!(scope("Bearer "), None);
+        assert_eq!(scope("Basic t"), None);
+        assert_eq!(bearer_token(&TestRequest::default().to_http_request()), None);
+    }
+
+    #[test]
+    fn nobody_is_no_scope() {
+        assert!(matches!(scope_of(&""), Err(None)));
+        assert!(matches!(scope_of(&None::<String>), Err(None)));
+        assert!(matches!(String::new().into_scope_key(), Err(None)));
+        assert!(matches!(Some("").into_scope_key(), Err(None)));
+        let refused: Result<String, _> = Err(actix_web::error::ParseError::Method);
+        assert!(matches!(refused.into_scope_key(), Err(Some(_))));
+        assert_eq!(scope_of(&5u64).ok(), Some(Scope::new("5")));
+    }
+}

@@ -1,0 +1,251 @@
+//! From a claim to its answer.
+//!
+//! The runtime is the only caller of a [`Store`]. It claims, waits for others, keeps the leases of running attempts alive, brings
+//! the answer to the store, and removes what is past its ttl.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    error::StoreError,
+    fingerprint::{Fingerprint, FingerprintKeys, RequestDigest},
+    lease::{Lease, OwnerToken},
+    policy::Policy,
+    record::{RecordId, State},
+    recording::Recording,
+    store::{Claim, ClaimOutcome, Found, Resolution, ResolveOutcome, Store},
+};
+
+mod attempt;
+mod background;
+mod renewal;
+mod waiting;
+
+pub use attempt::{Attempt, Ending};
+
+/// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store.
+///
+/// It starts one thread of its own at the first claim, which renews leases and purges, so that neither a busy nor a stopped
+/// runtime of the application holds it up.
+#[derive(Clone)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+}
+
+/// What can be set for a [`Runtime`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Secrets that sign fingerprints. None by default.
+    pub fingerprint_keys: FingerprintKeys,
+    /// How often expired records are purged, on average; `None` leaves it to somebody else. Every 60 s by default.
+    pub purge_every: Option<Duration>,
+    /// How many duplicates of one key may wait at once; more are told at once that it is in flight. 16 by default.
+    pub waiters_per_key: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            fingerprint_keys: FingerprintKeys::none(),
+            purge_every: Some(Duration::from_secs(60)),
+            waiters_per_key: 16,
+        }
+    }
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    options: Options,
+    renewal: Arc<renewal::Live>,
+    waiting: waiting::Waiting,
+    /// How many completions and releases are still being retried.
+    deferred: watch::Sender<usize>,
+    background: OnceLock<background::Handle>,
+}
+
+/// What a request comes to before any work is done.
+#[derive(Debug)]
+pub enum Begun {
+    /// The key is ours: run, then end the attempt.
+    Run(Attempt),
+    /// Nothing runs.
+    Told(Verdict),
+}
+
+/// Why nothing runs, or why an attempt's own answer does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The operation was done, and this was its answer.
+    Replay(Recording),
+    /// Another attempt is at work.
+    InFlight {
+        /// How long its lease lasts yet.
+        lease_left: Duration,
+    },
+    /// An attempt was abandoned and nobody has said what became of it.
+    Held,
+    /// The key belongs to another request.
+    Mismatch,
+    /// The operation was done, but its recording cannot be read. It is never run again.
+    Unreadable,
+}
+
+impl Runtime {
+    /// A runtime over a store.
+    pub fn new(store: impl Store, options: Options) -> Self {
+        let waiting = waiting::Waiting::new(options.waiters_per_key);
+        let shared = Shared {
+            store: Arc::new(store),
+            options,
+            renewal: Arc::default(),
+            waiting,
+            deferred: watch::Sender::new(0),
+            background: OnceLock::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Asks for a key; waits up to `policy.wait` while another attempt is at work.
+    ///
+    /// # Errors
+    /// When the store fails. Whether the claim took effect is then unknown; if it did, it is given back in the background, and at
+    /// worst it lapses with its lease.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped may leave a claim behind that lasts for its lease. Spawn it.
+    pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
+        let shared = &self.shared;
+        background::start(shared)?;
+        let owner =
+            OwnerToken::random().map_err(|error| StoreError::transient("runtime", "draw an owner token", error))?;
+        let mut claim = Claim {
+            fingerprint: shared.options.fingerprint_keys.sign(digest),
+            owner,
+            lease: policy.lease,
+            ttl: policy.ttl,
+            abandoned: policy.abandoned,
+        };
+        let first = shared.claim(&id, &mut claim, digest).await?;
+        let ClaimOutcome::InFlight { .. } = first else { return Ok(self.begun(id, &claim, first)) };
+        let outcome = shared.wait(&id, &mut claim, digest, Instant::now() + policy.wait, first).await?;
+        Ok(self.begun(id, &claim, outcome))
+    }
+
+    fn begun(&self, id: RecordId, claim: &Claim, outcome: ClaimOutcome) -> Begun {
+        match outcome {
+            ClaimOutcome::Granted { attempt } => {
+                let lease = Lease { id, owner: claim.owner };
+                Begun::Run(Attempt::new(self.shared.clone(), lease, claim, attempt))
+            }
+            ClaimOutcome::Completed(recording) => Begun::Told(Verdict::of(&id, &recording)),
+            ClaimOutcome::InFlight { lease_left } => Begun::Told(Verdict::InFlight { lease_left }),
+            ClaimOutcome::Held => Begun::Told(Verdict::Held),
+            ClaimOutcome::Mismatch { .. } => Begun::Told(Verdict::Mismatch),
+        }
+    }
+
+    /// Reads a record without changing it; `None` when the key is absent.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        self.shared.store.look_up(id).await
+    }
+
+    /// Ends a held key as an operator says, if it is still the attempt that the operator saw.
+    ///
+    /// # Errors
+    /// When the store fails. The same call may be sent again.
+    pub async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let outcome = self.shared.store.resolve(id, seen, resolution).await?;
+        self.shared.waiting.wake(id);
+        Ok(outcome)
+    }
+
+    /// Returns when no completion is being retried any more. Part of an orderly shutdown.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
+    pub async fn settled(&self) {
+        // The sender lives in `shared`, so this cannot fail.
+        let _ = self.shared.deferred.subscribe().wait_for(|deferred| *deferred == 0).await;
+    }
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+impl Verdict {
+    fn of(id: &RecordId, recording: &Bytes) -> Self {
+        match Recording::decode(recording) {
+            Ok(recording) => Self::Replay(recording),
+            Err(error) => {
+                tracing::error!(%id, %error, "a recording cannot be read; its key stays as it is");
+                Self::Unreadable
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// One claim, and a second one where the record was signed with an older key.
+    async fn claim(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &mut Claim,
+        digest: RequestDigest,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let outcome = self.claim_once(id, claim).await?;
+        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(outcome) };
+        match self.options.fingerprint_keys.sign_like(recorded, digest) {
+            Some(fingerprint) if fingerprint == recorded => {
+                claim.fingerprint = fingerprint;
+                self.claim_once(id, claim).await
+            }
+            Some(_) | None => Ok(outcome),
+        }
+    }
+
+    async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match self.store.claim(id, claim).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                // Between the store's commit and its lost acknowledgement the key is ours without our knowing; giving it back
+                // by its owner token spares the next request the wait for the lease.
+                self.give_back(Lease { id: *id, owner: claim.owner }, claim.lease);
+                Err(error)
+            }
+        }
+    }
+
+    /// What a fenced-off attempt's client is told: never the attempt's own answer.
+    async fn successor(&self, id: &RecordId, fingerprint: Fingerprint) -> Verdict {
+        let found = match self.store.look_up(id).await {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
+        };
+        match &found.record.state {
+            _ if found.record.fingerprint != fingerprint => Verdict::Mismatch,
+            _ if found.record.is_held(found.at) => Verdict::Held,
+            State::Completed(recording) => Verdict::of(id, recording),
+            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The leases of this process's running attempts.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    lease::Lease,
+    runtime::Shared,
+    store::{Fence, Renewal},
+};
+
+/// What the renewal task keeps alive.
+#[derive(Default)]
+pub(super) struct Live {
+    leases: Mutex<Leases>,
+    /// Rung when the task has to get up earlier than it meant to.
+    earlier: Notify,
+}
+
+#[derive(Default)]
+struct Leases {
+    live: HashMap<Lease, Entry>,
+    /// When the task means to get up; `None` while it sleeps for good.
+    wakes: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    extend: Duration,
+    due: Instant,
+}
+
+impl Live {
+    /// Keeps a lease alive from now on.
+    pub(super) fn insert(&self, lease: Lease, extend: Duration) {
+        let due = Instant::now() + extend / 3;
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.live.insert(lease, Entry { extend, due });
+        // With equal leases a later one is never due earlier, so the task is rung once for each time that it sleeps.
+        if leases.wakes.is_none_or(|wakes| due < wakes) {
+            leases.wakes = Some(due);
+            drop(leases);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Lets a lease go; says whether it was kept alive.
+    pub(super) fn remove(&self, lease: &Lease) -> bool {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease).is_some()
+    }
+
+    /// Sleeps until a lease is due.
+    pub(super) async fn sleep(&self) {
+        let wakes = self.leases.lock().unwrap_or_else(PoisonError::into_inner).wakes;
+        let due = async {
+            match wakes {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = self.earlier.notified() => {}
+        }
+    }
+
+    /// The leases that are due at `now`, each put off by a sixth of its length in case that the store does not answer.
+    fn due(&self, now: Instant) -> Vec<Renewal> {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewals = Vec::new();
+        for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| entry.due <= now) {
+            entry.due = now + entry.extend / 6;
+            renewals.push(Renewal { lease: *lease, extend: entry.extend });
+        }
+        leases.wakes = leases.live.values().map(|entry| entry.due).min();
+        renewals
+    }
+
+    fn renewed(&self, renewal: &Renewal, sent: Instant) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = leases.live.get_mut(&renewal.lease) {
+            entry.due = sent + renewal.extend / 3;
+        }
+    }
+}
+
+impl Shared {
+    /// Renews what is due, all in one call. A call that fails is no loss: it is made again while the lease lasts.
+    pub(super) async fn renew_due(&self) {
+        let sent = Instant::now();
+        let due = self.renewal.due(sent);
+        if due.is_empty() {
+            return;
+        }
+        match self.store.renew(&due).await {
+            Ok(fences) => {
+                for (renewal, fence) in due.iter().zip(fences) {
+                    match fence {
+                        Fence::Passed => self.renewal.renewed(renewal, sent),
+                        // Between the look and the answer the attempt may have ended by itself; then there is nothing to remove.
+                        Fence::Fenced if self.renewal.remove(&renewal.lease) => {
+                            tracing::warn!(id = %renewal.lease.id, "a running attempt lost its key to another");
+                        }
+                        Fence::Fenced => {}
+                    }
+                }
+            }
+            Err(error) => {
+                let cause = std::error::Error::source(&error);
+                tracing::warn!(%error, cause, leases = due.len(), "leases could not be renewed; they are tried again");
+            }
+        }
+    }
+}

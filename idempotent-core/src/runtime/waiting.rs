@@ -1,0 +1,125 @@
+//! Duplicates that wait for the first attempt's answer.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+
+use crate::{
+    error::StoreError,
+    fingerprint::RequestDigest,
+    record::RecordId,
+    runtime::Shared,
+    store::{Claim, ClaimOutcome},
+};
+
+/// The first pause between two looks at a key that another process holds; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// Who waits for which key, so that an attempt that ends in this process wakes them at once.
+pub(super) struct Waiting {
+    per_key: usize,
+    /// How many wait in all; spares an attempt that ends the look under the lock.
+    total: AtomicUsize,
+    keys: Mutex<HashMap<RecordId, Arc<Key>>>,
+}
+
+#[derive(Default)]
+struct Key {
+    waiters: AtomicUsize,
+    ended: Notify,
+}
+
+impl Waiting {
+    pub(super) fn new(per_key: usize) -> Self {
+        Self { per_key, total: AtomicUsize::new(0), keys: Mutex::default() }
+    }
+
+    /// Wakes everyone who waits for a key.
+    pub(super) fn wake(&self, id: &RecordId) {
+        if self.total.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(key) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
+            key.ended.notify_waiters();
+        }
+    }
+
+    fn enter(&self, id: &RecordId) -> Option<Place<'_>> {
+        if self.per_key == 0 {
+            return None;
+        }
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = keys.entry(*id).or_default();
+        if key.waiters.load(Ordering::SeqCst) >= self.per_key {
+            return None;
+        }
+        key.waiters.fetch_add(1, Ordering::SeqCst);
+        self.total.fetch_add(1, Ordering::SeqCst);
+        Some(Place { waiting: self, id: *id, key: key.clone() })
+    }
+}
+
+/// A place among those who wait; given up when dropped.
+struct Place<'a> {
+    waiting: &'a Waiting,
+    id: RecordId,
+    key: Arc<Key>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut keys = self.waiting.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.total.fetch_sub(1, Ordering::SeqCst);
+        if self.key.waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
+            keys.remove(&self.id);
+        }
+    }
+}
+
+impl Shared {
+    /// Claims again, each time that the key may have come free, until `deadline`.
+    ///
+    /// Between two claims another attempt may end and a third begin; each claim is a new question to the store, so that is only one
+    /// more round (case `a_released_key_goes_to_one_of_those_who_wait`).
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &mut Claim,
+        digest: RequestDigest,
+        deadline: Instant,
+        mut outcome: ClaimOutcome,
+    ) -> Result<ClaimOutcome, StoreError> {
+        if deadline <= Instant::now() {
+            return Ok(outcome);
+        }
+        let Some(place) = self.waiting.enter(id) else { return Ok(outcome) };
+        let mut pause = FIRST_PAUSE;
+        loop {
+            // Listening starts before the claim: an attempt that ends in between is heard.
+            let mut ended = std::pin::pin!(place.key.ended.notified());
+            ended.as_mut().enable();
+            outcome = self.claim(id, claim, digest).await?;
+            if !matches!(outcome, ClaimOutcome::InFlight { .. }) {
+                return Ok(outcome);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(outcome);
+            }
+            let jitter = pause.mul_f64(0.5 + fastrand::f64());
+            let _ = timeout(left.min(jitter), ended).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+#[post("/orders")]
+async fn order(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        ::idempotent_actix::__private::Post,
+        ::idempotent_actix::__private::Raw,
+    >,
+    user: User,
+    #[cfg(feature = "audit")]
+    audit: web::Data<Audit>,
+) -> ::idempotent_actix::__private::Answer {
+    async fn order(
+        user: User,
+        #[cfg(feature = "audit")]
+        #[allow(unused)]
+        audit: web::Data<Audit>,
+    ) -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "order", methods : ["POST"], path :
+        "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required,
+        fingerprint : Raw, record : Final, abandoned : Retry, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_of(&user);
+    __guard
+        .run(&__OPERATION, __scope, order(user, #[cfg(feature = "audit")] audit))
+        .await
+}

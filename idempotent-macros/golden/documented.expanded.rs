@@ -1,0 +1,28 @@
+/// Charges a card.
+#[post("/v1/payments")]
+#[allow(clippy::unused_async)]
+#[utoipa::path(responses((status = 201)))]
+pub async fn create_payment(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        ::idempotent_actix::__private::Post,
+        ::idempotent_actix::__private::Raw,
+    >,
+    user: User,
+    body: web::Json<NewPayment>,
+) -> ::idempotent_actix::__private::Answer {
+    #[tracing::instrument(skip(body))]
+    async fn create_payment(
+        user: User,
+        body: web::Json<NewPayment>,
+    ) -> actix_web::Result<HttpResponse> {
+        Ok(HttpResponse::Created().finish())
+    }
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "create_payment", methods : ["POST"],
+        path : "/v1/payments", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
+        Required, fingerprint : Raw, record : Final, abandoned : Retry, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_of(&user);
+    __guard.run(&__OPERATION, __scope, create_payment(user, body)).await
+}

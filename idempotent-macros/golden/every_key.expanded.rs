@@ -1,0 +1,24 @@
+#[put("/orders/{id}")]
+async fn put_order(
+    __guard: my_crate::reexport::__private::Guard<
+        my_crate::reexport::__private::Optional,
+        my_crate::reexport::__private::Put,
+        my_crate::reexport::__private::Whole,
+    >,
+    user: User,
+    id: web::Path<u64>,
+) -> my_crate::reexport::__private::Answer {
+    async fn put_order(user: User, id: web::Path<u64>) -> impl Responder {
+        id.to_string()
+    }
+    my_crate::reexport::__private::operation! {
+        static __OPERATION = { name : "put-order", handler : "put_order", methods :
+        ["PUT"], path : "/orders/{id}", ttl : 5400000u64, lease : 5000u64, wait : 500u64,
+        key : Optional, fingerprint : Custom, record : Success, abandoned : Hold, }
+    }
+    let __scope = my_crate::reexport::__private::scope_of(&user);
+    __guard
+        .fingerprint_by(fingerprints::amount)
+        .run(&__OPERATION, __scope, put_order(user, id))
+        .await
+}

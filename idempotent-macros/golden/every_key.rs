@@ -1,0 +1,18 @@
+#[idempotent(
+    scope = "user",
+    ttl = "1h30m",
+    lease = "5s",
+    wait = "500ms",
+    key = "optional",
+    fingerprint = "fingerprints::amount",
+    record = "success",
+    abandoned = "hold",
+    claim = "lease",
+    method = "PUT",
+    name = "put-order",
+    crate = "my_crate::reexport"
+)]
+#[put("/orders/{id}")]
+async fn put_order(user: User, id: web::Path<u64>) -> impl Responder {
+    id.to_string()
+}

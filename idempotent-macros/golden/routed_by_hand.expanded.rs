@@ -1,0 +1,17 @@
+async fn r#delete(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        ::idempotent_actix::__private::Delete,
+        ::idempotent_actix::__private::Raw,
+    >,
+    session: Session,
+) -> ::idempotent_actix::__private::Answer {
+    async fn r#delete(session: Session) {}
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "delete", methods : ["DELETE"], path
+        : "", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required,
+        fingerprint : Raw, record : All, abandoned : Retry, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_of(&session);
+    __guard.run(&__OPERATION, __scope, r#delete(session)).await
+}

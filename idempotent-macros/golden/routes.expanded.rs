@@ -1,0 +1,22 @@
+#[routes]
+#[post("/orders")]
+#[put("/order")]
+async fn order(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        (::idempotent_actix::__private::Post, ::idempotent_actix::__private::Put),
+        ::idempotent_actix::__private::Raw,
+    >,
+    user: User,
+) -> ::idempotent_actix::__private::Answer {
+    async fn order(user: User) -> &'static str {
+        "ordered"
+    }
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "order", methods : ["POST", "PUT"],
+        path : "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
+        Required, fingerprint : Raw, record : Final, abandoned : Retry, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_of(&user);
+    __guard.run(&__OPERATION, __scope, order(user)).await
+}

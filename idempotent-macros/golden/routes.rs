@@ -1,0 +1,7 @@
+#[idempotent(scope = "user")]
+#[routes]
+#[post("/orders")]
+#[put("/order")]
+async fn order(user: User) -> &'static str {
+    "ordered"
+}

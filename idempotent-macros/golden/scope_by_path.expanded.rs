@@ -1,0 +1,22 @@
+#[actix_web::route("/orders", method = "POST", method = "PATCH")]
+async fn order(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        (::idempotent_actix::__private::Post, ::idempotent_actix::__private::Patch),
+        ::idempotent_actix::__private::Raw,
+    >,
+) -> ::idempotent_actix::__private::Answer {
+    async fn order() -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "order", methods : ["POST", "PATCH"],
+        path : "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
+        Required, fingerprint : Raw, record : Final, abandoned : Retry, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_by(
+        __guard.request(),
+        scope::bearer_token,
+    );
+    __guard.run(&__OPERATION, __scope, order()).await
+}

@@ -1,0 +1,48 @@
+//! The collector: every mistake of one attribute is reported in one compile.
+
+use std::fmt::Display;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+
+/// What has been found wrong so far.
+#[derive(Default)]
+pub(crate) struct Errors {
+    found: Vec<syn::Error>,
+}
+
+/// Proof that a mistake has been reported. Only [`Errors`] can make one, so a part that is missing
+/// from the expansion always has its message, and no handler is ever left unguarded in silence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported(());
+
+/// What is wrong and what to write instead; then, as help, right code. The place is the caller's to add.
+pub(crate) type Mistake = (String, String);
+
+impl Errors {
+    /// Reports a mistake at `tokens`. Where something is absent there are none, and the message stands at
+    /// `#[idempotent(…)]` as a whole.
+    pub(crate) fn at(&mut self, tokens: impl ToTokens, what: impl Display, help: impl Display) -> Reported {
+        let message = format!("{what}\nhelp: {help}");
+        self.found.push(syn::Error::new_spanned(tokens, message));
+        Reported(())
+    }
+
+    /// Whether nothing has been reported.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Each mistake with the text that its span covers; a mistake of the whole attribute covers none.
+    #[cfg(test)]
+    pub(crate) fn shown(&self) -> Vec<(Option<String>, String)> {
+        let shown = |error: &syn::Error| (error.span().source_text(), error.to_string());
+        self.found.iter().map(shown).collect()
+    }
+
+    /// One `compile_error!` for each mistake.
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        let errors = self.found.into_iter();
+        errors.map(syn::Error::into_compile_error).collect()
+    }
+}

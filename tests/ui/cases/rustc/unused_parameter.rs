@@ -1,0 +1,14 @@
+#![deny(unused_variables, unused_mut)]
+
+use actix_web::{App, HttpResponse, post, web};
+use idempotent_actix::idempotent;
+
+#[idempotent(scope = "user")]
+#[post("/v1/payments")]
+async fn pay(user: web::ReqData<String>, mut body: web::Bytes) -> HttpResponse {
+    HttpResponse::Ok().body(user.into_inner())
+}
+
+fn main() {
+    let _ = || App::new().service(pay);
+}
