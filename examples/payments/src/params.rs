@@ -61,11 +61,10 @@ impl Fields {
         let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Err(malformed()) };
         let mut fields = Vec::new();
         for (name, value) in object {
-            match value {
-                Value::Object(inner) => {
-                    fields.extend(inner.into_iter().filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))));
-                }
-                value => fields.extend(scalar(value).map(|text| (name, text))),
+            if let Value::Object(inner) = value {
+                fields.extend(inner.into_iter().filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))));
+            } else {
+                fields.extend(scalar(value).map(|text| (name, text)));
             }
         }
         Ok(Self(fields))

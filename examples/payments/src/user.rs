@@ -37,7 +37,9 @@ impl FromRequest for User {
 fn authenticate(request: &HttpRequest) -> Result<User, ApiError> {
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = header.and_then(bearer) else {
-        return Err(ApiError::unauthorized("You did not provide an API key: send `Authorization: Bearer sk_test_NAME`."));
+        return Err(ApiError::unauthorized(
+            "You did not provide an API key: send `Authorization: Bearer sk_test_NAME`.",
+        ));
     };
     match token.strip_prefix("sk_test_") {
         Some(name) if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') => {
