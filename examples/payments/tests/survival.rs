@@ -3,6 +3,8 @@
 
 #[path = "survival/payments.rs"]
 mod payments;
+#[path = "survival/readme.rs"]
+mod readme;
 
 use std::{
     net::TcpStream,
