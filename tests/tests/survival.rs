@@ -6,3 +6,5 @@
 mod disconnects;
 #[path = "survival/http2.rs"]
 mod http2;
+#[path = "survival/project.rs"]
+mod project;
