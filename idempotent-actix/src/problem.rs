@@ -1,6 +1,6 @@
 //! What a client is told when its request is not run.
 //!
-//! Every refusal is a [`Problem`]. It becomes a response through one function of the application's choice: [`json`] (the default) or
+//! Every refusal is a [`Problem`]. It becomes a response through one function of the application's choice: [`json()`] (the default) or
 //! [`stripe`], or one of its own.
 
 use std::time::Duration;
@@ -263,7 +263,7 @@ pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
     problem.response(&problem.to_json())
 }
 
-/// Renders a problem so that Stripe's client libraries understand it too: [`json`], with a top-level `error` object and
+/// Renders a problem so that Stripe's client libraries understand it too: [`json()`], with a top-level `error` object and
 /// `Stripe-Should-Retry`.
 #[must_use]
 pub fn stripe(problem: &Problem, _: &HttpRequest) -> HttpResponse {
