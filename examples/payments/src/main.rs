@@ -37,9 +37,9 @@ const GRACE: Duration = Duration::from_secs(30);
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The address to listen on; port 0 takes any that is free
+    /// Where to listen; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    listen: SocketAddr,
+    listen: String,
     /// Where the idempotency records are kept: `sqlite:FILE` or `memory:`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
@@ -63,7 +63,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let store = store::connect(&arguments.store).await.map_err(|error| because("cannot open the store", &error))?;
     store.migrate().await.map_err(|error| because("cannot prepare the store", &error))?;
     let file = ledger_file(arguments)?;
-    let pool = ledger::open(&file).await.map_err(|error| because("cannot open the ledger", &error))?;
+    let pool = ledger::open(&file)
+        .await
+        .map_err(|error| because(&format!("cannot open the ledger {}", file.display()), &error))?;
     let (ledger, bank) = (Data::new(Ledger::new(pool.clone())), Data::new(Bank::new(pool)));
     let counts = ledger.counts().await?;
 
@@ -79,7 +81,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .wrap(from_fn(log::requests))
     })
     .shutdown_signal(idempotency.drained(GRACE))
-    .bind_auto_h2c(arguments.listen)
+    .bind_auto_h2c(&arguments.listen)
     .map_err(|error| because(&format!("cannot listen on {}", arguments.listen), &error))?;
     for address in server.addrs() {
         greet(address, &arguments.store, &file, counts);
@@ -127,7 +129,11 @@ fn because(what: &str, error: &dyn Error) -> String {
     let mut text = format!("{what}: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let reason = error.to_string();
+        // Some errors repeat their cause in their own text.
+        if !text.ends_with(&reason) {
+            text = format!("{text}: {reason}");
+        }
         cause = error.source();
     }
     text
