@@ -28,8 +28,8 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
 
 /// Creates a payment, and charges the card if it is to be confirmed at once.
 ///
-/// A duplicate in flight gets 409 at once. After a crash the retry runs again: it finds the row of the first attempt by its charge key,
-/// and the bank finds the first attempt's charge by the same key.
+/// A duplicate in flight gets 409 at once. After a crash the retry runs again: it finds the row of the first attempt by its charge
+/// key, and the bank finds the first attempt's charge by the same key.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s")]
 #[post("/v1/payment_intents")]
 async fn create_payment_intent(

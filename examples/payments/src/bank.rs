@@ -121,3 +121,19 @@ impl Bank {
 fn crash() {
     panic!("pm_card_crash: the money is taken, and this server breaks down")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_known_by_its_name() {
+        assert_eq!(Card::parse("pm_card_visa"), Ok(Card::Visa));
+        assert_eq!(Card::parse("pm_card_slow_1500"), Ok(Card::Slow(Duration::from_millis(1500))));
+        for name in
+            ["", "visa", "pm_card_", "pm_card_slow_", "pm_card_slow_-1", "pm_card_slow_60001", "pm_card_slow_1e3"]
+        {
+            assert!(Card::parse(name).is_err(), "{name}");
+        }
+    }
+}

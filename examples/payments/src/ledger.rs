@@ -247,3 +247,47 @@ fn first<T>(rows: Vec<T>) -> Option<T> {
 pub(crate) fn new_id(kind: &str) -> String {
     format!("{kind}_{}", uuid::Uuid::new_v4().simple())
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{FromRequest, test::TestRequest};
+    use idempotent_actix::{Key, RecordId, Scope};
+
+    use super::*;
+
+    fn key(label: &str) -> DerivedKey {
+        RecordId::new(&Scope::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
+    }
+
+    #[actix_web::test]
+    async fn a_second_attempt_finds_the_first_and_no_refund_exceeds_what_was_paid() {
+        let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
+        let ledger = Ledger::new(open(&file).await.unwrap());
+        let request = TestRequest::default().insert_header(("authorization", "Bearer sk_test_a")).to_http_request();
+        let user = User::extract(&request).await.unwrap();
+        let mut new = NewIntent {
+            amount: 100,
+            currency: "usd".into(),
+            payment_method: Some("pm_card_visa".into()),
+            description: None,
+            metadata: BTreeMap::new(),
+        };
+        let first = ledger.open_intent(&user, &new, "processing", &key("one")).await.unwrap();
+        let again = ledger.open_intent(&user, &new, "processing", &key("one")).await.unwrap();
+        assert_eq!(first.id, again.id);
+        new.amount = 200;
+        assert!(ledger.open_intent(&user, &new, "processing", &key("one")).await.is_err());
+
+        let refund = async |amount, label| ledger.open_refund(&user, &first.id, amount, &key(label)).await;
+        assert!(refund(None, "unpaid").await.is_err());
+        ledger.settle_intent(&first.id, Some("ch_1")).await.unwrap();
+        let part = refund(Some(60), "part").await.unwrap();
+        assert_eq!(refund(Some(60), "part").await.unwrap().id, part.id);
+        assert!(refund(Some(41), "too much").await.is_err());
+        assert_eq!(refund(None, "rest").await.unwrap().amount, 40);
+        assert!(refund(None, "nothing left").await.is_err());
+        for end in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{end}", file.display()));
+        }
+    }
+}

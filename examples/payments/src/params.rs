@@ -133,3 +133,52 @@ fn scalar(value: Value) -> Option<String> {
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(body: &str) -> Fields {
+        Fields::from_form(body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_form_of_the_stripe_libraries_is_read() {
+        let fields =
+            form("amount=2000&confirm=true&payment_method_types[0]=card&metadata[order]=7&metadata%5Bto%5D=B%C3%A4r");
+        assert_eq!(fields.integer("amount", 1, 9_999).unwrap(), Some(2000));
+        assert!(fields.flag("confirm").unwrap());
+        let metadata = BTreeMap::from([("order".into(), "7".into()), ("to".into(), "B\u{e4}r".into())]);
+        assert_eq!(fields.object("metadata"), metadata);
+    }
+
+    #[test]
+    fn json_says_the_same_as_a_form() {
+        let json =
+            br#"{"amount": 2000, "confirm": true, "description": null, "expand": ["x"], "metadata": {"order": 7}}"#;
+        let mut fields = Fields::from_json(json).unwrap().0;
+        fields.sort();
+        assert_eq!(fields, form("amount=2000&confirm=true&metadata[order]=7").0);
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_refused() {
+        for body in ["a=%", "a=%2", "a=%zz", "a=%FF"] {
+            assert!(Fields::from_form(body.as_bytes()).is_err(), "{body}");
+        }
+        for body in ["", "{", "[1]", "1", "{\"a\":1}x"] {
+            assert!(Fields::from_json(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_and_an_empty_one_is_absent() {
+        let fields = form("amount=1.5&big=10&big2=99999999999999999999&twice=1&twice=1&empty=&flag=yes");
+        for name in ["amount", "big", "big2", "twice"] {
+            assert!(fields.integer(name, 1, 9).is_err(), "{name}");
+        }
+        assert!(fields.flag("flag").is_err());
+        assert!(fields.required("empty").is_err());
+        assert_eq!(fields.text("empty").unwrap(), None);
+    }
+}
