@@ -3,15 +3,8 @@
 
 use std::fmt;
 
-use actix_web::{
-    HttpRequest, HttpResponse, ResponseError,
-    body::{BoxBody, MessageBody},
-    http::StatusCode,
-};
-use idempotent_actix::{
-    Disposition, Problem,
-    problem::{self, Kind},
-};
+use actix_web::{HttpResponse, ResponseError, http::StatusCode};
+use idempotent_actix::Disposition;
 use serde_json::{Value, json};
 
 /// What went wrong, as the client is told.
@@ -145,21 +138,4 @@ impl From<sqlx::Error> for ApiError {
         error.disposition = Disposition::Retryable;
         error
     }
-}
-
-/// Renders the layer's refusals as [`problem::stripe`] does, but for one thing: Stripe refuses a reused key with 400, and its
-/// libraries raise `IdempotencyError` for that status only. So they get 400, and everyone else 422, as the standard says.
-pub(crate) fn problem(problem: &Problem, request: &HttpRequest) -> HttpResponse {
-    let response = problem::stripe(problem, request);
-    if problem.kind() != Kind::KeyReused || !request.headers().contains_key("x-stripe-client-user-agent") {
-        return response;
-    }
-    let (mut head, body) = response.into_parts();
-    *head.status_mut() = StatusCode::BAD_REQUEST;
-    let body = body.try_into_bytes().unwrap_or_default();
-    let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if let Some(members) = body.as_object_mut() {
-        members.insert("status".into(), StatusCode::BAD_REQUEST.as_u16().into());
-    }
-    head.set_body(BoxBody::new(body.to_string()))
 }

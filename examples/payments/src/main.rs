@@ -82,7 +82,7 @@ use std::{
 use actix_web::{App, HttpServer, middleware::from_fn, web::Data};
 use clap::Parser;
 use idempotent_actix::{
-    Idempotency,
+    Idempotency, problem,
     store::{self, Store},
 };
 use sqlx::sqlite::SqliteConnectOptions;
@@ -130,7 +130,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let counts = ledger.counts().await?;
 
     // Both speak the dialect of Stripe's client libraries: the layer, and the server's own errors.
-    let idempotency = Idempotency::builder(store).problems(error::problem).build();
+    let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
     let app = Data::new(idempotency.clone());
     let server = HttpServer::new(move || {
         App::new()
