@@ -23,13 +23,8 @@ impl Server {
     pub fn start<F, T, B>(factory: F) -> Self
     where
         F: Fn() -> App<T> + Send + Clone + 'static,
-        T: ServiceFactory<
-                ServiceRequest,
-                Config = (),
-                Response = ServiceResponse<B>,
-                Error = Error,
-                InitError = (),
-            > + 'static,
+        T: ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>
+            + 'static,
         B: MessageBody + 'static,
     {
         Self::with_workers(1, factory)
@@ -42,13 +37,8 @@ impl Server {
     pub fn with_workers<F, T, B>(workers: usize, factory: F) -> Self
     where
         F: Fn() -> App<T> + Send + Clone + 'static,
-        T: ServiceFactory<
-                ServiceRequest,
-                Config = (),
-                Response = ServiceResponse<B>,
-                Error = Error,
-                InitError = (),
-            > + 'static,
+        T: ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>
+            + 'static,
         B: MessageBody + 'static,
     {
         let (started, up) = mpsc::channel();

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     clock::ManualClock,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, memory::MemoryStore,
-    },
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, memory::MemoryStore},
 };
 use tokio::sync::watch;
 

@@ -61,9 +61,8 @@ fn another_body_cannot_take_an_abandoned_key_over() {
 fn query_path_parameter_and_content_type_are_part_of_the_request() {
     let world = World::new();
     let server = world.serve(all);
-    let capture = |target: &str, kind: &str| {
-        Request::post(target).user("alice").key("k").header("Content-Type", kind).body("b")
-    };
+    let capture =
+        |target: &str, kind: &str| Request::post(target).user("alice").key("k").header("Content-Type", kind).body("b");
     let first = server.send(&capture("/payments/1/captures?a=1&b=2", "text/plain"));
     assert_eq!(first.status, 201);
     for (target, kind) in [

@@ -73,7 +73,8 @@ fn headers_of_the_moment_reach_the_first_client_only() {
 
 #[test]
 fn a_date_of_the_handlers_own_is_not_replayed() {
-    let world = World::answering(|_| HttpResponse::Ok().insert_header(("date", "Thu, 01 Jan 1970 00:00:00 GMT")).finish());
+    let world =
+        World::answering(|_| HttpResponse::Ok().insert_header(("date", "Thu, 01 Jan 1970 00:00:00 GMT")).finish());
     let server = world.serve(all);
     let request = Request::post("/payments").user("alice").key("k");
     let (first, replay) = (server.send(&request), server.send(&request));
@@ -86,7 +87,9 @@ fn a_date_of_the_handlers_own_is_not_replayed() {
 #[test]
 fn marks_that_the_handler_sets_do_not_double_those_of_a_replay() {
     let mark = ("Idempotency-Replayed", "false");
-    let world = World::answering(move |_| HttpResponse::Ok().insert_header(mark).insert_header(("Idempotency-Replay", "x")).finish());
+    let world = World::answering(move |_| {
+        HttpResponse::Ok().insert_header(mark).insert_header(("Idempotency-Replay", "x")).finish()
+    });
     let server = world.serve(all);
     let request = Request::post("/payments").user("alice").key("k");
     let first = server.send(&request);

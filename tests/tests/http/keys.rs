@@ -89,7 +89,8 @@ fn a_rule_for_uuids_refuses_everything_else() {
     let world = World::set(|builder| builder.key_rule(KeyRule::Uuid));
     let server = world.serve(all);
     let uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324";
-    for key in ["\"9223372036854775807\"", "8e03978e40d543e8bc936894a57f9324", "{8e03978e-40d5-43e8-bc93-6894a57f9324}"] {
+    for key in ["\"9223372036854775807\"", "8e03978e40d543e8bc936894a57f9324", "{8e03978e-40d5-43e8-bc93-6894a57f9324}"]
+    {
         assert_problem(&server.send(&pay().key(key)), 400, "key_malformed", false);
     }
     assert_eq!(server.send(&pay().key(uuid)).status, 201);

@@ -29,11 +29,7 @@ fn the_first_answer_is_the_handlers_and_unmarked() {
     let first = world.serve(all).send(&pay());
     assert_eq!(first.status, 201);
     assert_eq!(first.body, br#"{"secret of run":1}"#);
-    let expected = [
-        ("content-length", "19"),
-        ("content-type", "application/json"),
-        ("location", "/payments/1"),
-    ];
+    let expected = [("content-length", "19"), ("content-type", "application/json"), ("location", "/payments/1")];
     let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.into())).into();
     assert_eq!(first.lasting_headers(), expected);
     assert_eq!((first.header("idempotency-replayed"), first.header("idempotency-replay")), (None, None));
