@@ -89,14 +89,16 @@ impl Payments {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        output.read_line(&mut first).unwrap();
-        let address = first.trim().rsplit_once("http://").expect("its address").1.parse().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
+        let Some(address) = address else {
+            // It has said why on stderr.
+            panic!("the server ended at its start: {}", child.wait().unwrap());
+        };
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let written = lines.clone();
         thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
+            for line in output {
                 written.0.lock().unwrap().push(line);
                 written.1.notify_all();
             }
