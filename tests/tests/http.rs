@@ -13,11 +13,16 @@ mod http {
     mod abandoned;
     mod conflicts;
     mod fencing;
+    mod fingerprints;
     mod handlers;
     mod headers;
     mod keys;
     mod operations;
+    mod oversized;
     mod replay;
+    mod routing;
     mod rules;
+    mod scopes;
+    mod store_failures;
     mod waiting;
 }
