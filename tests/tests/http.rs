@@ -11,12 +11,15 @@
 
 mod http {
     mod abandoned;
+    mod bodies;
     mod conflicts;
+    mod extractors;
     mod fencing;
     mod fingerprints;
     mod handlers;
     mod headers;
     mod keys;
+    mod middleware;
     mod operations;
     mod oversized;
     mod replay;
@@ -24,5 +27,6 @@ mod http {
     mod rules;
     mod scopes;
     mod store_failures;
+    mod unsupported;
     mod waiting;
 }
