@@ -19,13 +19,16 @@ mod http {
     mod handlers;
     mod headers;
     mod keys;
+    mod logging;
     mod middleware;
     mod operations;
     mod oversized;
+    mod problems;
     mod replay;
     mod routing;
     mod rules;
     mod scopes;
+    mod security;
     mod store_failures;
     mod unsupported;
     mod waiting;

@@ -58,7 +58,7 @@ async fn named(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-fn services(config: &mut ServiceConfig) {
+pub(super) fn services(config: &mut ServiceConfig) {
     config.service(put_it).service(patch_it).service(delete_it).service(many).service(two_routes);
     config.route("/by-hand", web::route().to(by_hand)).route("/by-hand-too", web::post().to(by_hand));
     config.route("/items/{id}", web::post().to(by_hand));

@@ -53,7 +53,7 @@ macro_rules! scoped {
             }
         )*
 
-        fn services(config: &mut ServiceConfig) {
+        pub(super) fn services(config: &mut ServiceConfig) {
             config$(.service($name))*.service(by_option).service(by_path);
         }
     };
