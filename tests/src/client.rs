@@ -103,7 +103,12 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn send(to: SocketAddr, bytes: &[u8]) -> Self {
+    /// Sends these bytes on a connection of their own.
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    #[must_use]
+    pub fn send(to: SocketAddr, bytes: &[u8]) -> Self {
         let mut stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

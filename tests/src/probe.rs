@@ -79,6 +79,13 @@ impl Probe {
         self.state.borrow().notes.clone()
     }
 
+    /// Waits until this was noted.
+    pub fn await_note(&self, note: &str) {
+        let mut state = self.state.subscribe();
+        let noted = async { state.wait_for(|state| state.notes.iter().any(|n| n == note)).await.map(drop) };
+        wait_for(note, noted).unwrap();
+    }
+
     /// How many runs were begun.
     #[must_use]
     pub fn runs(&self) -> usize {

@@ -56,7 +56,6 @@ impl World {
     }
 
     /// What an application adds to its data.
-    #[must_use]
     pub fn setup(&self) -> impl Fn(&mut ServiceConfig) + Clone + Send + use<> {
         let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
         move |config| {
