@@ -128,6 +128,28 @@ fn the_pieces_that_a_body_arrives_in_do_not_count() {
 }
 
 #[test]
+fn small_and_large_pieces_keep_their_order() {
+    let world = World::new();
+    let server = world.serve(services);
+    let body = bytes(100_000);
+    let mut rest = &body[..];
+    let mut pieces = Vec::new();
+    for size in [1, 9000, 2, 3, 5000, 4095, 4096, 4097, 1].into_iter().cycle() {
+        let (piece, after) = rest.split_at(size.min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    assert!(pieces.len() > 20);
+    let first = server.send(&upload().chunks(&pieces));
+    assert_eq!(first.status, 201);
+    server.send(&upload().body(&body)).assert_replays(&first);
+    assert_eq!(world.probe.notes(), [note(&body)]);
+}
+
+#[test]
 fn the_body_counts_even_if_the_handler_does_not_read_it() {
     let world = World::new();
     let server = world.serve(services);
