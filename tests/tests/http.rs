@@ -11,13 +11,25 @@
 
 mod http {
     mod abandoned;
+    mod bodies;
     mod conflicts;
+    mod extractors;
     mod fencing;
+    mod fingerprints;
     mod handlers;
     mod headers;
     mod keys;
+    mod logging;
+    mod middleware;
     mod operations;
+    mod oversized;
+    mod problems;
     mod replay;
+    mod routing;
     mod rules;
+    mod scopes;
+    mod security;
+    mod store_failures;
+    mod unsupported;
     mod waiting;
 }
