@@ -54,6 +54,11 @@ impl Live {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease).is_some()
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.len()
+    }
+
     /// Sleeps until a lease is due.
     pub(super) async fn sleep(&self) {
         let wakes = self.leases.lock().unwrap_or_else(PoisonError::into_inner).wakes;

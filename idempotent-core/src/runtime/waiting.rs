@@ -55,6 +55,16 @@ impl Waiting {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.total.load(Ordering::SeqCst)
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn enter(&self, id: &RecordId) -> Option<Place<'_>> {
         if self.per_key == 0 {
             return None;
