@@ -13,16 +13,17 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     error::StoreError,
-    fingerprint::{Fingerprint, FingerprintKeys, RequestDigest},
+    fingerprint::{FingerprintKeys, RequestDigest},
     lease::{Lease, OwnerToken},
     policy::Policy,
-    record::{RecordId, State},
+    record::RecordId,
     recording::Recording,
     store::{Claim, ClaimOutcome, Found, Resolution, ResolveOutcome, Store},
 };
 
 mod attempt;
 mod background;
+mod claiming;
 mod renewal;
 mod waiting;
 
@@ -124,30 +125,27 @@ impl Runtime {
         background::start(shared)?;
         let owner =
             OwnerToken::random().map_err(|error| StoreError::transient("runtime", "draw an owner token", error))?;
-        let mut claim = Claim {
+        let claim = Claim {
             fingerprint: shared.options.fingerprint_keys.sign(digest),
             owner,
             lease: policy.lease,
             ttl: policy.ttl,
             abandoned: policy.abandoned,
         };
-        let first = shared.claim(&id, &mut claim, digest).await?;
-        let ClaimOutcome::InFlight { .. } = first else { return Ok(self.begun(id, &claim, first)) };
-        let outcome = shared.wait(&id, &mut claim, digest, Instant::now() + policy.wait, first).await?;
-        Ok(self.begun(id, &claim, outcome))
-    }
-
-    fn begun(&self, id: RecordId, claim: &Claim, outcome: ClaimOutcome) -> Begun {
-        match outcome {
+        let mut outcome = shared.claim(&id, &claim, digest).await?;
+        if matches!(outcome, ClaimOutcome::InFlight { .. }) {
+            outcome = shared.wait(&id, &claim, digest, Instant::now() + policy.wait, outcome).await?;
+        }
+        Ok(match outcome {
             ClaimOutcome::Granted { attempt } => {
-                let lease = Lease { id, owner: claim.owner };
-                Begun::Run(Attempt::new(self.shared.clone(), lease, claim, attempt))
+                let lease = Lease { id, owner };
+                Begun::Run(Attempt::new(shared.clone(), lease, policy.lease, digest, attempt))
             }
             ClaimOutcome::Completed(recording) => Begun::Told(Verdict::of(&id, &recording)),
             ClaimOutcome::InFlight { lease_left } => Begun::Told(Verdict::InFlight { lease_left }),
             ClaimOutcome::Held => Begun::Told(Verdict::Held),
             ClaimOutcome::Mismatch { .. } => Begun::Told(Verdict::Mismatch),
-        }
+        })
     }
 
     /// Reads a record without changing it; `None` when the key is absent.
@@ -197,52 +195,6 @@ impl Verdict {
                 tracing::error!(%id, %error, "a recording cannot be read; its key stays as it is");
                 Self::Unreadable
             }
-        }
-    }
-}
-
-impl Shared {
-    /// One claim, and a second one where the record was signed with an older key.
-    async fn claim(
-        self: &Arc<Self>,
-        id: &RecordId,
-        claim: &mut Claim,
-        digest: RequestDigest,
-    ) -> Result<ClaimOutcome, StoreError> {
-        let outcome = self.claim_once(id, claim).await?;
-        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(outcome) };
-        match self.options.fingerprint_keys.sign_like(recorded, digest) {
-            Some(fingerprint) if fingerprint == recorded => {
-                claim.fingerprint = fingerprint;
-                self.claim_once(id, claim).await
-            }
-            Some(_) | None => Ok(outcome),
-        }
-    }
-
-    async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match self.store.claim(id, claim).await {
-            Ok(outcome) => Ok(outcome),
-            Err(error) => {
-                // Between the store's commit and its lost acknowledgement the key is ours without our knowing; giving it back
-                // by its owner token spares the next request the wait for the lease.
-                self.give_back(Lease { id: *id, owner: claim.owner }, claim.lease);
-                Err(error)
-            }
-        }
-    }
-
-    /// What a fenced-off attempt's client is told: never the attempt's own answer.
-    async fn successor(&self, id: &RecordId, fingerprint: Fingerprint) -> Verdict {
-        let found = match self.store.look_up(id).await {
-            Ok(Some(found)) => found,
-            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
-        };
-        match &found.record.state {
-            _ if found.record.fingerprint != fingerprint => Verdict::Mismatch,
-            _ if found.record.is_held(found.at) => Verdict::Held,
-            State::Completed(recording) => Verdict::of(id, recording),
-            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
         }
     }
 }

@@ -4,13 +4,13 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     error::StoreError,
-    fingerprint::Fingerprint,
+    fingerprint::RequestDigest,
     lease::Lease,
     policy::Abandoned,
     record::RecordId,
     recording::Recording,
     runtime::{Shared, Verdict, background::Step},
-    store::{Claim, Fence},
+    store::Fence,
 };
 
 /// The right to run an operation once. Its lease is renewed until it is ended.
@@ -21,7 +21,7 @@ pub struct Attempt {
     shared: Arc<Shared>,
     lease: Lease,
     extend: Duration,
-    fingerprint: Fingerprint,
+    digest: RequestDigest,
     number: u32,
     ended: bool,
 }
@@ -38,9 +38,9 @@ pub enum Ending {
 }
 
 impl Attempt {
-    pub(super) fn new(shared: Arc<Shared>, lease: Lease, claim: &Claim, number: u32) -> Self {
-        shared.renewal.insert(lease, claim.lease);
-        Self { shared, lease, extend: claim.lease, fingerprint: claim.fingerprint, number, ended: false }
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, extend: Duration, digest: RequestDigest, number: u32) -> Self {
+        shared.renewal.insert(lease, extend);
+        Self { shared, lease, extend, digest, number, ended: false }
     }
 
     /// The record that is claimed.
@@ -90,7 +90,7 @@ impl Attempt {
             }
             Ok(Fence::Fenced) => {
                 tracing::warn!(id = %self.lease.id, "an attempt lost its key to another; its answer is not sent");
-                Ending::Fenced(self.shared.successor(&self.lease.id, self.fingerprint).await)
+                Ending::Fenced(self.shared.successor(&self.lease.id, self.digest).await)
             }
             Err(error) => {
                 self.log(&error);

@@ -105,7 +105,7 @@ impl Shared {
     pub(super) async fn wait(
         self: &Arc<Self>,
         id: &RecordId,
-        claim: &mut Claim,
+        claim: &Claim,
         digest: RequestDigest,
         deadline: Instant,
         mut outcome: ClaimOutcome,

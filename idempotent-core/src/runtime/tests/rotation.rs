@@ -51,7 +51,6 @@ async fn an_old_signature_is_taken_over_and_completed() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn one_who_waited_for_an_old_signature_signs_with_the_new_key() {
     let store = Faulty::new();
     let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
@@ -76,7 +75,6 @@ async fn one_who_waited_for_an_old_signature_signs_with_the_new_key() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_successor_that_signs_with_another_key_is_the_same_request() {
     let store = Faulty::new();
     let (before, after) = (signing(&store, &[1, 2]), signing(&store, &[2, 1]));

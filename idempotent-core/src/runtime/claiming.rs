@@ -1,0 +1,62 @@
+//! How the store is asked for a key, and what became of one that was lost.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    error::StoreError,
+    fingerprint::{Fingerprint, RequestDigest},
+    lease::Lease,
+    record::{RecordId, State},
+    runtime::{Shared, Verdict},
+    store::{Claim, ClaimOutcome},
+};
+
+impl Shared {
+    /// One claim, and a second one where the record was signed with an older key.
+    pub(super) async fn claim(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &Claim,
+        digest: RequestDigest,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let outcome = self.claim_once(id, claim).await?;
+        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(outcome) };
+        match self.options.fingerprint_keys.sign_like(recorded, digest) {
+            // The next claim is signed with the present key again, so that no record is made that outlives the old one.
+            Some(fingerprint) if fingerprint == recorded => self.claim_once(id, &Claim { fingerprint, ..*claim }).await,
+            Some(_) | None => Ok(outcome),
+        }
+    }
+
+    async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match self.store.claim(id, claim).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                // Between the store's commit and its lost acknowledgement the key is ours without our knowing; giving it back
+                // by its owner token spares the next request the wait for the lease.
+                self.give_back(Lease { id: *id, owner: claim.owner }, claim.lease);
+                Err(error)
+            }
+        }
+    }
+
+    /// What a fenced-off attempt's client is told: never the attempt's own answer.
+    pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
+        let found = match self.store.look_up(id).await {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
+        };
+        match &found.record.state {
+            _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
+            _ if found.record.is_held(found.at) => Verdict::Held,
+            State::Completed(recording) => Verdict::of(id, recording),
+            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
+        }
+    }
+
+    /// Whether a record is of this request, whichever of our keys it was signed with.
+    fn is_same(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
+        let keys = &self.options.fingerprint_keys;
+        recorded == keys.sign(digest) || keys.sign_like(recorded, digest) == Some(recorded)
+    }
+}
