@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use crate::{
     error::StoreError,
@@ -24,6 +24,7 @@ use crate::{
 mod attempt;
 mod background;
 mod claiming;
+mod patience;
 mod renewal;
 mod waiting;
 
@@ -134,7 +135,7 @@ impl Runtime {
         };
         let mut outcome = shared.claim(&id, &claim, digest).await?;
         if matches!(outcome, ClaimOutcome::InFlight { .. }) {
-            outcome = shared.wait(&id, &claim, digest, Instant::now() + policy.wait, outcome).await?;
+            outcome = shared.wait(&id, &claim, digest, policy.wait, outcome).await?;
         }
         Ok(match outcome {
             ClaimOutcome::Granted { attempt } => {

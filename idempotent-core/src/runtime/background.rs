@@ -3,17 +3,20 @@
 use std::{
     sync::{Arc, Weak},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::{sync::mpsc, task::LocalSet, time::Instant};
+use tokio::{sync::mpsc, task::LocalSet};
 
 use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    runtime::Shared,
+    runtime::{
+        Shared,
+        patience::{after, jittered, now},
+    },
     store::{Fence, Store},
 };
 
@@ -94,8 +97,7 @@ async fn renew(shared: Weak<Shared>) {
 async fn purge(shared: Weak<Shared>) {
     let Some(every) = shared.upgrade().and_then(|shared| shared.options.purge_every) else { return };
     loop {
-        // Between half and one and a half times the interval, so that processes started together do not purge together.
-        tokio::time::sleep(every.mul_f64(0.5 + fastrand::f64())).await;
+        tokio::time::sleep(jittered(every.max(PURGE_PAUSE))).await;
         let Some(shared) = shared.upgrade() else { return };
         loop {
             match shared.store.purge(PURGE_BATCH).await {
@@ -123,7 +125,7 @@ impl Shared {
     pub(super) fn defer(&self, lease: Lease, extend: Duration, step: Step) {
         let Some(background) = self.background.get() else { return };
         self.deferred.send_modify(|deferred| *deferred += 1);
-        let sent = background.deferred.send(Deferred { lease, step, until: Instant::now() + extend });
+        let sent = background.deferred.send(Deferred { lease, step, until: after(now(), extend) });
         if sent.is_err() {
             self.deferred.send_modify(|deferred| *deferred -= 1);
         }
@@ -132,7 +134,7 @@ impl Shared {
     async fn settle(&self, Deferred { lease, step, until }: Deferred) {
         let mut pause = FIRST_RETRY;
         loop {
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
             match step.take(&*self.store, &lease).await {
                 Ok(Fence::Passed) => break,
@@ -143,7 +145,7 @@ impl Shared {
                     }
                     break;
                 }
-                Err(error) if Instant::now() < until => {
+                Err(error) if now() < until => {
                     tracing::debug!(id = %lease.id, %error, "the store still fails");
                 }
                 Err(error) => {

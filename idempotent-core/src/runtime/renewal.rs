@@ -3,16 +3,22 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use crate::{
     lease::Lease,
-    runtime::Shared,
+    runtime::{
+        Shared,
+        patience::{after, now},
+    },
     store::{Fence, Renewal},
 };
+
+/// The least time between two renewals of a lease, however short it is.
+const SHORTEST: Duration = Duration::from_millis(2);
 
 /// What the renewal task keeps alive.
 #[derive(Default)]
@@ -38,7 +44,7 @@ struct Entry {
 impl Live {
     /// Keeps a lease alive from now on.
     pub(super) fn insert(&self, lease: Lease, extend: Duration) {
-        let due = Instant::now() + extend / 3;
+        let due = after(now(), pace(extend, 3));
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.live.insert(lease, Entry { extend, due });
         // With equal leases a later one is never due earlier, so the task is rung once for each time that it sleeps.
@@ -64,7 +70,7 @@ impl Live {
         let wakes = self.leases.lock().unwrap_or_else(PoisonError::into_inner).wakes;
         let due = async {
             match wakes {
-                Some(due) => tokio::time::sleep_until(due).await,
+                Some(due) => tokio::time::sleep_until(due.into()).await,
                 None => std::future::pending().await,
             }
         };
@@ -79,7 +85,7 @@ impl Live {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut renewals = Vec::new();
         for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| entry.due <= now) {
-            entry.due = now + entry.extend / 6;
+            entry.due = after(now, pace(entry.extend, 6));
             renewals.push(Renewal { lease: *lease, extend: entry.extend });
         }
         leases.wakes = leases.live.values().map(|entry| entry.due).min();
@@ -89,15 +95,20 @@ impl Live {
     fn renewed(&self, renewal: &Renewal, sent: Instant) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = leases.live.get_mut(&renewal.lease) {
-            entry.due = sent + renewal.extend / 3;
+            entry.due = after(sent, pace(renewal.extend, 3));
         }
     }
+}
+
+/// A part of a lease, and never so little that the task spins.
+fn pace(extend: Duration, parts: u32) -> Duration {
+    (extend / parts).max(SHORTEST)
 }
 
 impl Shared {
     /// Renews what is due, all in one call. A call that fails is no loss: it is made again while the lease lasts.
     pub(super) async fn renew_due(&self) {
-        let sent = Instant::now();
+        let sent = now();
         let due = self.renewal.due(sent);
         if due.is_empty() {
             return;

@@ -18,7 +18,7 @@ use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
     record::RecordId,
-    runtime::Shared,
+    runtime::{Shared, patience::jittered},
     store::{Claim, ClaimOutcome},
 };
 
@@ -98,7 +98,7 @@ impl Drop for Place<'_> {
 }
 
 impl Shared {
-    /// Claims again, each time that the key may have come free, until `deadline`.
+    /// Claims again, each time that the key may have come free, for so long.
     ///
     /// Between two claims another attempt may end and a third begin; each claim is a new question to the store, so that is only one
     /// more round (case `a_released_key_goes_to_one_of_those_who_wait`).
@@ -107,12 +107,14 @@ impl Shared {
         id: &RecordId,
         claim: &Claim,
         digest: RequestDigest,
-        deadline: Instant,
+        wait: Duration,
         mut outcome: ClaimOutcome,
     ) -> Result<ClaimOutcome, StoreError> {
-        if deadline <= Instant::now() {
+        if wait.is_zero() {
             return Ok(outcome);
         }
+        // Of the caller's runtime, whose time may be paused; so are the pauses below.
+        let started = Instant::now();
         let Some(place) = self.waiting.enter(id) else { return Ok(outcome) };
         let mut pause = FIRST_PAUSE;
         loop {
@@ -123,12 +125,11 @@ impl Shared {
             if !matches!(outcome, ClaimOutcome::InFlight { .. }) {
                 return Ok(outcome);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = wait.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Ok(outcome);
             }
-            let jitter = pause.mul_f64(0.5 + fastrand::f64());
-            let _ = timeout(left.min(jitter), ended).await;
+            let _ = timeout(left.min(jittered(pause)), ended).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

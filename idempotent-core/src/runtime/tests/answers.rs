@@ -73,7 +73,6 @@ async fn a_held_key_is_resolved_as_the_operator_says() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn durations_of_any_length_are_taken() {
     let longest = std::time::Duration::MAX;
     let store = Faulty::new();

@@ -154,3 +154,11 @@ async fn a_claim_that_took_long_is_renewed_at_once() {
     assert!(granted.elapsed() < ms(500), "the lease began when the store granted it, not when it said so");
     assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_application_that_moves_its_own_time_does_not_keep_the_thread_from_renewing() {
+    tokio::time::advance(ms(3_600_000)).await;
+    let store = Faulty::new();
+    let _attempt = run(&runtime(&store), "k", "b", &leased(ms(60))).await;
+    until("it is renewed", || !store.batches().is_empty()).await;
+}
