@@ -133,13 +133,14 @@ impl Runtime {
             ttl: policy.ttl,
             abandoned: policy.abandoned,
         };
-        let mut outcome = shared.claim(&id, &claim, digest).await?;
-        if matches!(outcome, ClaimOutcome::InFlight { .. }) {
-            outcome = shared.wait(&id, &claim, digest, policy.wait, outcome).await?;
+        let mut asked = shared.claim(&id, &claim, digest).await?;
+        if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
+            asked = shared.wait(&id, &claim, digest, policy.wait, asked).await?;
         }
-        Ok(match outcome {
+        Ok(match asked.outcome {
             ClaimOutcome::Granted { attempt } => {
                 let lease = Lease { id, owner };
+                shared.renewal.insert(lease, policy.lease, asked.sent);
                 Begun::Run(Attempt::new(shared.clone(), lease, policy.lease, digest, attempt))
             }
             ClaimOutcome::Completed(recording) => Begun::Told(Verdict::of(&id, &recording)),

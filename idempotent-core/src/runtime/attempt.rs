@@ -9,7 +9,7 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     recording::Recording,
-    runtime::{Shared, Verdict, background::Step},
+    runtime::{Shared, Verdict, background::Step, patience::now},
     store::Fence,
 };
 
@@ -38,8 +38,8 @@ pub enum Ending {
 }
 
 impl Attempt {
+    /// The lease is kept alive already.
     pub(super) fn new(shared: Arc<Shared>, lease: Lease, extend: Duration, digest: RequestDigest, number: u32) -> Self {
-        shared.renewal.insert(lease, extend);
         Self { shared, lease, extend, digest, number, ended: false }
     }
 
@@ -94,7 +94,7 @@ impl Attempt {
             }
             Err(error) => {
                 self.log(&error);
-                self.shared.renewal.insert(self.lease, self.extend);
+                self.shared.renewal.insert(self.lease, self.extend, now());
                 self.shared.defer(self.lease, self.extend, step);
                 Ending::Deferred
             }

@@ -1,15 +1,25 @@
 //! How the store is asked for a key, and what became of one that was lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     lease::Lease,
     record::{RecordId, State},
-    runtime::{Shared, Verdict},
+    runtime::{Shared, Verdict, patience::now},
     store::{Claim, ClaimOutcome},
 };
+
+/// What a claim came to.
+pub(super) struct Asked {
+    pub(super) outcome: ClaimOutcome,
+    /// When it was sent: if it was granted, its lease lasts at least from then.
+    pub(super) sent: Instant,
+}
 
 impl Shared {
     /// One claim, and a second one where the record was signed with an older key.
@@ -18,14 +28,18 @@ impl Shared {
         id: &RecordId,
         claim: &Claim,
         digest: RequestDigest,
-    ) -> Result<ClaimOutcome, StoreError> {
+    ) -> Result<Asked, StoreError> {
+        let sent = now();
         let outcome = self.claim_once(id, claim).await?;
-        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(outcome) };
-        match self.options.fingerprint_keys.sign_like(recorded, digest) {
+        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(Asked { outcome, sent }) };
+        let outcome = match self.options.fingerprint_keys.sign_like(recorded, digest) {
             // The next claim is signed with the present key again, so that no record is made that outlives the old one.
-            Some(fingerprint) if fingerprint == recorded => self.claim_once(id, &Claim { fingerprint, ..*claim }).await,
-            Some(_) | None => Ok(outcome),
-        }
+            Some(fingerprint) if fingerprint == recorded => {
+                self.claim_once(id, &Claim { fingerprint, ..*claim }).await?
+            }
+            Some(_) | None => outcome,
+        };
+        Ok(Asked { outcome, sent })
     }
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -42,9 +42,9 @@ struct Entry {
 }
 
 impl Live {
-    /// Keeps a lease alive from now on.
-    pub(super) fn insert(&self, lease: Lease, extend: Duration) {
-        let due = after(now(), pace(extend, 3));
+    /// Keeps a lease alive that began at `since` or later.
+    pub(super) fn insert(&self, lease: Lease, extend: Duration, since: Instant) {
+        let due = after(since, pace(extend, 3));
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.live.insert(lease, Entry { extend, due });
         // With equal leases a later one is never due earlier, so the task is rung once for each time that it sleeps.
@@ -80,11 +80,15 @@ impl Live {
         }
     }
 
-    /// The leases that are due at `now`, each put off by a sixth of its length in case that the store does not answer.
+    /// The leases that are due at `now`, if there are any, and with them those that soon will be: so, however many attempts run, and
+    /// however far apart they began, a lease's length takes a dozen calls at most. Each is put off by a sixth of its length in case
+    /// that the store does not answer.
     fn due(&self, now: Instant) -> Vec<Renewal> {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut renewals = Vec::new();
-        for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| entry.due <= now) {
+        let any = leases.live.values().any(|entry| entry.due <= now);
+        let soon = |entry: &Entry| any && entry.due <= after(now, entry.extend / 12);
+        for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| soon(entry)) {
             entry.due = after(now, pace(entry.extend, 6));
             renewals.push(Renewal { lease: *lease, extend: entry.extend });
         }

@@ -18,7 +18,7 @@ use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
     record::RecordId,
-    runtime::{Shared, patience::jittered},
+    runtime::{Shared, claiming::Asked, patience::jittered},
     store::{Claim, ClaimOutcome},
 };
 
@@ -108,26 +108,26 @@ impl Shared {
         claim: &Claim,
         digest: RequestDigest,
         wait: Duration,
-        mut outcome: ClaimOutcome,
-    ) -> Result<ClaimOutcome, StoreError> {
+        mut asked: Asked,
+    ) -> Result<Asked, StoreError> {
         if wait.is_zero() {
-            return Ok(outcome);
+            return Ok(asked);
         }
         // Of the caller's runtime, whose time may be paused; so are the pauses below.
         let started = Instant::now();
-        let Some(place) = self.waiting.enter(id) else { return Ok(outcome) };
+        let Some(place) = self.waiting.enter(id) else { return Ok(asked) };
         let mut pause = FIRST_PAUSE;
         loop {
             // Listening starts before the claim: an attempt that ends in between is heard.
             let mut ended = std::pin::pin!(place.key.ended.notified());
             ended.as_mut().enable();
-            outcome = self.claim(id, claim, digest).await?;
-            if !matches!(outcome, ClaimOutcome::InFlight { .. }) {
-                return Ok(outcome);
+            asked = self.claim(id, claim, digest).await?;
+            if !matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
+                return Ok(asked);
             }
             let left = wait.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Ok(outcome);
+                return Ok(asked);
             }
             let _ = timeout(left.min(jittered(pause)), ended).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -34,7 +34,6 @@ async fn a_lease_outlives_its_length_many_times() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn all_leases_are_renewed_in_one_call() {
     let store = Faulty::new();
     let runtime = runtime(&store);
@@ -47,7 +46,6 @@ async fn all_leases_are_renewed_in_one_call() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn leases_begun_one_after_the_other_are_renewed_together() {
     let store = Faulty::new();
     let runtime = runtime(&store);
@@ -65,18 +63,17 @@ async fn leases_begun_one_after_the_other_are_renewed_together() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn ten_thousand_leases_cost_a_few_calls() {
     let store = Faulty::new();
     let runtime = runtime(&store);
-    let policy = leased(ms(9_000));
+    let policy = leased(ms(6_000));
     let mut attempts = Vec::new();
     for key in 0..10_000 {
         attempts.push(run(&runtime, &format!("k{key}"), "b", &policy).await);
     }
     until("all are renewed", || store.batches().iter().sum::<usize>() >= 10_000).await;
     assert!(store.batches().len() <= 4, "{:?}", store.batches());
-    store.advance(ms(8_999));
+    store.advance(ms(5_999));
     for attempt in attempts {
         assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
     }
@@ -139,7 +136,6 @@ async fn short_and_long_leases_live_side_by_side() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_claim_that_took_long_is_renewed_at_once() {
     let store = Faulty::new();
     let runtime = runtime(&store);
