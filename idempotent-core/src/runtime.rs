@@ -3,10 +3,7 @@
 //! The runtime is the only caller of a [`Store`]. It claims, waits for others, keeps the leases of running attempts alive, brings
 //! the answer to the store, and removes what is past its ttl.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -68,7 +65,7 @@ struct Shared {
     waiting: waiting::Waiting,
     /// How many completions and releases are still being retried.
     deferred: watch::Sender<usize>,
-    background: OnceLock<background::Handle>,
+    background: background::Background,
 }
 
 /// What a request comes to before any work is done.
@@ -108,7 +105,7 @@ impl Runtime {
             renewal: Arc::default(),
             waiting,
             deferred: watch::Sender::new(0),
-            background: OnceLock::new(),
+            background: background::Background::default(),
         };
         Self { shared: Arc::new(shared) }
     }

@@ -35,7 +35,6 @@ async fn expired_records_are_purged_in_batches_and_live_ones_stay() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_purge_that_fails_is_made_again() {
     let store = Faulty::new();
     store.fail(Op::Purge, Fault::Before, 2);
@@ -88,7 +87,6 @@ async fn the_thread_ends_with_the_last_runtime() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_long_purge_does_not_keep_a_dropped_runtime_alive() {
     let store = Faulty::new();
     let runtime = purging(&store, Some(ms(1)));

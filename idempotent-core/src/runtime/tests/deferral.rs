@@ -119,7 +119,6 @@ async fn a_release_and_an_abandonment_are_told_again_and_not_kept_alive() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_deferred_completion_is_stored_though_its_runtime_was_dropped() {
     for _ in 0..20 {
         let store = Faulty::new();
@@ -135,7 +134,6 @@ async fn a_deferred_completion_is_stored_though_its_runtime_was_dropped() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_store_that_panics_does_not_keep_anyone_from_shutting_down() {
     let store = Faulty::new();
     let runtime = runtime(&store);

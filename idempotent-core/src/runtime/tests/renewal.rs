@@ -81,7 +81,6 @@ async fn ten_thousand_leases_cost_a_few_calls() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_renewal_that_fails_is_no_loss() {
     let store = Faulty::new();
     let runtime = runtime(&store);
