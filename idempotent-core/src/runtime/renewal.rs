@@ -26,27 +26,41 @@ pub(super) struct Live {
     leases: Mutex<Leases>,
     /// Rung when the task has to get up earlier than it meant to.
     earlier: Notify,
+    /// Held from the choice of the leases that are renewed to the store's answer.
+    sending: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Leases {
-    live: HashMap<Lease, Entry>,
+    live: HashMap<Lease, Kept>,
     /// When the task means to get up; `None` while it sleeps for good.
     wakes: Option<Instant>,
 }
 
+/// A lease that is kept alive.
 #[derive(Clone, Copy)]
-struct Entry {
+pub(super) struct Kept {
     extend: Duration,
     due: Instant,
+    /// Its attempt has ended, and the store may or may not know.
+    ended: bool,
 }
 
 impl Live {
     /// Keeps a lease alive that began at `since` or later.
     pub(super) fn insert(&self, lease: Lease, extend: Duration, since: Instant) {
-        let due = after(since, pace(extend, 3));
+        self.keep(lease, Kept { extend, due: after(since, pace(extend, 3)), ended: false });
+    }
+
+    /// Keeps a lease alive whose attempt has ended, until the store knows.
+    pub(super) fn restore(&self, lease: Lease, kept: Kept) {
+        self.keep(lease, Kept { ended: true, ..kept });
+    }
+
+    fn keep(&self, lease: Lease, kept: Kept) {
+        let due = kept.due;
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.live.insert(lease, Entry { extend, due });
+        leases.live.insert(lease, kept);
         // With equal leases a later one is never due earlier, so the task is rung once for each time that it sleeps.
         if leases.wakes.is_none_or(|wakes| due < wakes) {
             leases.wakes = Some(due);
@@ -55,9 +69,14 @@ impl Live {
         }
     }
 
-    /// Lets a lease go; says whether it was kept alive.
-    pub(super) fn remove(&self, lease: &Lease) -> bool {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease).is_some()
+    /// Lets a lease go, if it was kept alive.
+    pub(super) fn remove(&self, lease: &Lease) -> Option<Kept> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease)
+    }
+
+    /// Returns when every renewal that may still have a lease that was removed before has been answered.
+    pub(super) async fn calm(&self) {
+        drop(self.sending.lock().await);
     }
 
     #[cfg(test)]
@@ -87,7 +106,7 @@ impl Live {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut renewals = Vec::new();
         let any = leases.live.values().any(|entry| entry.due <= now);
-        let soon = |entry: &Entry| any && entry.due <= after(now, entry.extend / 12);
+        let soon = |entry: &Kept| any && entry.due <= after(now, entry.extend / 12);
         for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| soon(entry)) {
             entry.due = after(now, pace(entry.extend, 6));
             renewals.push(Renewal { lease: *lease, extend: entry.extend });
@@ -112,6 +131,7 @@ fn pace(extend: Duration, parts: u32) -> Duration {
 impl Shared {
     /// Renews what is due, all in one call. A call that fails is no loss: it is made again while the lease lasts.
     pub(super) async fn renew_due(&self) {
+        let _sending = self.renewal.sending.lock().await;
         let sent = now();
         let due = self.renewal.due(sent);
         if due.is_empty() {
@@ -122,11 +142,7 @@ impl Shared {
                 for (renewal, fence) in due.iter().zip(fences) {
                     match fence {
                         Fence::Passed => self.renewal.renewed(renewal, sent),
-                        // Between the look and the answer the attempt may have ended by itself; then there is nothing to remove.
-                        Fence::Fenced if self.renewal.remove(&renewal.lease) => {
-                            tracing::warn!(id = %renewal.lease.id, "a running attempt lost its key to another");
-                        }
-                        Fence::Fenced => {}
+                        Fence::Fenced => self.lost(&renewal.lease),
                     }
                 }
             }
@@ -134,6 +150,14 @@ impl Shared {
                 let cause = std::error::Error::source(&error);
                 tracing::warn!(%error, cause, leases = due.len(), "leases could not be renewed; they are tried again");
             }
+        }
+    }
+
+    fn lost(&self, lease: &Lease) {
+        // Between the look and the answer the attempt may have ended by itself, or its answer may have been stored without our
+        // knowing: neither is a loss.
+        if self.renewal.remove(lease).is_some_and(|kept| !kept.ended) {
+            tracing::warn!(id = %lease.id, "a running attempt lost its key to another");
         }
     }
 }

@@ -62,7 +62,6 @@ async fn a_claim_that_is_dropped_while_it_waits_is_given_back() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_completion_that_is_dropped_is_stored_in_the_background() {
     for fault in [Fault::HangBefore, Fault::HangAfter] {
         let store = Faulty::new();
@@ -86,7 +85,6 @@ async fn a_completion_that_is_never_polled_is_stored_in_the_background_or_lapses
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_release_and_an_abandonment_that_are_dropped_are_told_in_the_background() {
     for (op, number) in [(Op::Release, 1), (Op::Abandon, 2)] {
         let store = Faulty::new();

@@ -101,7 +101,6 @@ async fn a_deferral_gives_up_after_the_lease_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_release_and_an_abandonment_are_told_again_and_not_kept_alive() {
     for abandon in [false, true] {
         let store = Faulty::new();

@@ -39,7 +39,6 @@ async fn an_abandoned_key_is_held_where_either_side_asks_for_it() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_release_keeps_the_trace_of_an_earlier_attempt() {
     let store = Faulty::new();
     let runtime = runtime(&store);
@@ -54,7 +53,6 @@ async fn a_release_keeps_the_trace_of_an_earlier_attempt() {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_renewal_under_way_does_not_revive_what_is_abandoned() {
     let store = Faulty::new();
     let runtime = runtime(&store);
