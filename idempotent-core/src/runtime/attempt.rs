@@ -9,7 +9,7 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     recording::Recording,
-    runtime::{Shared, Verdict, background::Step, renewal::Kept},
+    runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept},
     store::Fence,
 };
 
@@ -97,7 +97,7 @@ impl Attempt {
             // prevents it (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
             self.shared.renewal.calm().await;
         }
-        match step.take(&*self.shared.store, &self.lease).await {
+        match self.tell(&step).await {
             Ok(fence) => {
                 self.stage = Stage::Ended;
                 self.ended(fence).await
@@ -107,6 +107,12 @@ impl Attempt {
                 Ending::Deferred // by its drop
             }
         }
+    }
+
+    /// A completion is told twice if need be: it is the one step that passes again for the owner whose step was taken before.
+    async fn tell(&self, step: &Step) -> Result<Fence, StoreError> {
+        let take = || step.take(&*self.shared.store, &self.lease);
+        if matches!(step, Step::Complete(_)) { twice(take).await } else { take().await }
     }
 
     async fn ended(&self, fence: Fence) -> Ending {

@@ -19,7 +19,7 @@ use crate::{
     policy::Abandoned,
     runtime::{
         Shared,
-        patience::{after, jittered, now},
+        patience::{FIRST_RETRY, after, jittered, now},
     },
     store::{Fence, Store},
 };
@@ -30,8 +30,8 @@ const PURGE_BATCH: u32 = 1000;
 const PURGE_PAUSE: Duration = Duration::from_millis(50);
 /// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.
 const MOST_RELEASES: usize = 256;
-/// The first pause before a step is tried again; it doubles up to a second.
-const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// The longest pause before a step is tried again.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// A step that ends an attempt.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub(super) enum Step {
     Complete(Bytes),
     Release,
     Abandon(Abandoned),
+    /// Undoes a claim that may have been granted, and whose work never began.
+    GiveBack,
 }
 
 impl Step {
@@ -47,6 +49,11 @@ impl Step {
             Self::Complete(recording) => store.complete(lease, recording).await,
             Self::Release => store.release(lease).await,
             Self::Abandon(policy) => store.abandon(lease, *policy).await,
+            Self::GiveBack => match store.look_up(&lease.id).await? {
+                // What the attempts before it did is still unknown, so the record stays, free to be taken over.
+                Some(found) if found.record.attempt > 1 => store.abandon(lease, Abandoned::Retry).await,
+                Some(_) | None => store.release(lease).await,
+            },
         }
     }
 }
@@ -152,7 +159,7 @@ async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }
     let mut pause = FIRST_RETRY;
     loop {
         tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        pause = (pause * 2).min(LONGEST_RETRY);
         match step.take(&*shared.store, &lease).await {
             Ok(Fence::Passed) => return,
             Ok(Fence::Fenced) => {
@@ -178,7 +185,7 @@ impl Shared {
     /// Gives back, in the background, a claim that may or may not have taken effect.
     pub(super) fn give_back(self: &Arc<Self>, lease: Lease, extend: Duration) {
         if *self.deferred.borrow() < MOST_RELEASES {
-            self.defer(lease, extend, Step::Release);
+            self.defer(lease, extend, Step::GiveBack);
         }
     }
 

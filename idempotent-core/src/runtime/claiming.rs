@@ -10,7 +10,10 @@ use crate::{
     fingerprint::{Fingerprint, RequestDigest},
     lease::Lease,
     record::{RecordId, State},
-    runtime::{Shared, Verdict, patience::now},
+    runtime::{
+        Shared, Verdict,
+        patience::{now, twice},
+    },
     store::{Claim, ClaimOutcome},
 };
 
@@ -19,6 +22,24 @@ pub(super) struct Asked {
     pub(super) outcome: ClaimOutcome,
     /// When it was sent: if it was granted, its lease lasts at least from then.
     pub(super) sent: Instant,
+}
+
+/// A claim whose outcome is not known yet.
+///
+/// Between the store's commit and its acknowledgement, lost or dropped, the key is ours without our knowing; giving it back by its
+/// owner token spares the next request the wait for the lease.
+struct Unsure<'a> {
+    shared: &'a Arc<Shared>,
+    lease: Lease,
+    extend: Option<Duration>,
+}
+
+impl Drop for Unsure<'_> {
+    fn drop(&mut self) {
+        if let Some(extend) = self.extend {
+            self.shared.give_back(self.lease, extend);
+        }
+    }
 }
 
 impl Shared {
@@ -43,15 +64,11 @@ impl Shared {
     }
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match self.store.claim(id, claim).await {
-            Ok(outcome) => Ok(outcome),
-            Err(error) => {
-                // Between the store's commit and its lost acknowledgement the key is ours without our knowing; giving it back
-                // by its owner token spares the next request the wait for the lease.
-                self.give_back(Lease { id: *id, owner: claim.owner }, claim.lease);
-                Err(error)
-            }
-        }
+        let mut unsure =
+            Unsure { shared: self, lease: Lease { id: *id, owner: claim.owner }, extend: Some(claim.lease) };
+        let outcome = twice(|| self.store.claim(id, claim)).await?;
+        unsure.extend = None;
+        Ok(outcome)
     }
 
     /// What a fenced-off attempt's client is told: never the attempt's own answer.

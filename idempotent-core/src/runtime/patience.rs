@@ -2,6 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error::StoreError;
+
+/// The pause before a call is made a second time, or the first one in the background.
+pub(super) const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// A call that took longer to fail is not made again while a client waits: the store is not merely reconnecting.
+const QUICK: Duration = Duration::from_secs(1);
 /// Longer waits are cut to this: no clock and no timer overflows, and nobody sees the difference.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -19,4 +25,21 @@ pub(super) fn after(moment: Instant, by: Duration) -> Instant {
 /// Between half of a pause and one and a half times it, so that those who started together do not go on together.
 pub(super) fn jittered(pause: Duration) -> Duration {
     pause.min(LONGEST).mul_f64(0.5 + fastrand::f64())
+}
+
+/// Makes a call that is safe to make again, and makes it again if it soon fails for a passing reason: most often the first to find
+/// that a pooled connection is dead.
+pub(super) async fn twice<T, C>(call: impl Fn() -> C) -> Result<T, StoreError>
+where
+    C: Future<Output = Result<T, StoreError>>,
+{
+    let sent = now();
+    match call().await {
+        Err(error) if error.is_transient() && sent.elapsed() < QUICK => {
+            tracing::debug!(%error, "the store is asked again");
+            tokio::time::sleep(jittered(FIRST_RETRY)).await;
+            call().await
+        }
+        result => result,
+    }
 }

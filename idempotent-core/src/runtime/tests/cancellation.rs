@@ -25,7 +25,6 @@ async fn drop_at(store: &Faulty, op: Op, future: impl Future) {
 }
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_claim_that_is_dropped_is_given_back() {
     for fault in [Fault::HangBefore, Fault::HangAfter] {
         let store = Faulty::new();

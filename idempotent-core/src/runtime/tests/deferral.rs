@@ -15,7 +15,6 @@ use crate::{
 const FOR_EVER: usize = usize::MAX;
 
 #[tokio::test]
-#[ignore = "fails: mended in a later commit"]
 async fn a_completion_that_fails_at_first_is_sent_again_before_the_answer_goes() {
     for fault in [Fault::Before, Fault::After] {
         let store = Faulty::new();
