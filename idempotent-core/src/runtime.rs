@@ -29,8 +29,10 @@ pub use attempt::{Attempt, Ending};
 
 /// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store.
 ///
-/// It starts one thread of its own at the first claim, which renews leases and purges, so that neither a busy nor a stopped
-/// runtime of the application holds it up.
+/// It starts one thread of its own at the first claim, which renews leases, purges, and tells the store again what it failed to take,
+/// so that neither a busy nor a stopped tokio runtime of the application holds it up. The thread calls the store from a tokio runtime
+/// of its own: a store on a pool of sockets, each of which belongs to the tokio runtime that opened it, keeps some that are opened and
+/// used there only. The thread ends with the last clone and the last attempt, and when no end of an attempt is left to be told.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
@@ -46,6 +48,8 @@ pub struct Options {
     pub purge_every: Option<Duration>,
     /// How many duplicates of one key may wait at once; more are told at once that it is in flight. 16 by default.
     pub waiters_per_key: usize,
+    /// How long one call to the store may take; after that its outcome counts as unknown. 10 s by default.
+    pub store_timeout: Duration,
 }
 
 impl Default for Options {
@@ -54,6 +58,7 @@ impl Default for Options {
             fingerprint_keys: FingerprintKeys::none(),
             purge_every: Some(Duration::from_secs(60)),
             waiters_per_key: 16,
+            store_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -113,11 +118,12 @@ impl Runtime {
     /// Asks for a key; waits up to `policy.wait` while another attempt is at work.
     ///
     /// # Errors
-    /// When the store fails. Whether the claim took effect is then unknown; if it did, it is given back in the background, and at
-    /// worst it lapses with its lease.
+    /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back
+    /// in the background, and at worst it lapses with its lease.
     ///
     /// # Cancel safety
-    /// A future that is dropped may leave a claim behind that lasts for its lease. Spawn it.
+    /// A future that is dropped gives back, in the background, what it may have claimed. A store that still acts on it after that keeps
+    /// the key for the lease.
     pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
         let shared = &self.shared;
         background::start(shared)?;
@@ -152,7 +158,7 @@ impl Runtime {
     /// # Errors
     /// When the store fails.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
-        self.shared.store.look_up(id).await
+        self.shared.answer(self.shared.store.look_up(id)).await
     }
 
     /// Ends a held key as an operator says, if it is still the attempt that the operator saw.
@@ -165,12 +171,12 @@ impl Runtime {
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        let outcome = self.shared.store.resolve(id, seen, resolution).await?;
+        let outcome = self.shared.answer(self.shared.store.resolve(id, seen, resolution)).await?;
         self.shared.waiting.wake(id);
         Ok(outcome)
     }
 
-    /// Returns when no completion is being retried any more. Part of an orderly shutdown.
+    /// Returns when no end of an attempt is left to be told in the background. Part of an orderly shutdown.
     ///
     /// # Cancel safety
     /// Safe: it only looks.

@@ -111,7 +111,7 @@ impl Attempt {
 
     /// A completion is told twice if need be: it is the one step that passes again for the owner whose step was taken before.
     async fn tell(&self, step: &Step) -> Result<Fence, StoreError> {
-        let take = || step.take(&*self.shared.store, &self.lease);
+        let take = || self.shared.answer(step.take(&*self.shared.store, &self.lease));
         if matches!(step, Step::Complete(_)) { twice(take).await } else { take().await }
     }
 

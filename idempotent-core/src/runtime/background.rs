@@ -19,13 +19,15 @@ use crate::{
     policy::Abandoned,
     runtime::{
         Shared,
-        patience::{FIRST_RETRY, after, jittered, now},
+        patience::{FIRST_RETRY, after, in_time, jittered, now},
     },
     store::{Fence, Store},
 };
 
 /// How many records one purge removes at most.
 const PURGE_BATCH: u32 = 1000;
+/// A purge may take longer than what a client waits for, by so many times.
+const PURGE_TIMEOUTS: u32 = 6;
 /// How long a purge lets others at the store between two batches.
 const PURGE_PAUSE: Duration = Duration::from_millis(50);
 /// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.
@@ -160,7 +162,7 @@ async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }
     loop {
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_RETRY);
-        match step.take(&*shared.store, &lease).await {
+        match shared.answer(step.take(&*shared.store, &lease)).await {
             Ok(Fence::Passed) => return,
             Ok(Fence::Fenced) => {
                 // A release that finds nothing of its own is what a claim that never took effect looks like.
@@ -174,6 +176,10 @@ async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error);
+                if matches!(step, Step::GiveBack) {
+                    tracing::debug!(id = %lease.id, %error, cause, "a claim could not be given back; it lapses");
+                    return;
+                }
                 tracing::error!(id = %lease.id, %error, cause, "an attempt's end could not be stored in time");
                 return;
             }
@@ -200,7 +206,8 @@ impl Shared {
 
     /// Removes some expired records; says whether there may be more.
     async fn purge_batch(&self) -> bool {
-        match self.store.purge(PURGE_BATCH).await {
+        let limit = self.options.store_timeout.saturating_mul(PURGE_TIMEOUTS);
+        match in_time(limit, self.store.purge(PURGE_BATCH)).await {
             Ok(removed) => removed >= u64::from(PURGE_BATCH),
             Err(error) => {
                 let cause = std::error::Error::source(&error);

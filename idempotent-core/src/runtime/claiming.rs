@@ -66,14 +66,14 @@ impl Shared {
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let mut unsure =
             Unsure { shared: self, lease: Lease { id: *id, owner: claim.owner }, extend: Some(claim.lease) };
-        let outcome = twice(|| self.store.claim(id, claim)).await?;
+        let outcome = twice(|| self.answer(self.store.claim(id, claim))).await?;
         unsure.extend = None;
         Ok(outcome)
     }
 
     /// What a fenced-off attempt's client is told: never the attempt's own answer.
     pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
-        let found = match self.store.look_up(id).await {
+        let found = match self.answer(self.store.look_up(id)).await {
             Ok(Some(found)) => found,
             Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
         };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::StoreError;
+use crate::{error::StoreError, runtime::Shared};
 
 /// The pause before a call is made a second time, or the first one in the background.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -33,7 +33,8 @@ pub(super) async fn twice<T, C>(call: impl Fn() -> C) -> Result<T, StoreError>
 where
     C: Future<Output = Result<T, StoreError>>,
 {
-    let sent = now();
+    // Of the caller's runtime, as is the limit of the call.
+    let sent = tokio::time::Instant::now();
     match call().await {
         Err(error) if error.is_transient() && sent.elapsed() < QUICK => {
             tracing::debug!(%error, "the store is asked again");
@@ -42,4 +43,19 @@ where
         }
         result => result,
     }
+}
+
+impl Shared {
+    /// Waits for the store's answer, but not without end: a call that hangs is one whose outcome is unknown.
+    pub(super) async fn answer<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        in_time(self.options.store_timeout, call).await
+    }
+}
+
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let late = |elapsed| StoreError::transient("runtime", "get an answer from its store in time", elapsed);
+    tokio::time::timeout(limit.min(LONGEST), call).await.map_err(late)?
 }

@@ -12,13 +12,16 @@ use crate::{
     lease::Lease,
     runtime::{
         Shared,
-        patience::{after, now},
+        patience::{after, in_time, now},
     },
     store::{Fence, Renewal},
 };
 
 /// The least time between two renewals of a lease, however short it is.
 const SHORTEST: Duration = Duration::from_millis(2);
+
+/// The least time that a renewal is waited for, however short the leases in it are.
+const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the renewal task keeps alive.
 #[derive(Default)]
@@ -137,7 +140,7 @@ impl Shared {
         if due.is_empty() {
             return;
         }
-        match self.store.renew(&due).await {
+        match in_time(self.renewal_limit(&due), self.store.renew(&due)).await {
             Ok(fences) => {
                 for (renewal, fence) in due.iter().zip(fences) {
                     match fence {
@@ -151,6 +154,12 @@ impl Shared {
                 tracing::warn!(%error, cause, leases = due.len(), "leases could not be renewed; they are tried again");
             }
         }
+    }
+
+    /// As long as until the next renewal of the shortest lease, but not so short that a busy store is never heard.
+    fn renewal_limit(&self, due: &[Renewal]) -> Duration {
+        let shortest = due.iter().map(|renewal| renewal.extend).min().unwrap_or_default();
+        (shortest / 6).max(LEAST_LIMIT).min(self.options.store_timeout)
     }
 
     fn lost(&self, lease: &Lease) {

@@ -8,6 +8,7 @@ mod deferral;
 mod ends;
 mod faulty;
 mod fencing;
+mod hanging;
 mod renewal;
 mod rotation;
 mod support;

@@ -3,7 +3,7 @@
 use crate::{
     policy::Policy,
     runtime::{
-        Ending, Verdict,
+        Ending, Options, Runtime, Verdict,
         tests::{faulty::Faulty, support::*},
     },
     store::{Resolution, ResolveOutcome, Store},
@@ -76,7 +76,7 @@ async fn a_held_key_is_resolved_as_the_operator_says() {
 async fn durations_of_any_length_are_taken() {
     let longest = std::time::Duration::MAX;
     let store = Faulty::new();
-    let runtime = runtime(&store);
+    let runtime = Runtime::new(store.clone(), Options { store_timeout: longest, ..Options::default() });
     let policy = Policy { lease: longest, ttl: longest, wait: longest, ..Policy::DEFAULT };
     let attempt = run(&runtime, "k", "b", &policy).await;
     let (waiter, ending) = soon(async {
