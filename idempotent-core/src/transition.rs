@@ -75,7 +75,7 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
     match *event {
         Event::Claim(request) => with(Outcome::Claim, claim(record, request, now)),
         Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
-        Event::Complete(owner, recording) => with(Outcome::Fence, complete(record, owner, recording)),
+        Event::Complete(owner, recording) => with(Outcome::Fence, complete(record, owner, recording, now)),
         Event::Release(owner) => with(Outcome::Fence, release(record, owner)),
         Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy, now)),
         Event::Resolve(seen, resolution) => with(Outcome::Resolve, resolve(record, seen, resolution, now)),
@@ -98,7 +98,8 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
     };
     let in_flight = record.state == State::InFlight;
     if in_flight && record.owner == claim.owner {
-        return (Change::Keep, ClaimOutcome::Granted { attempt: record.attempt });
+        // The acknowledgement may have taken most of the lease to get lost: what is granted is always a whole one.
+        return (Change::Put(leased(record, claim.lease, now)), ClaimOutcome::Granted { attempt: record.attempt });
     }
     if record.fingerprint != claim.fingerprint {
         return (Change::Keep, ClaimOutcome::Mismatch { recorded: record.fingerprint });
@@ -112,8 +113,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
         State::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
                 let attempt = record.attempt.saturating_add(1);
-                let taken =
-                    Record { owner: claim.owner, attempt, lease_until: now.after(claim.lease), ..record.clone() };
+                let taken = Record { owner: claim.owner, attempt, ..leased(record, claim.lease, now) };
                 (Change::Put(taken), ClaimOutcome::Granted { attempt })
             }
             Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held),
@@ -134,6 +134,18 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
     }
 }
 
+fn leased(record: &Record, lease: Duration, now: Timestamp) -> Record {
+    Record { lease_until: now.after(lease), ..record.clone() }
+}
+
+/// An answer that comes when the ttl is over is kept for as long again: what a handler did while its key could not expire, or what
+/// an operator says it did, must not be forgotten in the same moment and done once more.
+fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
+    let late = record.expires_at <= now;
+    let expires_at = if late { now.after(record.expires_at.since(record.first_seen)) } else { record.expires_at };
+    Record { expires_at, state: State::Completed(recording.clone()), ..record.clone() }
+}
+
 fn held(record: &Record) -> Record {
     Record { state: State::Held, ..record.clone() }
 }
@@ -146,20 +158,18 @@ fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
 #[must_use]
 pub fn renew(record: Option<&Record>, owner: OwnerToken, lease: Duration, now: Timestamp) -> (Change, Fence) {
     match in_flight_of(record, owner) {
-        Some(record) => (Change::Put(Record { lease_until: now.after(lease), ..record.clone() }), Fence::Passed),
+        Some(record) => (Change::Put(leased(record, lease, now)), Fence::Passed),
         None => (Change::Keep, Fence::Fenced),
     }
 }
 
 /// The owner brings the answer. There is no test of time: whoever was not replaced may complete.
 #[must_use]
-pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes) -> (Change, Fence) {
+pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes, now: Timestamp) -> (Change, Fence) {
     match record.filter(|record| record.owner == owner) {
         Some(record) => match record.state {
             State::Completed(_) => (Change::Keep, Fence::Passed),
-            State::InFlight | State::Held => {
-                (Change::Put(Record { state: State::Completed(recording.clone()), ..record.clone() }), Fence::Passed)
-            }
+            State::InFlight | State::Held => (Change::Put(completed(record, recording, now)), Fence::Passed),
         },
         None => (Change::Keep, Fence::Fenced),
     }
@@ -189,6 +199,10 @@ pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned, no
     }
 }
 
+/// The owner of an answer that an operator gave: no claimer draws it. A late first owner that comes back with an answer of its own
+/// is thereby fenced, and sends its client what everybody else gets.
+pub const NOBODY: OwnerToken = OwnerToken::from_bytes([0; 16]);
+
 /// An operator says what became of a held key.
 #[must_use]
 pub fn resolve(
@@ -201,7 +215,7 @@ pub fn resolve(
         Some(record) => {
             let change = match resolution {
                 Resolution::Complete(recording) => {
-                    Change::Put(Record { state: State::Completed(recording.clone()), ..record.clone() })
+                    Change::Put(Record { owner: NOBODY, ..completed(record, recording, now) })
                 }
                 Resolution::Release => Change::Remove,
             };
@@ -210,3 +224,8 @@ pub fn resolve(
         None => (Change::Keep, ResolveOutcome::Conflict),
     }
 }
+
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod table;

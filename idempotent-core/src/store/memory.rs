@@ -134,7 +134,7 @@ impl Store for MemoryStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, _| transition::complete(record, lease.owner, recording)))
+        Ok(self.step(&lease.id, |record, now| transition::complete(record, lease.owner, recording, now)))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {

@@ -1,1 +1,186 @@
-//! The SQLite store.
+//! The store in a SQLite file.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::SqlitePool;
+
+use self::{error::Contended, statements::Statements};
+pub use super::sql::InvalidTableName;
+use super::sql::TableName;
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::{Record, RecordId, State},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    transition::{self, Change},
+};
+
+mod error;
+mod migrate;
+mod open;
+mod row;
+mod statements;
+mod steps;
+
+const NAME: &str = "sqlite";
+/// How often a claim reads again when another one was faster.
+const ROUNDS: usize = 3;
+
+/// A store in one SQLite file, shared by the processes of one machine.
+///
+/// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of the process and of the machine.
+/// Time is the clock of the machine as SQLite reads it. Replays, and answers to duplicates of work in flight, only read: they take
+/// no write lock and wait for no writer.
+///
+/// Call [`migrate`](Store::migrate) once before the first claim.
+///
+/// # Examples
+/// ```
+/// # async fn open() -> Result<(), idempotent_core::StoreError> {
+/// use idempotent_core::{Store, store::sqlite::SqliteStore};
+///
+/// let store = SqliteStore::connect("sqlite:payments.db").await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteStore {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    statements: Arc<Statements>,
+}
+
+impl SqliteStore {
+    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it is not there (unless the URL says
+    /// `?mode=rw`). The store has connections of its own: one that writes, so that the writers of this process queue up instead of
+    /// sleeping on SQLite's lock, and a few that read. A call waits at most 5 seconds for a connection, and 5 for the lock.
+    ///
+    /// # Errors
+    /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can corrupt a file in WAL mode; and for
+    /// `sqlite::memory:`, which `memory:` does better.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let (writer, readers) = open::connect(url).await?;
+        Ok(Self::new(writer, readers))
+    }
+
+    /// Shares a pool with the application.
+    ///
+    /// # Errors
+    /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
+    /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
+    pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
+        open::check(&pool).await?;
+        Ok(Self::new(pool.clone(), pool))
+    }
+
+    fn new(writer: SqlitePool, readers: SqlitePool) -> Self {
+        Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())) }
+    }
+
+    /// Keeps the records in this table, in place of `idempotency_records`.
+    ///
+    /// # Errors
+    /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
+    pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
+        Ok(Self { statements: Arc::new(Statements::new(TableName::new(name)?)), ..self })
+    }
+
+    /// Writes what the state machine made of the record that was read; `false` if the record is no longer that one.
+    async fn write_claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: Option<&Record>,
+        new: &Record,
+    ) -> Result<bool, StoreError> {
+        match seen {
+            None => self.claim_absent(id, claim).await,
+            Some(seen) if new.state == State::Held => self.hold(id, claim, &seen.owner).await,
+            Some(seen) if seen.owner == claim.owner => {
+                let lease = Lease { id: *id, owner: claim.owner };
+                let renewed = self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
+                Ok(renewed.contains(&Fence::Passed))
+            }
+            Some(seen) => self.take_over(id, claim, &seen.owner).await,
+        }
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("table", &self.statements.table.as_str()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.apply_migrations().await
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        for _ in 0..ROUNDS {
+            let (record, now) = self.read("claim", id).await?;
+            let (change, outcome) = transition::claim(record.as_ref(), claim, now);
+            let Change::Put(new) = change else {
+                return Ok(outcome);
+            };
+            let seen = record.as_ref().filter(|record| !record.expired(now));
+            // Between the read and the write another process may take the key; the statement repeats every guard and names the
+            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
+            if self.write_claim(id, claim, seen, &new).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(StoreError::transient(NAME, "claim", Contended))
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        self.renew_leases("renew", leases).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        let statement = self.statements.complete(lease).bind(recording.as_ref());
+        self.write("complete", statement).await.map(fence)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.write("release", self.statements.release(lease)).await.map(fence)
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        self.write("abandon", self.statements.abandon(lease, policy)).await.map(fence)
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        let (record, at) = self.read("look up", id).await?;
+        Ok(record.filter(|record| !record.expired(at)).map(|record| Found { record, at }))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let seen = Lease { id: *id, owner: *seen };
+        let statement = match resolution {
+            Resolution::Complete(recording) => self.statements.resolve_complete(&seen).bind(recording.as_ref()),
+            Resolution::Release => self.statements.resolve_release(&seen),
+        };
+        let resolved = self.write("resolve", statement).await? != 0;
+        Ok(if resolved { ResolveOutcome::Resolved } else { ResolveOutcome::Conflict })
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        self.write("purge", self.statements.purge(limit)).await
+    }
+}
+
+fn fence(rows: u64) -> Fence {
+    if rows == 0 { Fence::Fenced } else { Fence::Passed }
+}

@@ -1,0 +1,16 @@
+-- Version 1: the records. Times are milliseconds since the Unix epoch.
+CREATE TABLE "{table}" (
+    id          BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 32),
+    state       INTEGER NOT NULL CHECK (state IN (1, 2, 3)), -- in flight, completed, held
+    fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 36),
+    owner       BLOB    NOT NULL CHECK (length(owner) = 16),
+    attempt     INTEGER NOT NULL CHECK (attempt BETWEEN 1 AND 4294967295),
+    abandoned   INTEGER NOT NULL CHECK (abandoned IN (0, 1)), -- retry, hold
+    lease_until INTEGER NOT NULL,
+    first_seen  INTEGER NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    recording   BLOB             CHECK ((recording IS NULL) = (state <> 2))
+) STRICT;
+
+-- For the purge. The lease has no index: each renewal would write it.
+CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at);
