@@ -68,7 +68,7 @@ struct Shared {
     options: Options,
     renewal: Arc<renewal::Live>,
     waiting: waiting::Waiting,
-    /// How many completions and releases are still being retried.
+    /// How many ends of attempts, and claims to be given back, are left to be told in the background.
     deferred: watch::Sender<usize>,
     background: background::Background,
 }

@@ -123,6 +123,7 @@ fn spawn(shared: Weak<Shared>, deferred: mpsc::UnboundedReceiver<Deferred>) -> i
     told.recv().map_err(io::Error::other)?
 }
 
+/// Ends, and the tasks with it, when the last runtime is dropped.
 async fn run(shared: Weak<Shared>, mut deferred: mpsc::UnboundedReceiver<Deferred>) {
     spawn_local(renew(shared.clone()));
     spawn_local(purge(shared));
@@ -150,9 +151,6 @@ async fn purge(shared: Weak<Shared>) {
             && let Ok(true) = spawn_local(async move { shared.purge_batch().await }).await
         {
             tokio::time::sleep(PURGE_PAUSE).await;
-        }
-        if shared.strong_count() == 0 {
-            return;
         }
     }
 }

@@ -118,9 +118,9 @@ impl Shared {
         let Some(place) = self.waiting.enter(id) else { return Ok(asked) };
         let mut pause = FIRST_PAUSE;
         loop {
-            // Listening starts before the claim: an attempt that ends in between is heard.
-            let mut ended = std::pin::pin!(place.key.ended.notified());
-            ended.as_mut().enable();
+            // Between the claim and the pause the attempt may end; it is heard from here on, polled or not (case
+            // `an_attempt_that_ends_while_a_claim_is_under_way_is_heard`).
+            let ended = place.key.ended.notified();
             asked = self.claim(id, claim, digest).await?;
             if !matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
                 return Ok(asked);

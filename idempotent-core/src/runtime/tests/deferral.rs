@@ -41,16 +41,23 @@ async fn a_completion_is_stored_once_the_store_is_back() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_who_waits_is_woken_by_a_completion_in_the_background() {
     let store = Faulty::new();
     let runtime = runtime(&store);
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
-    store.fail(Op::Complete, Fault::Before, 3);
-    let (policy, own) = (waiting(ms(60_000)), answer("a"));
-    let (verdict, ending) =
-        soon(async { tokio::join!(told(&runtime, "k", "b", &policy), attempt.complete(&own)) }).await;
-    assert_eq!((verdict, ending), (Verdict::Replay(answer("a")), Ending::Deferred));
+    let waiter = tokio::spawn({
+        let runtime = runtime.clone();
+        async move { told(&runtime, "k", "b", &waiting(ms(60_000))).await }
+    });
+    store.fail(Op::Complete, Fault::Before, FOR_EVER);
+    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    until("it waits", || runtime.shared.waiting.count() == 1).await;
+    let paused = tokio::time::Instant::now();
+    store.heal();
+    until("it is told", || waiter.is_finished()).await;
+    // Nobody was idle, so the clock stood still: it was woken and did not poll.
+    assert_eq!((waiter.await.unwrap(), paused.elapsed()), (Verdict::Replay(answer("a")), ms(0)));
 }
 
 #[tokio::test]

@@ -45,6 +45,25 @@ async fn the_end_of_an_attempt_wakes_those_who_wait_without_a_pause() {
     assert_eq!(waiters(&runtime), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_ends_while_a_claim_is_under_way_is_heard() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = waits(&runtime, LONG);
+    // One claim that it has to wait, then the one after which it would pause.
+    until("it has claimed once", || store.calls(Op::Claim) == 2 || waiters(&runtime) == 1).await;
+    store.fail(Op::Claim, Fault::HangAfter, 1);
+    let claims = store.calls(Op::Claim);
+    tokio::time::sleep(ms(700)).await;
+    until("its next claim is under way", || store.calls(Op::Claim) > claims).await;
+    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    let paused = tokio::time::Instant::now();
+    store.let_go();
+    until("it is told", || waiter.is_finished()).await;
+    assert_eq!(paused.elapsed(), Duration::ZERO, "the answer of the claim was older than the end of the attempt");
+}
+
 #[tokio::test]
 async fn a_released_key_goes_to_one_of_those_who_wait() {
     for abandoned in [false, true] {
