@@ -314,6 +314,13 @@ impl Builder {
         self
     }
 
+    /// How long one call to the store may take before its outcome counts as unknown. 10 s by default.
+    #[must_use]
+    pub fn store_timeout(mut self, limit: Duration) -> Self {
+        self.options.store_timeout = limit;
+        self
+    }
+
     /// What happens while the store cannot be reached. Requests are refused by default.
     #[must_use]
     pub fn when_store_fails(mut self, choice: StoreFailure) -> Self {

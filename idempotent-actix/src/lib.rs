@@ -1,4 +1,5 @@
-//! Work in progress.
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(not(feature = "sqlite"), doc = "Idempotency keys for actix-web; see README.md.")]
 
 #[doc(hidden)]
 #[path = "private.rs"]

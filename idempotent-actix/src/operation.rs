@@ -48,9 +48,6 @@ pub(crate) struct Slot {
     pub(crate) claimed: OnceCell<(RecordId, u32)>,
 }
 
-/// What an operation is before it is claimed, which no handler sees.
-const UNCLAIMED: &(RecordId, u32) = &(RecordId::from_bytes([0; 32]), 0);
-
 impl Operation {
     /// The key that the client sent. It may be a secret: keep it out of logs, and send [`derive_key`](Self::derive_key) to others.
     #[must_use]
@@ -59,15 +56,27 @@ impl Operation {
     }
 
     /// The record of this operation: the same over retries and takeovers.
+    ///
+    /// # Panics
+    /// In an extractor: the operation is claimed after all extractors, and has no id before. So do the methods below.
     #[must_use]
     pub fn id(&self) -> &RecordId {
-        &self.slot.claimed.get().unwrap_or(UNCLAIMED).0
+        &self.claimed().0
     }
 
     /// 1 for the first attempt; from 2 on, an earlier attempt was abandoned and may have done some or all of its work.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.slot.claimed.get().unwrap_or(UNCLAIMED).1
+        self.claimed().1
+    }
+
+    /// An id that is made up before the claim would be one that all requests share, and so would be the keys derived from it.
+    #[expect(clippy::expect_used, reason = "a wrong key for a bank is worse than a request that breaks down")]
+    fn claimed(&self) -> &(RecordId, u32) {
+        self.slot
+            .claimed
+            .get()
+            .expect("an `Operation` is used in an extractor; it is claimed after them, use it in the handler")
     }
 
     /// Whether an earlier attempt was abandoned.
@@ -78,7 +87,9 @@ impl Operation {
 
     /// An idempotency key for a call to another service: the same over retries, deploys and takeovers, and another for each label.
     ///
-    /// It is a hash of the record's id and the label, as a UUID (version 8); it does not give the client's key away.
+    /// It is a hash of the record's id and the label, as a UUID (version 8); it does not give the client's key away. It does not
+    /// depend on the request's body or on time: a client that sends another body after an answer that was not kept, or the same key
+    /// after the ttl, gives the other service the same key again.
     #[must_use]
     pub fn derive_key(&self, label: &str) -> DerivedKey {
         self.id().derive_key(label)

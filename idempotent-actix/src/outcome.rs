@@ -5,7 +5,7 @@ use std::fmt;
 use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody};
 
 /// What a guarded request came to. It is in the extensions of each response that a guarded handler or its guard gives, for a log or
-/// a metric; the [`RecordId`](crate::RecordId) is beside it once there is one.
+/// a metric; the [`RecordId`](crate::RecordId) is beside it once there is one. An extractor's own refusal carries none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -19,7 +19,7 @@ pub enum Outcome {
     Mismatch,
     /// The first request's outcome is unknown (409).
     Held,
-    /// The request did not get as far as its key: 400, 401, 405, 413.
+    /// The guard refused the request before its key was looked up: 400, 401, 405, 413.
     Refused,
     /// The handler panicked (500).
     Panicked,
@@ -61,7 +61,7 @@ pub enum Disposition {
     Final,
     /// It is not: nothing was done, and the next request runs.
     Retryable,
-    /// Nobody knows what was done: the key is held until someone resolves it.
+    /// Nobody knows what was done: the key is held until someone resolves it, under `abandoned = "retry"` too.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 //! What a client is told when its request is not run.
 //!
-//! Every refusal is a [`Problem`]. It becomes a response through one function of the application's choice: [`json`] (the default) or
+//! Every refusal is a [`Problem`]. It becomes a response through one function of the application's choice: [`json()`] (the default) or
 //! [`stripe`], or one of its own.
 
 use std::time::Duration;
@@ -238,8 +238,8 @@ impl Problem {
         })
     }
 
-    fn response(&self, body: &Value) -> HttpResponse {
-        let mut response = HttpResponse::build(self.kind.status());
+    fn response(&self, status: StatusCode, body: &Value) -> HttpResponse {
+        let mut response = HttpResponse::build(status);
         response
             .content_type("application/problem+json")
             .insert_header((header::LINK, format!("<{}>; rel=\"describedby\"", self.url)));
@@ -260,13 +260,16 @@ impl Problem {
 /// Renders a problem as `application/problem+json` (RFC 9457), with `Link` to its documentation and `Retry-After` where it is known.
 #[must_use]
 pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
-    problem.response(&problem.to_json())
+    problem.response(problem.kind.status(), &problem.to_json())
 }
 
-/// Renders a problem so that Stripe's client libraries understand it too: [`json`], with a top-level `error` object and
+/// Renders a problem so that Stripe's client libraries understand it too: [`json()`], with a top-level `error` object and
 /// `Stripe-Should-Retry`.
+///
+/// Stripe refuses a reused key with 400, and its libraries raise their idempotency error for that status only. So a client that sends
+/// `X-Stripe-Client-User-Agent`, as they do, gets 400, and everyone else 422.
 #[must_use]
-pub fn stripe(problem: &Problem, _: &HttpRequest) -> HttpResponse {
+pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     let (kind, code) = match problem.kind {
         Kind::KeyReused | Kind::OutcomeUnknown | Kind::KeyMalformed => ("idempotency_error", problem.kind.code()),
         Kind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
@@ -279,12 +282,19 @@ pub fn stripe(problem: &Problem, _: &HttpRequest) -> HttpResponse {
         | Kind::StoreUnavailable
         | Kind::ShuttingDown => ("api_error", problem.kind.code()),
     };
+    let to_stripe = request.headers().contains_key("x-stripe-client-user-agent");
+    let status = match problem.kind.status() {
+        StatusCode::UNPROCESSABLE_ENTITY if to_stripe => StatusCode::BAD_REQUEST,
+        status => status,
+    };
     let mut body = problem.to_json();
     if let Value::Object(members) = &mut body {
-        let error = json!({ "type": kind, "code": code, "message": problem.detail, "doc_url": problem.url });
+        let message = format!("{}: {}.", problem.kind.title(), problem.detail);
+        let error = json!({ "type": kind, "code": code, "message": message, "doc_url": problem.url });
         members.insert("error".into(), error);
+        members.insert("status".into(), status.as_u16().into());
     }
-    let mut response = problem.response(&body);
+    let mut response = problem.response(status, &body);
     let again = header::HeaderValue::from_static(if problem.retryable { "true" } else { "false" });
     response.headers_mut().insert(header::HeaderName::from_static("stripe-should-retry"), again);
     response

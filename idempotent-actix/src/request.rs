@@ -5,20 +5,19 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::VecDeque,
     marker::PhantomData,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
 };
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
-    error::{InternalError, PayloadError},
+    error::InternalError,
     http::header::{self, HeaderValue},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::Stream;
 use idempotent_core::{BodyForm, Digester, Key, RequestDigest, canonical_json};
 
@@ -29,6 +28,10 @@ use crate::{
     private::{BodyUse, Methods, Presence},
     problem::{Kind, Problem},
 };
+
+mod refill;
+
+use self::refill::Refill;
 
 /// The first extractor of an annotated handler. `K` says whether a key must be there, `M` which methods are guarded, `B` how the body
 /// counts.
@@ -95,7 +98,7 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
         };
         request.extensions_mut().insert(slot.clone());
         let body = Rc::new(RefCell::new(Refill::default()));
-        let refilled: BoxedPayloadStream = Box::pin(Refilled(body.clone()));
+        let refilled = refill::payload(body.clone());
         Reading {
             guard: Some(Ok(Guard {
                 request: request.clone(),
@@ -103,7 +106,7 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
                 keyed: Some(Keyed { slot, said: Said::Body(Bytes::new()) }),
                 marker: PhantomData,
             })),
-            source: Some(std::mem::replace(payload, Payload::Stream { payload: refilled })),
+            source: Some(std::mem::replace(payload, refilled)),
             body,
             digester: (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw)),
             length: 0,
@@ -200,7 +203,7 @@ impl<K, M, B> Reading<K, M, B> {
             if let Some(digester) = &mut self.digester {
                 digester.update(&chunk);
             }
-            self.body.borrow_mut().chunks.push_back(chunk);
+            self.body.borrow_mut().push(chunk);
         }
         Poll::Ready(Ok(()))
     }
@@ -222,9 +225,8 @@ impl<K: Presence, M: Methods, B: BodyUse> Future for Reading<K, M, B> {
             let digester = self.digester.take();
             let mut body = self.body.borrow_mut();
             let request = self.guard.as_ref().and_then(|guard| Some(&guard.as_ref().ok()?.request));
-            let said = request.map(|request| said(B::FORM, request, digester, &mut body.chunks));
-            body.whole = true;
-            let waker = body.waker.take();
+            let said = request.map(|request| said(B::FORM, request, digester, &mut body));
+            let waker = body.finish();
             drop(body);
             if let (Some(Ok(Guard { keyed: Some(keyed), .. })), Some(said)) = (&mut self.guard, said) {
                 keyed.said = said;
@@ -239,56 +241,18 @@ impl<K: Presence, M: Methods, B: BodyUse> Future for Reading<K, M, B> {
 }
 
 /// What a request whose body is read says.
-fn said(form: BodyForm, request: &HttpRequest, raw: Option<Digester>, chunks: &mut VecDeque<Bytes>) -> Said {
+fn said(form: BodyForm, request: &HttpRequest, raw: Option<Digester>, body: &mut Refill) -> Said {
     match (form, raw) {
         (_, Some(raw)) => Said::Digest(raw.finish()),
-        (BodyForm::Custom, None) => Said::Body(joined(chunks)),
+        (BodyForm::Custom, None) => Said::Body(body.joined()),
         (BodyForm::Nothing, None) => Said::Digest(digester(request, form).finish()),
         (BodyForm::Json | BodyForm::Raw, None) => {
-            let body = joined(chunks);
+            let body = body.joined();
             let canonical = canonical_json(&body);
             let (form, bytes) = canonical.as_ref().map_or((BodyForm::Raw, &*body), |json| (BodyForm::Json, json));
             let mut digester = digester(request, form);
             digester.update(bytes);
             Said::Digest(digester.finish())
-        }
-    }
-}
-
-/// Joins chunks into one, which then is the only one.
-fn joined(chunks: &mut VecDeque<Bytes>) -> Bytes {
-    if chunks.len() > 1 {
-        let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
-        chunks.drain(..).for_each(|chunk| whole.extend_from_slice(&chunk));
-        chunks.push_back(whole.freeze());
-    }
-    chunks.front().cloned().unwrap_or_default()
-}
-
-type BoxedPayloadStream = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
-
-/// A body on its way from the guard to the other extractors.
-#[derive(Default)]
-struct Refill {
-    chunks: VecDeque<Bytes>,
-    whole: bool,
-    waker: Option<Waker>,
-}
-
-/// The payload that the other extractors find: it waits until the body is whole, then gives its chunks away one by one, so that
-/// no chunk outlives its reading.
-struct Refilled(Rc<RefCell<Refill>>);
-
-impl Stream for Refilled {
-    type Item = Result<Bytes, PayloadError>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut body = self.0.borrow_mut();
-        if body.whole {
-            Poll::Ready(body.chunks.pop_front().map(Ok))
-        } else {
-            body.waker = Some(cx.waker().clone());
-            Poll::Pending
         }
     }
 }

@@ -124,10 +124,14 @@ impl Run {
         let stated = response.extensions().get::<Disposition>().copied();
         let kept = self.operation.policy.record.keeps(response.status().as_u16());
         match stated.unwrap_or(if kept { Disposition::Final } else { Disposition::Retryable }) {
-            Disposition::Final => match recording::record(response, self.idempotency.settings().answer_limit).await {
-                Ok((recording, response)) => self.end(attempt.complete(&recording).await, response),
-                Err(error) => self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
-            },
+            Disposition::Final => {
+                let recorded = recording::record(response, self.idempotency.settings().answer_limit);
+                match AssertUnwindSafe(recorded).catch_unwind().await {
+                    Ok(Ok((recording, response))) => self.end(attempt.complete(&recording).await, response),
+                    Ok(Err(error)) => self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
+                    Err(_) => self.abandon(attempt, "the answer's body panicked").await,
+                }
+            }
             Disposition::Retryable => self.end(attempt.release().await, response),
             Disposition::Unknown => self.end(attempt.abandon(Abandoned::Hold).await, response),
         }

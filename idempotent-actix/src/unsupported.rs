@@ -18,7 +18,9 @@ use crate::{idempotency::Idempotency, outcome::Outcome, private::Registered, pro
 /// Middleware for the whole `App`: a request that brings a key to an operation without `#[idempotent]` is refused with 400 instead of
 /// being run without the protection that its client believes in.
 ///
-/// Annotated handlers are known by method and route pattern; a handler that is routed by hand (`method = "…"`) has no pattern in its
+/// It decides before the request is routed, so it knows annotated handlers by their method and by the end of the route pattern: the
+/// scopes above a route attribute cannot be seen from it. `POST /admin/payments` without the attribute is therefore taken for an
+/// annotated `POST /payments`, and keys are let through to it. A handler that is routed by hand (`method = "…"`) has no pattern in its
 /// attribute, so name it with [`allow`](Self::allow). Requests that no route takes are left alone.
 ///
 /// ```

@@ -2,7 +2,8 @@
 //!
 //! Every case is written once and runs on every store. Four lines run them all on yours:
 //!
-//! ```no_run
+#![cfg_attr(feature = "memory", doc = "```no_run")]
+#![cfg_attr(not(feature = "memory"), doc = "```ignore")]
 //! # use idempotent_core::store::memory::MemoryStore as MyStore;
 //! #[tokio::test]
 //! async fn my_store_conforms() {
@@ -17,7 +18,8 @@
 //! A store under test is a [`Subject`]. Every store is one that lets time pass by sleeping; all cases run side by side, so that takes
 //! about 15 seconds. Implement `Subject` yourself where you can move the time of your store, and it takes none:
 //!
-//! ```
+#![cfg_attr(feature = "memory", doc = "```")]
+#![cfg_attr(not(feature = "memory"), doc = "```ignore")]
 //! use std::time::Duration;
 //!
 //! use idempotent_core::{Store, conformance::Subject};
@@ -216,6 +218,8 @@ cases! {
         concurrent_takeovers_by_hold_never_run,
         one_of_takeover_and_completion_wins,
         one_of_takeover_and_release_wins,
+        an_answer_is_not_lost_to_a_hold,
+        one_of_takeover_and_renewal_wins,
         a_dropped_call_leaves_nothing_locked,
     }
 }

@@ -3,26 +3,25 @@
 //! The runtime is the only caller of a [`Store`]. It claims, waits for others, keeps the leases of running attempts alive, brings
 //! the answer to the store, and removes what is past its ttl.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use crate::{
     error::StoreError,
-    fingerprint::{Fingerprint, FingerprintKeys, RequestDigest},
+    fingerprint::{FingerprintKeys, RequestDigest},
     lease::{Lease, OwnerToken},
     policy::Policy,
-    record::{RecordId, State},
+    record::RecordId,
     recording::Recording,
     store::{Claim, ClaimOutcome, Found, Resolution, ResolveOutcome, Store},
 };
 
 mod attempt;
 mod background;
+mod claiming;
+mod patience;
 mod renewal;
 mod waiting;
 
@@ -30,8 +29,10 @@ pub use attempt::{Attempt, Ending};
 
 /// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store.
 ///
-/// It starts one thread of its own at the first claim, which renews leases and purges, so that neither a busy nor a stopped
-/// runtime of the application holds it up.
+/// It starts one thread of its own at the first claim, which renews leases, purges, and tells the store again what it failed to take,
+/// so that neither a busy nor a stopped tokio runtime of the application holds it up. The thread calls the store from a tokio runtime
+/// of its own: a store on a pool of sockets, each of which belongs to the tokio runtime that opened it, keeps some that are opened and
+/// used there only. The thread ends with the last clone and the last attempt, and when no end of an attempt is left to be told.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
@@ -47,6 +48,8 @@ pub struct Options {
     pub purge_every: Option<Duration>,
     /// How many duplicates of one key may wait at once; more are told at once that it is in flight. 16 by default.
     pub waiters_per_key: usize,
+    /// How long one call to the store may take; after that its outcome counts as unknown. 10 s by default.
+    pub store_timeout: Duration,
 }
 
 impl Default for Options {
@@ -55,6 +58,7 @@ impl Default for Options {
             fingerprint_keys: FingerprintKeys::none(),
             purge_every: Some(Duration::from_secs(60)),
             waiters_per_key: 16,
+            store_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -64,9 +68,9 @@ struct Shared {
     options: Options,
     renewal: Arc<renewal::Live>,
     waiting: waiting::Waiting,
-    /// How many completions and releases are still being retried.
+    /// How many ends of attempts, and claims to be given back, are left to be told in the background.
     deferred: watch::Sender<usize>,
-    background: OnceLock<background::Handle>,
+    background: background::Background,
 }
 
 /// What a request comes to before any work is done.
@@ -106,7 +110,7 @@ impl Runtime {
             renewal: Arc::default(),
             waiting,
             deferred: watch::Sender::new(0),
-            background: OnceLock::new(),
+            background: background::Background::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -114,40 +118,39 @@ impl Runtime {
     /// Asks for a key; waits up to `policy.wait` while another attempt is at work.
     ///
     /// # Errors
-    /// When the store fails. Whether the claim took effect is then unknown; if it did, it is given back in the background, and at
-    /// worst it lapses with its lease.
+    /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back
+    /// in the background, and at worst it lapses with its lease.
     ///
     /// # Cancel safety
-    /// A future that is dropped may leave a claim behind that lasts for its lease. Spawn it.
+    /// A future that is dropped gives back, in the background, what it may have claimed. A store that still acts on it after that keeps
+    /// the key for the lease.
     pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
         let shared = &self.shared;
         background::start(shared)?;
         let owner =
             OwnerToken::random().map_err(|error| StoreError::transient("runtime", "draw an owner token", error))?;
-        let mut claim = Claim {
+        let claim = Claim {
             fingerprint: shared.options.fingerprint_keys.sign(digest),
             owner,
             lease: policy.lease,
             ttl: policy.ttl,
             abandoned: policy.abandoned,
         };
-        let first = shared.claim(&id, &mut claim, digest).await?;
-        let ClaimOutcome::InFlight { .. } = first else { return Ok(self.begun(id, &claim, first)) };
-        let outcome = shared.wait(&id, &mut claim, digest, Instant::now() + policy.wait, first).await?;
-        Ok(self.begun(id, &claim, outcome))
-    }
-
-    fn begun(&self, id: RecordId, claim: &Claim, outcome: ClaimOutcome) -> Begun {
-        match outcome {
+        let mut asked = shared.claim(&id, &claim, digest).await?;
+        if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
+            asked = shared.wait(&id, &claim, digest, policy.wait, asked).await?;
+        }
+        Ok(match asked.outcome {
             ClaimOutcome::Granted { attempt } => {
-                let lease = Lease { id, owner: claim.owner };
-                Begun::Run(Attempt::new(self.shared.clone(), lease, claim, attempt))
+                let lease = Lease { id, owner };
+                shared.renewal.insert(lease, policy.lease, asked.sent);
+                Begun::Run(Attempt::new(shared.clone(), lease, policy.lease, digest, attempt))
             }
             ClaimOutcome::Completed(recording) => Begun::Told(Verdict::of(&id, &recording)),
             ClaimOutcome::InFlight { lease_left } => Begun::Told(Verdict::InFlight { lease_left }),
             ClaimOutcome::Held => Begun::Told(Verdict::Held),
             ClaimOutcome::Mismatch { .. } => Begun::Told(Verdict::Mismatch),
-        }
+        })
     }
 
     /// Reads a record without changing it; `None` when the key is absent.
@@ -155,7 +158,7 @@ impl Runtime {
     /// # Errors
     /// When the store fails.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
-        self.shared.store.look_up(id).await
+        self.shared.answer(self.shared.store.look_up(id)).await
     }
 
     /// Ends a held key as an operator says, if it is still the attempt that the operator saw.
@@ -168,12 +171,12 @@ impl Runtime {
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        let outcome = self.shared.store.resolve(id, seen, resolution).await?;
+        let outcome = self.shared.answer(self.shared.store.resolve(id, seen, resolution)).await?;
         self.shared.waiting.wake(id);
         Ok(outcome)
     }
 
-    /// Returns when no completion is being retried any more. Part of an orderly shutdown.
+    /// Returns when no end of an attempt is left to be told in the background. Part of an orderly shutdown.
     ///
     /// # Cancel safety
     /// Safe: it only looks.
@@ -197,52 +200,6 @@ impl Verdict {
                 tracing::error!(%id, %error, "a recording cannot be read; its key stays as it is");
                 Self::Unreadable
             }
-        }
-    }
-}
-
-impl Shared {
-    /// One claim, and a second one where the record was signed with an older key.
-    async fn claim(
-        self: &Arc<Self>,
-        id: &RecordId,
-        claim: &mut Claim,
-        digest: RequestDigest,
-    ) -> Result<ClaimOutcome, StoreError> {
-        let outcome = self.claim_once(id, claim).await?;
-        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(outcome) };
-        match self.options.fingerprint_keys.sign_like(recorded, digest) {
-            Some(fingerprint) if fingerprint == recorded => {
-                claim.fingerprint = fingerprint;
-                self.claim_once(id, claim).await
-            }
-            Some(_) | None => Ok(outcome),
-        }
-    }
-
-    async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match self.store.claim(id, claim).await {
-            Ok(outcome) => Ok(outcome),
-            Err(error) => {
-                // Between the store's commit and its lost acknowledgement the key is ours without our knowing; giving it back
-                // by its owner token spares the next request the wait for the lease.
-                self.give_back(Lease { id: *id, owner: claim.owner }, claim.lease);
-                Err(error)
-            }
-        }
-    }
-
-    /// What a fenced-off attempt's client is told: never the attempt's own answer.
-    async fn successor(&self, id: &RecordId, fingerprint: Fingerprint) -> Verdict {
-        let found = match self.store.look_up(id).await {
-            Ok(Some(found)) => found,
-            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
-        };
-        match &found.record.state {
-            _ if found.record.fingerprint != fingerprint => Verdict::Mismatch,
-            _ if found.record.is_held(found.at) => Verdict::Held,
-            State::Completed(recording) => Verdict::of(id, recording),
-            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
         }
     }
 }

@@ -1,16 +1,16 @@
 //! A claim that was granted, until it is ended.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 use crate::{
     error::StoreError,
-    fingerprint::Fingerprint,
+    fingerprint::RequestDigest,
     lease::Lease,
     policy::Abandoned,
     record::RecordId,
     recording::Recording,
-    runtime::{Shared, Verdict, background::Step},
-    store::{Claim, Fence},
+    runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept},
+    store::Fence,
 };
 
 /// The right to run an operation once. Its lease is renewed until it is ended.
@@ -21,9 +21,16 @@ pub struct Attempt {
     shared: Arc<Shared>,
     lease: Lease,
     extend: Duration,
-    fingerprint: Fingerprint,
+    digest: RequestDigest,
     number: u32,
-    ended: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    Running,
+    /// The store is being told. Dropped here, the attempt leaves the rest to the background.
+    Ending(Step, Option<Kept>),
+    Ended,
 }
 
 /// What the end of an attempt came to.
@@ -38,9 +45,9 @@ pub enum Ending {
 }
 
 impl Attempt {
-    pub(super) fn new(shared: Arc<Shared>, lease: Lease, claim: &Claim, number: u32) -> Self {
-        shared.renewal.insert(lease, claim.lease);
-        Self { shared, lease, extend: claim.lease, fingerprint: claim.fingerprint, number, ended: false }
+    /// The lease is kept alive already.
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, extend: Duration, digest: RequestDigest, number: u32) -> Self {
+        Self { shared, lease, extend, digest, number, stage: Stage::Running }
     }
 
     /// The record that is claimed.
@@ -58,17 +65,19 @@ impl Attempt {
     /// Ends with an answer that is kept.
     ///
     /// # Cancel safety
-    /// If it is dropped, the answer may or may not have been kept; then the lease runs out.
+    /// If it is dropped once it was polled, the store is told in the background, as after a failure.
     pub async fn complete(self, recording: &Recording) -> Ending {
         self.end(Step::Complete(recording.encode())).await
     }
 
-    /// Ends without a trace: nothing was done, the next request runs as the first.
+    /// Ends without a trace: nothing was done, the next request runs as the first. Where an earlier attempt was abandoned, what that
+    /// one did is still unknown: its trace stays, and the next request takes over.
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
     pub async fn release(self) -> Ending {
-        self.end(Step::Release).await
+        let step = if self.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
+        self.end(step).await
     }
 
     /// Ends without an outcome: the next request takes over at once, or the key is held.
@@ -80,23 +89,41 @@ impl Attempt {
     }
 
     async fn end(mut self, step: Step) -> Ending {
-        self.ended = true;
         // A renewal that meets the completion in the store would only wait for it.
-        self.shared.renewal.remove(&self.lease);
-        match step.take(&*self.shared.store, &self.lease).await {
-            Ok(Fence::Passed) => {
-                self.shared.waiting.wake(&self.lease.id);
-                Ending::Stored
-            }
-            Ok(Fence::Fenced) => {
-                tracing::warn!(id = %self.lease.id, "an attempt lost its key to another; its answer is not sent");
-                Ending::Fenced(self.shared.successor(&self.lease.id, self.fingerprint).await)
+        let kept = self.shared.renewal.remove(&self.lease);
+        self.stage = Stage::Ending(step.clone(), kept);
+        if matches!(step, Step::Abandon(_)) {
+            // Between the abandonment and the next claim a renewal that is under way may revive the lease; waiting for its answer
+            // prevents it (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
+            self.shared.renewal.calm().await;
+        }
+        match self.tell(&step).await {
+            Ok(fence) => {
+                self.stage = Stage::Ended;
+                self.ended(fence).await
             }
             Err(error) => {
                 self.log(&error);
-                self.shared.renewal.insert(self.lease, self.extend);
-                self.shared.defer(self.lease, self.extend, step);
-                Ending::Deferred
+                Ending::Deferred // by its drop
+            }
+        }
+    }
+
+    /// A completion is told twice if need be: it is the one step that passes again for the owner whose step was taken before.
+    async fn tell(&self, step: &Step) -> Result<Fence, StoreError> {
+        let take = || self.shared.answer(step.take(&*self.shared.store, &self.lease));
+        if matches!(step, Step::Complete(_)) { twice(take).await } else { take().await }
+    }
+
+    async fn ended(&self, fence: Fence) -> Ending {
+        match fence {
+            Fence::Passed => {
+                self.shared.waiting.wake(&self.lease.id);
+                Ending::Stored
+            }
+            Fence::Fenced => {
+                tracing::warn!(id = %self.lease.id, "an attempt lost its key to another; its answer is not sent");
+                Ending::Fenced(self.shared.successor(&self.lease.id, self.digest).await)
             }
         }
     }
@@ -109,8 +136,18 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if !self.ended {
-            self.shared.renewal.remove(&self.lease);
+        match mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Running => {
+                self.shared.renewal.remove(&self.lease);
+            }
+            Stage::Ending(step, kept) => {
+                // What is given up must not be kept alive: a renewal would revive it.
+                if let (Step::Complete(_), Some(kept)) = (&step, kept) {
+                    self.shared.renewal.restore(self.lease, kept);
+                }
+                self.shared.defer(self.lease, self.extend, step);
+            }
+            Stage::Ended => {}
         }
     }
 }

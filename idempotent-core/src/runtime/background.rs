@@ -1,30 +1,39 @@
 //! The thread that renews, purges, and tells the store again what it failed to take.
 
 use std::{
-    sync::{Arc, Weak},
+    io,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::{sync::mpsc, task::LocalSet, time::Instant};
+use tokio::{
+    sync::mpsc,
+    task::{LocalSet, spawn_local},
+};
 
 use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    runtime::Shared,
+    runtime::{
+        Shared,
+        patience::{FIRST_RETRY, after, in_time, jittered, now},
+    },
     store::{Fence, Store},
 };
 
 /// How many records one purge removes at most.
 const PURGE_BATCH: u32 = 1000;
+/// A purge may take longer than what a client waits for, by so many times.
+const PURGE_TIMEOUTS: u32 = 6;
 /// How long a purge lets others at the store between two batches.
 const PURGE_PAUSE: Duration = Duration::from_millis(50);
 /// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.
 const MOST_RELEASES: usize = 256;
-/// The first pause before a step is tried again; it doubles up to a second.
-const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// The longest pause before a step is tried again.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// A step that ends an attempt.
 #[derive(Clone, Debug)]
@@ -32,6 +41,8 @@ pub(super) enum Step {
     Complete(Bytes),
     Release,
     Abandon(Abandoned),
+    /// Undoes a claim that may have been granted, and whose work never began.
+    GiveBack,
 }
 
 impl Step {
@@ -40,45 +51,84 @@ impl Step {
             Self::Complete(recording) => store.complete(lease, recording).await,
             Self::Release => store.release(lease).await,
             Self::Abandon(policy) => store.abandon(lease, *policy).await,
+            Self::GiveBack => match store.look_up(&lease.id).await? {
+                // What the attempts before it did is still unknown, so the record stays, free to be taken over.
+                Some(found) if found.record.attempt > 1 => store.abandon(lease, Abandoned::Retry).await,
+                Some(_) | None => store.release(lease).await,
+            },
         }
     }
 }
 
 /// A step that the store failed to take, and for how long it makes sense to try again.
 struct Deferred {
-    lease: Lease,
+    pending: Pending,
     step: Step,
     until: Instant,
 }
 
-/// The way to the thread. It ends when the last runtime is dropped.
-pub(super) struct Handle {
-    deferred: mpsc::UnboundedSender<Deferred>,
+/// The account of a deferred step. It is settled when this is dropped, whether the step was taken, given up, or lost to a panic.
+///
+/// It keeps the runtime alive: an application that drops its own handle still has its answers stored.
+struct Pending {
+    shared: Arc<Shared>,
+    lease: Lease,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.shared.renewal.remove(&self.lease);
+        self.shared.waiting.wake(&self.lease.id);
+        self.shared.deferred.send_modify(|deferred| *deferred -= 1);
+    }
+}
+
+/// The way to the thread, once it runs. The thread ends when the last runtime is dropped.
+#[derive(Default)]
+pub(super) struct Background {
+    deferred: OnceLock<mpsc::UnboundedSender<Deferred>>,
+    starting: Mutex<()>,
 }
 
 /// Starts the thread if it is not running yet.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<(), StoreError> {
-    if shared.background.get().is_some() {
+    let background = &shared.background;
+    if background.deferred.get().is_some() {
         return Ok(());
     }
-    let failed = |error| StoreError::transient("runtime", "start its thread", error);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    // One at a time: a second thread, though it ends at once, could take a wake-up from the first.
+    let _starting = background.starting.lock().unwrap_or_else(PoisonError::into_inner);
+    if background.deferred.get().is_some() {
+        return Ok(());
+    }
     let (sender, receiver) = mpsc::unbounded_channel();
-    let weak = Arc::downgrade(shared);
-    let body = move || LocalSet::new().block_on(&runtime, run(weak, receiver));
-    thread::Builder::new().name("idempotency".into()).spawn(body).map_err(failed)?;
-    // Another thread may have been faster: then this sender is dropped here, and the new thread ends by itself.
-    let _ = shared.background.set(Handle { deferred: sender });
+    spawn(Arc::downgrade(shared), receiver)
+        .map_err(|error| StoreError::transient("runtime", "start its thread", error))?;
+    let _ = background.deferred.set(sender);
     Ok(())
 }
 
-async fn run(shared: Weak<Shared>, mut deferred: mpsc::UnboundedReceiver<Deferred>) {
-    tokio::task::spawn_local(renew(shared.clone()));
-    tokio::task::spawn_local(purge(shared.clone()));
-    while let Some(deferred) = deferred.recv().await {
-        if let Some(shared) = shared.upgrade() {
-            tokio::task::spawn_local(async move { shared.settle(deferred).await });
+/// The thread makes its own tokio runtime: dropped here, after a failure, it would panic.
+fn spawn(shared: Weak<Shared>, deferred: mpsc::UnboundedReceiver<Deferred>) -> io::Result<()> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let body = move || {
+        let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (runtime, result) = built.map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
+        let _ = tell.send(result);
+        if let Some(runtime) = runtime {
+            LocalSet::new().block_on(&runtime, run(shared, deferred));
         }
+    };
+    thread::Builder::new().name("idempotency".into()).spawn(body)?;
+    told.recv().map_err(io::Error::other)?
+}
+
+/// Ends, and the tasks with it, when the last runtime is dropped.
+async fn run(shared: Weak<Shared>, mut deferred: mpsc::UnboundedReceiver<Deferred>) {
+    spawn_local(renew(shared.clone()));
+    spawn_local(purge(shared));
+    while let Some(deferred) = deferred.recv().await {
+        spawn_local(settle(deferred));
     }
 }
 
@@ -87,25 +137,49 @@ async fn renew(shared: Weak<Shared>) {
     loop {
         live.sleep().await;
         let Some(shared) = shared.upgrade() else { return };
-        shared.renew_due().await;
+        // In a task of its own, so that a store that panics costs this round and not all that follow.
+        let _ = spawn_local(async move { shared.renew_due().await }).await;
     }
 }
 
 async fn purge(shared: Weak<Shared>) {
     let Some(every) = shared.upgrade().and_then(|shared| shared.options.purge_every) else { return };
     loop {
-        // Between half and one and a half times the interval, so that processes started together do not purge together.
-        tokio::time::sleep(every.mul_f64(0.5 + fastrand::f64())).await;
-        let Some(shared) = shared.upgrade() else { return };
-        loop {
-            match shared.store.purge(PURGE_BATCH).await {
-                Ok(removed) if removed >= u64::from(PURGE_BATCH) => tokio::time::sleep(PURGE_PAUSE).await,
-                Ok(_) => break,
-                Err(error) => {
-                    let cause = std::error::Error::source(&error);
-                    tracing::warn!(%error, cause, "expired records could not be purged");
-                    break;
+        tokio::time::sleep(jittered(every.max(PURGE_PAUSE))).await;
+        // As above; and each batch anew, so that a long purge does not keep alive what was dropped.
+        while let Some(shared) = shared.upgrade()
+            && let Ok(true) = spawn_local(async move { shared.purge_batch().await }).await
+        {
+            tokio::time::sleep(PURGE_PAUSE).await;
+        }
+    }
+}
+
+async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }: Deferred) {
+    let mut pause = FIRST_RETRY;
+    loop {
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_RETRY);
+        match shared.answer(step.take(&*shared.store, &lease)).await {
+            Ok(Fence::Passed) => return,
+            Ok(Fence::Fenced) => {
+                // A release that finds nothing of its own is what a claim that never took effect looks like.
+                if matches!(step, Step::Complete(_)) {
+                    tracing::error!(id = %lease.id, "an answer was sent but not kept: another attempt had taken over");
                 }
+                return;
+            }
+            Err(error) if now() < until => {
+                tracing::debug!(id = %lease.id, %error, "the store still fails");
+            }
+            Err(error) => {
+                let cause = std::error::Error::source(&error);
+                if matches!(step, Step::GiveBack) {
+                    tracing::debug!(id = %lease.id, %error, cause, "a claim could not be given back; it lapses");
+                    return;
+                }
+                tracing::error!(id = %lease.id, %error, cause, "an attempt's end could not be stored in time");
+                return;
             }
         }
     }
@@ -113,48 +187,31 @@ async fn purge(shared: Weak<Shared>) {
 
 impl Shared {
     /// Gives back, in the background, a claim that may or may not have taken effect.
-    pub(super) fn give_back(&self, lease: Lease, extend: Duration) {
+    pub(super) fn give_back(self: &Arc<Self>, lease: Lease, extend: Duration) {
         if *self.deferred.borrow() < MOST_RELEASES {
-            self.defer(lease, extend, Step::Release);
+            self.defer(lease, extend, Step::GiveBack);
         }
     }
 
     /// Hands a step to the thread, to be told to the store again for as long as the lease may last.
-    pub(super) fn defer(&self, lease: Lease, extend: Duration, step: Step) {
-        let Some(background) = self.background.get() else { return };
+    pub(super) fn defer(self: &Arc<Self>, lease: Lease, extend: Duration, step: Step) {
+        let Some(thread) = self.background.deferred.get() else { return };
         self.deferred.send_modify(|deferred| *deferred += 1);
-        let sent = background.deferred.send(Deferred { lease, step, until: Instant::now() + extend });
-        if sent.is_err() {
-            self.deferred.send_modify(|deferred| *deferred -= 1);
-        }
+        let pending = Pending { shared: self.clone(), lease };
+        // A thread that is gone gives the step back, which settles its account.
+        let _ = thread.send(Deferred { pending, step, until: after(now(), extend) });
     }
 
-    async fn settle(&self, Deferred { lease, step, until }: Deferred) {
-        let mut pause = FIRST_RETRY;
-        loop {
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
-            match step.take(&*self.store, &lease).await {
-                Ok(Fence::Passed) => break,
-                Ok(Fence::Fenced) => {
-                    // A release that finds nothing of its own is what a claim that never took effect looks like.
-                    if matches!(step, Step::Complete(_)) {
-                        tracing::error!(id = %lease.id, "an answer was sent but not kept: another attempt had taken over");
-                    }
-                    break;
-                }
-                Err(error) if Instant::now() < until => {
-                    tracing::debug!(id = %lease.id, %error, "the store still fails");
-                }
-                Err(error) => {
-                    let cause = std::error::Error::source(&error);
-                    tracing::error!(id = %lease.id, %error, cause, "an attempt's end could not be stored in time");
-                    break;
-                }
+    /// Removes some expired records; says whether there may be more.
+    async fn purge_batch(&self) -> bool {
+        let limit = self.options.store_timeout.saturating_mul(PURGE_TIMEOUTS);
+        match in_time(limit, self.store.purge(PURGE_BATCH)).await {
+            Ok(removed) => removed >= u64::from(PURGE_BATCH),
+            Err(error) => {
+                let cause = std::error::Error::source(&error);
+                tracing::warn!(%error, cause, "expired records could not be purged");
+                false
             }
         }
-        self.renewal.remove(&lease);
-        self.waiting.wake(&lease.id);
-        self.deferred.send_modify(|deferred| *deferred -= 1);
     }
 }

@@ -3,16 +3,25 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use crate::{
     lease::Lease,
-    runtime::Shared,
+    runtime::{
+        Shared,
+        patience::{after, in_time, now},
+    },
     store::{Fence, Renewal},
 };
+
+/// The least time between two renewals of a lease, however short it is.
+const SHORTEST: Duration = Duration::from_millis(2);
+
+/// The least time that a renewal is waited for, however short the leases in it are.
+const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the renewal task keeps alive.
 #[derive(Default)]
@@ -20,27 +29,41 @@ pub(super) struct Live {
     leases: Mutex<Leases>,
     /// Rung when the task has to get up earlier than it meant to.
     earlier: Notify,
+    /// Held from the choice of the leases that are renewed to the store's answer.
+    sending: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Leases {
-    live: HashMap<Lease, Entry>,
+    live: HashMap<Lease, Kept>,
     /// When the task means to get up; `None` while it sleeps for good.
     wakes: Option<Instant>,
 }
 
+/// A lease that is kept alive.
 #[derive(Clone, Copy)]
-struct Entry {
+pub(super) struct Kept {
     extend: Duration,
     due: Instant,
+    /// Its attempt has ended, and the store may or may not know.
+    ended: bool,
 }
 
 impl Live {
-    /// Keeps a lease alive from now on.
-    pub(super) fn insert(&self, lease: Lease, extend: Duration) {
-        let due = Instant::now() + extend / 3;
+    /// Keeps a lease alive that began at `since` or later.
+    pub(super) fn insert(&self, lease: Lease, extend: Duration, since: Instant) {
+        self.keep(lease, Kept { extend, due: after(since, pace(extend, 3)), ended: false });
+    }
+
+    /// Keeps a lease alive whose attempt has ended, until the store knows.
+    pub(super) fn restore(&self, lease: Lease, kept: Kept) {
+        self.keep(lease, Kept { ended: true, ..kept });
+    }
+
+    fn keep(&self, lease: Lease, kept: Kept) {
+        let due = kept.due;
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.live.insert(lease, Entry { extend, due });
+        leases.live.insert(lease, kept);
         // With equal leases a later one is never due earlier, so the task is rung once for each time that it sleeps.
         if leases.wakes.is_none_or(|wakes| due < wakes) {
             leases.wakes = Some(due);
@@ -49,9 +72,19 @@ impl Live {
         }
     }
 
-    /// Lets a lease go; says whether it was kept alive.
-    pub(super) fn remove(&self, lease: &Lease) -> bool {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease).is_some()
+    /// Lets a lease go, if it was kept alive.
+    pub(super) fn remove(&self, lease: &Lease) -> Option<Kept> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease)
+    }
+
+    /// Returns when every renewal that may still have a lease that was removed before has been answered.
+    pub(super) async fn calm(&self) {
+        drop(self.sending.lock().await);
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.len()
     }
 
     /// Sleeps until a lease is due.
@@ -59,7 +92,7 @@ impl Live {
         let wakes = self.leases.lock().unwrap_or_else(PoisonError::into_inner).wakes;
         let due = async {
             match wakes {
-                Some(due) => tokio::time::sleep_until(due).await,
+                Some(due) => tokio::time::sleep_until(due.into()).await,
                 None => std::future::pending().await,
             }
         };
@@ -69,12 +102,16 @@ impl Live {
         }
     }
 
-    /// The leases that are due at `now`, each put off by a sixth of its length in case that the store does not answer.
+    /// The leases that are due at `now`, if there are any, and with them those that soon will be: so, however many attempts run, and
+    /// however far apart they began, a lease's length takes a dozen calls at most. Each is put off by a sixth of its length in case
+    /// that the store does not answer.
     fn due(&self, now: Instant) -> Vec<Renewal> {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut renewals = Vec::new();
-        for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| entry.due <= now) {
-            entry.due = now + entry.extend / 6;
+        let any = leases.live.values().any(|entry| entry.due <= now);
+        let soon = |entry: &Kept| any && entry.due <= after(now, entry.extend / 12);
+        for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| soon(entry)) {
+            entry.due = after(now, pace(entry.extend, 6));
             renewals.push(Renewal { lease: *lease, extend: entry.extend });
         }
         leases.wakes = leases.live.values().map(|entry| entry.due).min();
@@ -84,29 +121,31 @@ impl Live {
     fn renewed(&self, renewal: &Renewal, sent: Instant) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = leases.live.get_mut(&renewal.lease) {
-            entry.due = sent + renewal.extend / 3;
+            entry.due = after(sent, pace(renewal.extend, 3));
         }
     }
+}
+
+/// A part of a lease, and never so little that the task spins.
+fn pace(extend: Duration, parts: u32) -> Duration {
+    (extend / parts).max(SHORTEST)
 }
 
 impl Shared {
     /// Renews what is due, all in one call. A call that fails is no loss: it is made again while the lease lasts.
     pub(super) async fn renew_due(&self) {
-        let sent = Instant::now();
+        let _sending = self.renewal.sending.lock().await;
+        let sent = now();
         let due = self.renewal.due(sent);
         if due.is_empty() {
             return;
         }
-        match self.store.renew(&due).await {
+        match in_time(self.renewal_limit(&due), self.store.renew(&due)).await {
             Ok(fences) => {
                 for (renewal, fence) in due.iter().zip(fences) {
                     match fence {
                         Fence::Passed => self.renewal.renewed(renewal, sent),
-                        // Between the look and the answer the attempt may have ended by itself; then there is nothing to remove.
-                        Fence::Fenced if self.renewal.remove(&renewal.lease) => {
-                            tracing::warn!(id = %renewal.lease.id, "a running attempt lost its key to another");
-                        }
-                        Fence::Fenced => {}
+                        Fence::Fenced => self.lost(&renewal.lease),
                     }
                 }
             }
@@ -114,6 +153,20 @@ impl Shared {
                 let cause = std::error::Error::source(&error);
                 tracing::warn!(%error, cause, leases = due.len(), "leases could not be renewed; they are tried again");
             }
+        }
+    }
+
+    /// As long as until the next renewal of the shortest lease, but not so short that a busy store is never heard.
+    fn renewal_limit(&self, due: &[Renewal]) -> Duration {
+        let shortest = due.iter().map(|renewal| renewal.extend).min().unwrap_or_default();
+        (shortest / 6).max(LEAST_LIMIT).min(self.options.store_timeout)
+    }
+
+    fn lost(&self, lease: &Lease) {
+        // Between the look and the answer the attempt may have ended by itself, or its answer may have been stored without our
+        // knowing: neither is a loss.
+        if self.renewal.remove(lease).is_some_and(|kept| !kept.ended) {
+            tracing::warn!(id = %lease.id, "a running attempt lost its key to another");
         }
     }
 }

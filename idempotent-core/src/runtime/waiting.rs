@@ -18,7 +18,7 @@ use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
     record::RecordId,
-    runtime::Shared,
+    runtime::{Shared, claiming::Asked, patience::jittered},
     store::{Claim, ClaimOutcome},
 };
 
@@ -55,6 +55,16 @@ impl Waiting {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.total.load(Ordering::SeqCst)
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn enter(&self, id: &RecordId) -> Option<Place<'_>> {
         if self.per_key == 0 {
             return None;
@@ -88,37 +98,38 @@ impl Drop for Place<'_> {
 }
 
 impl Shared {
-    /// Claims again, each time that the key may have come free, until `deadline`.
+    /// Claims again, each time that the key may have come free, for so long.
     ///
     /// Between two claims another attempt may end and a third begin; each claim is a new question to the store, so that is only one
     /// more round (case `a_released_key_goes_to_one_of_those_who_wait`).
     pub(super) async fn wait(
         self: &Arc<Self>,
         id: &RecordId,
-        claim: &mut Claim,
+        claim: &Claim,
         digest: RequestDigest,
-        deadline: Instant,
-        mut outcome: ClaimOutcome,
-    ) -> Result<ClaimOutcome, StoreError> {
-        if deadline <= Instant::now() {
-            return Ok(outcome);
+        wait: Duration,
+        mut asked: Asked,
+    ) -> Result<Asked, StoreError> {
+        if wait.is_zero() {
+            return Ok(asked);
         }
-        let Some(place) = self.waiting.enter(id) else { return Ok(outcome) };
+        // Of the caller's runtime, whose time may be paused; so are the pauses below.
+        let started = Instant::now();
+        let Some(place) = self.waiting.enter(id) else { return Ok(asked) };
         let mut pause = FIRST_PAUSE;
         loop {
-            // Listening starts before the claim: an attempt that ends in between is heard.
-            let mut ended = std::pin::pin!(place.key.ended.notified());
-            ended.as_mut().enable();
-            outcome = self.claim(id, claim, digest).await?;
-            if !matches!(outcome, ClaimOutcome::InFlight { .. }) {
-                return Ok(outcome);
+            // Between the claim and the pause the attempt may end; it is heard from here on, polled or not (case
+            // `an_attempt_that_ends_while_a_claim_is_under_way_is_heard`).
+            let ended = place.key.ended.notified();
+            asked = self.claim(id, claim, digest).await?;
+            if !matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
+                return Ok(asked);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = wait.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Ok(outcome);
+                return Ok(asked);
             }
-            let jitter = pause.mul_f64(0.5 + fastrand::f64());
-            let _ = timeout(left.min(jitter), ended).await;
+            let _ = timeout(left.min(jittered(pause)), ended).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -34,12 +34,12 @@ const ROUNDS: usize = 3;
 /// Time is the clock of the machine as SQLite reads it. Replays, and answers to duplicates of work in flight, only read: they take
 /// no write lock and wait for no writer.
 ///
-/// Call [`migrate`](Store::migrate) once before the first claim.
+/// Call [`migrate`](Self::migrate) once before the first claim.
 ///
 /// # Examples
 /// ```
 /// # async fn open() -> Result<(), idempotent_core::StoreError> {
-/// use idempotent_core::{Store, store::sqlite::SqliteStore};
+/// use idempotent_core::store::sqlite::SqliteStore;
 ///
 /// let store = SqliteStore::connect("sqlite:payments.db").await?;
 /// store.migrate().await?;
@@ -74,6 +74,14 @@ impl SqliteStore {
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
         open::check(&pool).await?;
         Ok(Self::new(pool.clone(), pool))
+    }
+
+    /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or a later version of this library has been at work in it.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.apply_migrations().await
     }
 
     fn new(writer: SqlitePool, readers: SqlitePool) -> Self {

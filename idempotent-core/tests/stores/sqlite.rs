@@ -85,7 +85,7 @@ async fn what_was_acknowledged_is_there_for_the_next_process() {
 }
 
 #[tokio::test]
-async fn connections_are_in_wal_mode_and_synchronous() {
+async fn a_new_file_is_in_wal_mode() {
     let file = File::new();
     let store = migrated(&file).await;
     completed(&store).await;

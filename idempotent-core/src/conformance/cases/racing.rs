@@ -71,6 +71,24 @@ pub(in crate::conformance) async fn one_of_takeover_and_completion_wins(bench: B
     }
 }
 
+pub(in crate::conformance) async fn an_answer_is_not_lost_to_a_hold(bench: Bench) {
+    let mut keys = Vec::new();
+    for _ in 0..MANY {
+        let key = bench.key();
+        keys.push((key.claimed(bench.request()).await, key));
+    }
+    bench.lapse().await;
+    for (late, key) in keys {
+        let (completing, taking, next) = (key.clone(), key.clone(), bench.hold_request());
+        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let completion = tokio::spawn(async move { completing.complete(&late, &answer("late")).await });
+        assert_eq!(completion.await.unwrap(), Fence::Passed);
+        let outcome = takeover.await.unwrap();
+        assert!(outcome == ClaimOutcome::Held || outcome == ClaimOutcome::Completed(answer("late")), "{outcome:?}");
+        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("late")));
+    }
+}
+
 pub(in crate::conformance) async fn one_of_takeover_and_release_wins(bench: Bench) {
     for _ in 0..16 {
         let (key, next) = (bench.key(), bench.request());
@@ -85,6 +103,32 @@ pub(in crate::conformance) async fn one_of_takeover_and_release_wins(bench: Benc
             (Fence::Fenced, outcome) => assert_eq!(outcome, granted(2)),
         }
         assert_eq!(key.record().await.unwrap().owner, next.owner);
+    }
+}
+
+pub(in crate::conformance) async fn one_of_takeover_and_renewal_wins(bench: Bench) {
+    // A takeover, a hold, and a new request under a key that has expired.
+    for (first, next, past_ttl) in [
+        (bench.request(), bench.request(), false),
+        (bench.request(), bench.hold_request(), false),
+        (bench.request(), bench.other_request(), true),
+    ] {
+        let keys: Vec<_> = (0..MANY).map(|_| bench.key()).collect();
+        for key in &keys {
+            key.claimed(first).await;
+        }
+        bench.lapse().await;
+        if past_ttl {
+            bench.expire().await;
+        }
+        for key in keys {
+            let (renewing, taking, tick) = (key.clone(), key.clone(), bench.tick());
+            let takeover = tokio::spawn(async move { taking.claim(&next).await });
+            let renewal = tokio::spawn(async move { renewing.renew(&renewing.lease(first.owner), tick).await });
+            let (renewal, outcome) = (renewal.await.unwrap(), takeover.await.unwrap());
+            let refused = matches!(outcome, ClaimOutcome::InFlight { .. } | ClaimOutcome::Mismatch { .. });
+            assert_eq!(renewal == Fence::Passed, refused, "the renewal {renewal:?}, the claim {outcome:?}");
+        }
     }
 }
 

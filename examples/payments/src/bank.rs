@@ -1,0 +1,139 @@
+//! The card processor, simulated. It keeps one transfer for each key that it is sent, as a real one does: the same key again is the
+//! same transfer again, and no money moves.
+
+use std::time::Duration;
+
+use actix_web::rt::time::sleep;
+use idempotent_actix::DerivedKey;
+use sqlx::SqlitePool;
+
+use crate::ledger::new_id;
+
+/// The most that a slow card takes, in milliseconds.
+pub(crate) const SLOWEST: u64 = 60_000;
+
+/// A test card, and how the processor behaves for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Card {
+    /// It pays.
+    Visa,
+    /// The bank says no.
+    ChargeDeclined,
+    /// It pays, but the processor's answer takes its time.
+    Slow(Duration),
+    /// The processor cannot be reached.
+    ProcessorDown,
+    /// It pays, and then this server breaks down.
+    Crash,
+}
+
+impl Card {
+    /// The card that a payment method names, or what is wrong with the name.
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+        match name.strip_prefix("pm_card_") {
+            Some("visa") => Ok(Self::Visa),
+            Some("chargeDeclined") => Ok(Self::ChargeDeclined),
+            Some("processorDown") => Ok(Self::ProcessorDown),
+            Some("crash") => Ok(Self::Crash),
+            Some(other) => match other.strip_prefix("slow_").map(str::parse) {
+                Some(Ok(millis)) if millis <= SLOWEST => Ok(Self::Slow(Duration::from_millis(millis))),
+                Some(_) => Err(format!("A slow card is `pm_card_slow_` and up to {SLOWEST} milliseconds.")),
+                None => Err(format!("No such PaymentMethod: '{name}'")),
+            },
+            None => Err(format!("No such PaymentMethod: '{name}'")),
+        }
+    }
+}
+
+/// Why no money moved.
+#[derive(Debug)]
+pub(crate) enum BankError {
+    /// The bank said no.
+    Declined,
+    /// The processor was not reached.
+    Down,
+    /// The processor's own books failed, which only a simulated one tells.
+    Books(sqlx::Error),
+}
+
+/// One transfer of money.
+pub(crate) struct Transfer<'a> {
+    /// Which transfer it is: sent again, it is the same.
+    pub(crate) key: &'a DerivedKey,
+    /// How the processor behaves.
+    pub(crate) card: Card,
+    /// In the currency's smallest unit.
+    pub(crate) amount: i64,
+    pub(crate) currency: &'a str,
+}
+
+/// The processor and its books, the table `bank_transfers`.
+pub(crate) struct Bank(SqlitePool);
+
+impl Bank {
+    pub(crate) fn new(pool: SqlitePool) -> Self {
+        Self(pool)
+    }
+
+    /// Takes money from a card, and gives the charge's id.
+    pub(crate) async fn charge(&self, transfer: &Transfer<'_>) -> Result<String, BankError> {
+        match transfer.card {
+            Card::ChargeDeclined => return Err(BankError::Declined),
+            Card::ProcessorDown => return Err(BankError::Down),
+            Card::Visa | Card::Slow(_) | Card::Crash => {}
+        }
+        self.transfer("ch", transfer).await
+    }
+
+    /// Gives money back to a card.
+    pub(crate) async fn refund(&self, transfer: &Transfer<'_>) -> Result<String, BankError> {
+        self.transfer("re", transfer).await
+    }
+
+    /// Moves the money first and answers later, so that whoever is cut off in between cannot know.
+    async fn transfer(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, BankError> {
+        let id = self.book(kind, transfer).await.map_err(BankError::Books)?;
+        match transfer.card {
+            Card::Slow(time) => sleep(time).await,
+            Card::Crash => crash(),
+            Card::Visa | Card::ChargeDeclined | Card::ProcessorDown => {}
+        }
+        Ok(id)
+    }
+
+    async fn book(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, sqlx::Error> {
+        let rows: Vec<String> = sqlx::query_scalar(
+            "INSERT INTO bank_transfers (key, id, kind, amount, currency) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (key) DO UPDATE SET requests = requests + 1 RETURNING id",
+        )
+        .bind(transfer.key.to_string())
+        .bind(new_id(kind))
+        .bind(if kind == "ch" { "charge" } else { "refund" })
+        .bind(transfer.amount)
+        .bind(transfer.currency)
+        .fetch_all(&self.0)
+        .await?;
+        rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+    }
+}
+
+#[expect(clippy::panic, reason = "pm_card_crash is for seeing what a retry does after a handler that broke down")]
+fn crash() {
+    panic!("pm_card_crash: the money is taken, and this server breaks down")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_known_by_its_name() {
+        assert_eq!(Card::parse("pm_card_visa"), Ok(Card::Visa));
+        assert_eq!(Card::parse("pm_card_slow_1500"), Ok(Card::Slow(Duration::from_millis(1500))));
+        for name in
+            ["", "visa", "pm_card_", "pm_card_slow_", "pm_card_slow_-1", "pm_card_slow_60001", "pm_card_slow_1e3"]
+        {
+            assert!(Card::parse(name).is_err(), "{name}");
+        }
+    }
+}

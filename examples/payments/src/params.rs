@@ -1,0 +1,184 @@
+//! Parameters as Stripe's client libraries send them: `application/x-www-form-urlencoded` with bracketed names, such as
+//! `metadata[order]=7`; from JSON just as well; from the query string of a GET.
+//!
+//! Parameters are read and checked by an extractor, so a request that makes no sense is refused before its key is claimed.
+
+use std::{collections::BTreeMap, future::Future, pin::Pin};
+
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, http::Method, web};
+use serde_json::Value;
+
+use crate::error::ApiError;
+
+/// Extracts a `T` from the parameters of a request. Parameters that `T` does not know are ignored.
+pub(crate) struct Params<T>(pub(crate) T);
+
+/// What can be read from parameters.
+pub(crate) trait FromFields: Sized {
+    /// Picks its own fields, and says which of them is at fault.
+    fn from_fields(fields: &Fields) -> Result<Self, ApiError>;
+}
+
+impl<T: FromFields> FromRequest for Params<T> {
+    type Error = ApiError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        if request.method() == Method::GET {
+            let fields = Fields::from_form(request.query_string().as_bytes());
+            return Box::pin(async move { T::from_fields(&fields?).map(Self) });
+        }
+        let json = request.content_type() == "application/json";
+        let body = web::Bytes::from_request(request, payload);
+        Box::pin(async move {
+            let body = body.await.map_err(|_| ApiError::too_large())?;
+            let fields = if json { Fields::from_json(&body) } else { Fields::from_form(&body) };
+            T::from_fields(&fields?).map(Self)
+        })
+    }
+}
+
+/// Names and values, flat: the field `order` of the object `metadata` is called `metadata[order]`.
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    fn from_form(body: &[u8]) -> Result<Self, ApiError> {
+        let malformed = || ApiError::invalid("form_malformed", "The request is not a well-formed form.");
+        let encoded = |part: &[u8]| matches!(part, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+        if !body.split(|byte| *byte == b'%').skip(1).all(encoded) {
+            return Err(malformed());
+        }
+        let fields: Vec<(String, String)> = serde_urlencoded::from_bytes(body).map_err(|_| malformed())?;
+        // The decoder puts U+FFFD where the text was not UTF-8.
+        if fields.iter().any(|(name, value)| name.contains('\u{FFFD}') || value.contains('\u{FFFD}')) {
+            return Err(malformed());
+        }
+        Ok(Self(fields))
+    }
+
+    fn from_json(body: &[u8]) -> Result<Self, ApiError> {
+        let malformed = || ApiError::invalid("json_malformed", "The body is not a JSON object.");
+        let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Err(malformed()) };
+        let mut fields = Vec::new();
+        for (name, value) in object {
+            if let Value::Object(inner) = value {
+                fields.extend(inner.into_iter().filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))));
+            } else {
+                fields.extend(scalar(value).map(|text| (name, text)));
+            }
+        }
+        Ok(Self(fields))
+    }
+
+    /// The text of a parameter; an empty one counts as absent. One that is given twice says two things, and is refused.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        let mut values = self.0.iter().filter(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
+        match (values.next(), values.next()) {
+            (value, None) => Ok(value),
+            _ => Err(ApiError::invalid("parameter_invalid", format!("Received {name} more than once.")).about(name)),
+        }
+    }
+
+    /// The text of a parameter that has to be there.
+    pub(crate) fn required(&self, name: &str) -> Result<&str, ApiError> {
+        let missing = || ApiError::invalid("parameter_missing", format!("Missing required param: {name}.")).about(name);
+        self.text(name)?.ok_or_else(missing)
+    }
+
+    /// A whole number between `least` and `most`.
+    pub(crate) fn integer(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        match text.parse() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            Ok(_) => {
+                let message = format!("Invalid {name}: it is from {least} to {most}.");
+                Err(ApiError::invalid("parameter_invalid_integer", message).about(name))
+            }
+            Err(_) => {
+                let message = format!("Invalid integer: {}", shortened(text));
+                Err(ApiError::invalid("parameter_invalid_integer", message).about(name))
+            }
+        }
+    }
+
+    /// A switch; off when it is absent.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.text(name)? {
+            Some("true") => Ok(true),
+            None | Some("false") => Ok(false),
+            Some(text) => {
+                let message = format!("Invalid boolean: {}", shortened(text));
+                Err(ApiError::invalid("parameter_invalid_boolean", message).about(name))
+            }
+        }
+    }
+
+    /// The fields of an object: `name[key]` for each `key`.
+    pub(crate) fn object(&self, name: &str) -> BTreeMap<String, String> {
+        let key = |full: &str| Some(full.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?.to_owned());
+        self.0.iter().filter_map(|(full, value)| Some((key(full)?, value.clone()))).collect()
+    }
+}
+
+/// The text of a JSON value that a form could have sent; nested values and `null` have none.
+fn scalar(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(body: &str) -> Fields {
+        Fields::from_form(body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_form_of_the_stripe_libraries_is_read() {
+        let fields =
+            form("amount=2000&confirm=true&payment_method_types[0]=card&metadata[order]=7&metadata%5Bto%5D=B%C3%A4r");
+        assert_eq!(fields.integer("amount", 1, 9_999).unwrap(), Some(2000));
+        assert!(fields.flag("confirm").unwrap());
+        let metadata = BTreeMap::from([("order".into(), "7".into()), ("to".into(), "B\u{e4}r".into())]);
+        assert_eq!(fields.object("metadata"), metadata);
+    }
+
+    #[test]
+    fn json_says_the_same_as_a_form() {
+        let json =
+            br#"{"amount": 2000, "confirm": true, "description": null, "expand": ["x"], "metadata": {"order": 7}}"#;
+        let mut fields = Fields::from_json(json).unwrap().0;
+        fields.sort();
+        assert_eq!(fields, form("amount=2000&confirm=true&metadata[order]=7").0);
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_refused() {
+        for body in ["a=%", "a=%2", "a=%zz", "a=%FF"] {
+            assert!(Fields::from_form(body.as_bytes()).is_err(), "{body}");
+        }
+        for body in ["", "{", "[1]", "1", "{\"a\":1}x"] {
+            assert!(Fields::from_json(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_and_an_empty_one_is_absent() {
+        let fields = form("amount=1.5&big=10&big2=99999999999999999999&twice=1&twice=1&empty=&flag=yes");
+        for name in ["amount", "big", "big2", "twice"] {
+            assert!(fields.integer(name, 1, 9).is_err(), "{name}");
+        }
+        assert!(fields.flag("flag").is_err());
+        assert!(fields.required("empty").is_err());
+        assert_eq!(fields.text("empty").unwrap(), None);
+    }
+}

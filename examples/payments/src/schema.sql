@@ -1,0 +1,42 @@
+-- Ours: what each user asked for. `charge_key` is the key of the call to the bank, derived from the request's own key, so that a
+-- second attempt after a crash finds the row of the first: `attempts` says that there was one.
+CREATE TABLE IF NOT EXISTS payment_intents (
+    number         INTEGER PRIMARY KEY,
+    id             TEXT    NOT NULL UNIQUE,
+    owner          TEXT    NOT NULL,
+    charge_key     TEXT    NOT NULL UNIQUE,
+    attempts       INTEGER NOT NULL DEFAULT 1,
+    amount         INTEGER NOT NULL CHECK (amount > 0),
+    currency       TEXT    NOT NULL,
+    payment_method TEXT,
+    description    TEXT,
+    metadata       TEXT    NOT NULL,
+    status         TEXT    NOT NULL,
+    latest_charge  TEXT,
+    created        INTEGER NOT NULL DEFAULT (unixepoch())
+);
+CREATE INDEX IF NOT EXISTS payment_intents_of_owner ON payment_intents (owner, number);
+
+-- Ours: what was given back. A `pending` refund counts too, so that two at once cannot return more than was paid.
+CREATE TABLE IF NOT EXISTS refunds (
+    number         INTEGER PRIMARY KEY,
+    id             TEXT    NOT NULL UNIQUE,
+    refund_key     TEXT    NOT NULL UNIQUE,
+    attempts       INTEGER NOT NULL DEFAULT 1,
+    payment_intent TEXT    NOT NULL REFERENCES payment_intents (id),
+    amount         INTEGER NOT NULL CHECK (amount > 0),
+    status         TEXT    NOT NULL,
+    created        INTEGER NOT NULL DEFAULT (unixepoch())
+);
+CREATE INDEX IF NOT EXISTS refunds_of_intent ON refunds (payment_intent);
+
+-- The bank's: money that moved, once for each key, as a real processor keeps it. `requests` says how often it was asked.
+CREATE TABLE IF NOT EXISTS bank_transfers (
+    key            TEXT    NOT NULL PRIMARY KEY,
+    id             TEXT    NOT NULL UNIQUE,
+    kind           TEXT    NOT NULL,
+    amount         INTEGER NOT NULL CHECK (amount > 0),
+    currency       TEXT    NOT NULL,
+    requests       INTEGER NOT NULL DEFAULT 1,
+    created        INTEGER NOT NULL DEFAULT (unixepoch())
+);

@@ -1,0 +1,55 @@
+//! Who asks: the bearer of an API key.
+
+use std::future::{Ready, ready};
+
+use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::AUTHORIZATION};
+use idempotent_actix::{Scope, ScopeKey};
+
+use crate::error::ApiError;
+
+/// The user of `Authorization: Bearer sk_test_NAME`. Anyone may be anyone here; a real server looks the key up.
+pub(crate) struct User {
+    name: String,
+}
+
+impl User {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Keys of different users never meet.
+impl ScopeKey for User {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(Scope::of("user", self.name.as_str()))
+    }
+}
+
+impl FromRequest for User {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(authenticate(request))
+    }
+}
+
+fn authenticate(request: &HttpRequest) -> Result<User, ApiError> {
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = header.and_then(bearer) else {
+        return Err(ApiError::unauthorized(
+            "You did not provide an API key: send `Authorization: Bearer sk_test_NAME`.",
+        ));
+    };
+    match token.strip_prefix("sk_test_") {
+        Some(name) if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') => {
+            Ok(User { name: name.to_owned() })
+        }
+        _ => Err(ApiError::unauthorized("Invalid API key provided: it is `sk_test_` and a name.")),
+    }
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

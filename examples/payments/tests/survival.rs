@@ -1,0 +1,163 @@
+//! The payments server as its users run it: several processes on one file, killed, stopped, and left by their clients.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+#[path = "survival/payments.rs"]
+mod payments;
+#[path = "survival/readme.rs"]
+mod readme;
+
+use std::{
+    net::TcpStream,
+    sync::{Arc, Barrier},
+    thread,
+};
+
+use payments::{Files, Payments};
+use tests::{Answer, Pending, Request};
+
+fn pay(key: &str, card: &str) -> Request {
+    let body = format!("amount=2000&currency=usd&payment_method={card}&confirm=true");
+    post("/v1/payment_intents", key, &body)
+}
+
+fn post(path: &str, key: &str, body: &str) -> Request {
+    Request::post(path)
+        .header("Authorization", "Bearer sk_test_alice")
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .key(key)
+        .body(body)
+}
+
+fn payments_of_alice(server: &Payments) -> usize {
+    let list = Request::new("GET", "/v1/payment_intents").header("Authorization", "Bearer sk_test_alice");
+    server.send(&list).json()["data"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_hundred_duplicates_in_four_processes_make_one_payment() {
+    let files = Files::new();
+    let starting: Vec<_> = (0..4)
+        .map(|_| {
+            thread::spawn({
+                let files = files.clone();
+                move || Payments::start(&files)
+            })
+        })
+        .collect();
+    let servers: Vec<_> = starting.into_iter().map(|server| server.join().unwrap()).collect();
+    let together = Arc::new(Barrier::new(100));
+    let sending: Vec<_> = (0..100)
+        .map(|turn| {
+            let (address, together) = (servers[turn % 4].address, together.clone());
+            thread::spawn(move || {
+                together.wait();
+                Pending::send(address, &pay("order-1", "pm_card_slow_300").bytes()).answer()
+            })
+        })
+        .collect();
+    let answers: Vec<Answer> = sending.into_iter().map(|answer| answer.join().unwrap()).collect();
+
+    let ran = |answer: &&Answer| answer.status == 200 && !answer.is_replay();
+    assert_eq!(answers.iter().filter(ran).count(), 1, "one answer comes from a run");
+    let first = answers.iter().find(ran).unwrap();
+    for answer in &answers {
+        match answer.status {
+            200 => assert_eq!(answer.body, first.body),
+            409 => assert_eq!(answer.json()["code"], "in_flight"),
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+    assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
+    for server in &servers {
+        server.send(&pay("order-1", "pm_card_slow_300")).assert_replays(first);
+        assert_eq!(payments_of_alice(server), 1);
+    }
+}
+
+#[test]
+fn a_payment_whose_server_is_killed_is_answered_after_the_lease_and_charged_once() {
+    let files = Files::new();
+    let server = Payments::start(&files);
+    let lost = server.begin(&pay("order-1", "pm_card_slow_500"));
+    files.await_count("SELECT count(*) FROM bank_transfers", 1);
+    server.kill();
+    assert!(lost.try_answer().is_err(), "the server was killed too late");
+
+    let server = Payments::start(&files);
+    let early = server.send(&pay("order-1", "pm_card_slow_500"));
+    assert_eq!((early.status, &early.json()["code"]), (409, &"in_flight".into()));
+    assert!(early.header("retry-after").is_some());
+    files.end_leases();
+    let answer = server.send(&pay("order-1", "pm_card_slow_500"));
+    assert_eq!((answer.status, &answer.json()["status"]), (200, &"succeeded".into()));
+    assert!(!answer.is_replay());
+    server.send(&pay("order-1", "pm_card_slow_500")).assert_replays(&answer);
+
+    // The documented second attempt: the bank was asked twice, with one derived key, and charged once.
+    assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 2);
+    assert_eq!(payments_of_alice(&server), 1);
+}
+
+#[test]
+fn a_refund_whose_server_is_killed_never_runs_again() {
+    let files = Files::new();
+    let server = Payments::start(&files);
+    let paid = server.send(&pay("order-1", "pm_card_slow_500"));
+    let order = format!("payment_intent={}", paid.json()["id"].as_str().unwrap());
+    let refund = post("/v1/refunds", "refund-1", &order);
+    let lost = server.begin(&refund);
+    files.await_count("SELECT count(*) FROM bank_transfers WHERE kind = 'refund'", 1);
+    server.kill();
+    assert!(lost.try_answer().is_err(), "the server was killed too late");
+
+    let server = Payments::start(&files);
+    files.end_leases();
+    for _ in 0..2 {
+        let answer = server.send(&refund);
+        assert_eq!((answer.status, &answer.json()["code"]), (409, &"outcome_unknown".into()));
+        assert_eq!(answer.header("retry-after"), None);
+        assert_eq!(answer.header("stripe-should-retry"), Some("false"));
+        // Not even when its time is over.
+        files.end_ttls();
+    }
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers WHERE kind = 'refund'"), 1);
+}
+
+#[test]
+fn a_client_that_hangs_up_in_mid_payment_and_comes_back_has_paid_once() {
+    let files = Files::new();
+    let server = Payments::start(&files);
+    hang_up_in_mid_payment(&server, &files);
+    files.await_count("SELECT count(*) FROM idempotency_records WHERE state = 2", 1);
+    let answer = server.send(&pay("order-1", "pm_card_slow_500"));
+    assert!(answer.is_replay());
+    assert_eq!((answer.status, &answer.json()["status"]), (200, &"succeeded".into()));
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
+    assert_eq!(payments_of_alice(&server), 1);
+}
+
+#[test]
+fn a_payment_whose_client_has_gone_is_finished_before_the_server_stops() {
+    let files = Files::new();
+    let server = Payments::start(&files);
+    hang_up_in_mid_payment(&server, &files);
+    assert_eq!(files.count("SELECT count(*) FROM idempotency_records WHERE state = 2"), 0, "it was done too soon");
+    assert!(server.stop().success());
+    assert_eq!(files.count("SELECT count(*) FROM idempotency_records WHERE state = 2"), 1);
+    let server = Payments::start(&files);
+    assert!(server.send(&pay("order-1", "pm_card_slow_500")).is_replay());
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
+}
+
+/// Sends a payment and resets the connection once the bank has it.
+fn hang_up_in_mid_payment(server: &Payments, files: &Files) {
+    use std::io::Write;
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(&pay("order-1", "pm_card_slow_500").bytes()).unwrap();
+    files.await_count("SELECT count(*) FROM bank_transfers", 1);
+    socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(stream);
+    server.await_line("hung up");
+}

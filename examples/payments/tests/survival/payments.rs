@@ -1,0 +1,145 @@
+//! The server as a process, and its file.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use tempfile::TempDir;
+use tests::{Answer, PATIENCE, Pending, Request};
+
+/// A directory with the file of records and ledger. Clones share it; the last one removes it.
+#[derive(Clone)]
+pub(crate) struct Files {
+    directory: Arc<TempDir>,
+}
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        Self { directory: Arc::new(TempDir::new().unwrap()) }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("payments.db")
+    }
+
+    /// The one number that a query gives.
+    pub(crate) fn count(&self, query: &str) -> i64 {
+        self.ask(async |connection| {
+            sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
+        })
+    }
+
+    /// Waits until a query gives this number.
+    pub(crate) fn await_count(&self, query: &str, number: i64) {
+        let until = Instant::now() + PATIENCE;
+        while self.count(query) != number {
+            assert!(Instant::now() < until, "waited in vain for {number} of {query}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Moves the time of all leases back behind the present.
+    pub(crate) fn end_leases(&self) {
+        self.change("UPDATE idempotency_records SET lease_until = 0 WHERE state = 1");
+    }
+
+    /// Moves the end of all records behind the present.
+    pub(crate) fn end_ttls(&self) {
+        self.change("UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+    }
+
+    fn change(&self, statement: &str) {
+        let changed = self.ask(async |connection| {
+            sqlx::query(AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap().rows_affected()
+        });
+        assert!(changed > 0, "nothing was there to change");
+    }
+
+    fn ask<T>(&self, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url = format!("sqlite:{}", self.file().display());
+            let mut connection = SqliteConnection::connect(&url).await.unwrap();
+            let answer = question(&mut connection).await;
+            connection.close().await.unwrap();
+            answer
+        })
+    }
+}
+
+/// A running server. It is killed when it is dropped.
+pub(crate) struct Payments {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Payments {
+    /// Starts a server and waits until it listens.
+    pub(crate) fn start(files: &Files) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_payments"))
+            .args(["--listen", "127.0.0.1:0", "--store", &format!("sqlite:{}", files.file().display())])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
+        let Some(address) = address else {
+            // It has said why on stderr.
+            panic!("the server ended at its start: {}", child.wait().unwrap());
+        };
+        let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let written = lines.clone();
+        thread::spawn(move || {
+            for line in output {
+                written.0.lock().unwrap().push(line);
+                written.1.notify_all();
+            }
+        });
+        Self { address, child, lines }
+    }
+
+    pub(crate) fn begin(&self, request: &Request) -> Pending {
+        Pending::send(self.address, &request.bytes())
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> Answer {
+        self.begin(request).answer()
+    }
+
+    /// Waits until the server has written a line with this in it.
+    pub(crate) fn await_line(&self, part: &str) {
+        let (lines, written) = &*self.lines;
+        let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(part));
+        let waited = written.wait_timeout_while(lines.lock().unwrap(), PATIENCE, missing).unwrap();
+        assert!(!waited.1.timed_out(), "waited in vain for a line with {part:?}: {:#?}", waited.0);
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and its end.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        let sent = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Payments {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

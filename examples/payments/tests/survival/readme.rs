@@ -1,0 +1,48 @@
+//! The commands that README.md shows print what it says.
+
+use std::process::Command;
+
+use crate::payments::{Files, Payments};
+
+/// A command of a `console` block, and the lines below it; `…` stands for anything.
+struct Shown {
+    command: String,
+    output: Vec<String>,
+}
+
+fn shown(readme: &str) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::new();
+    let blocks = readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));
+    for line in blocks.flat_map(str::lines) {
+        match (line.strip_prefix("$ "), all.last_mut()) {
+            (Some(command), _) => all.push(Shown { command: command.to_owned(), output: Vec::new() }),
+            (None, Some(last)) if last.command.ends_with('\\') => last.command = format!("{}\n{line}", last.command),
+            (None, Some(last)) if !line.is_empty() => last.output.push(line.to_owned()),
+            (None, _) => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn the_commands_in_the_readme_print_what_it_says() {
+    let readme = include_str!("../../../../README.md");
+    let files = Files::new();
+    let server = Payments::start(&files);
+    let shown = shown(readme);
+    assert_eq!(shown.len(), 4, "first, retry, other payload, conflict");
+    for Shown { command, output } in shown {
+        assert!(command.contains("localhost:8080") && !output.is_empty(), "{command}");
+        let command = command.replace("localhost:8080", &server.address.to_string());
+        let printed = Command::new("sh").args(["-c", &command]).output().expect("sh runs");
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        assert!(!printed.is_empty(), "no output; is `curl` installed?");
+        let mut rest = printed.as_str();
+        for part in output.iter().flat_map(|line| line.split('…')) {
+            let found = rest.find(part);
+            let found =
+                found.unwrap_or_else(|| panic!("{command}\nprinted\n{printed}\nand not, where it belongs, {part:?}"));
+            rest = &rest[found + part.len()..];
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How the store is asked for a key, and what became of one that was lost.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::StoreError,
+    fingerprint::{Fingerprint, RequestDigest},
+    lease::Lease,
+    record::{RecordId, State},
+    runtime::{
+        Shared, Verdict,
+        patience::{now, twice},
+    },
+    store::{Claim, ClaimOutcome},
+};
+
+/// What a claim came to.
+pub(super) struct Asked {
+    pub(super) outcome: ClaimOutcome,
+    /// When it was sent: if it was granted, its lease lasts at least from then.
+    pub(super) sent: Instant,
+}
+
+/// A claim whose outcome is not known yet.
+///
+/// Between the store's commit and its acknowledgement, lost or dropped, the key is ours without our knowing; giving it back by its
+/// owner token spares the next request the wait for the lease.
+struct Unsure<'a> {
+    shared: &'a Arc<Shared>,
+    lease: Lease,
+    extend: Option<Duration>,
+}
+
+impl Drop for Unsure<'_> {
+    fn drop(&mut self) {
+        if let Some(extend) = self.extend {
+            self.shared.give_back(self.lease, extend);
+        }
+    }
+}
+
+impl Shared {
+    /// One claim, and a second one where the record was signed with an older key.
+    pub(super) async fn claim(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &Claim,
+        digest: RequestDigest,
+    ) -> Result<Asked, StoreError> {
+        let sent = now();
+        let outcome = self.claim_once(id, claim).await?;
+        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(Asked { outcome, sent }) };
+        let outcome = match self.options.fingerprint_keys.sign_like(recorded, digest) {
+            // The next claim is signed with the present key again, so that no record is made that outlives the old one.
+            Some(fingerprint) if fingerprint == recorded => {
+                self.claim_once(id, &Claim { fingerprint, ..*claim }).await?
+            }
+            Some(_) | None => outcome,
+        };
+        Ok(Asked { outcome, sent })
+    }
+
+    async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        let mut unsure =
+            Unsure { shared: self, lease: Lease { id: *id, owner: claim.owner }, extend: Some(claim.lease) };
+        let outcome = twice(|| self.answer(self.store.claim(id, claim))).await?;
+        unsure.extend = None;
+        Ok(outcome)
+    }
+
+    /// What a fenced-off attempt's client is told: never the attempt's own answer.
+    pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
+        let found = match self.answer(self.store.look_up(id)).await {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
+        };
+        match &found.record.state {
+            _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
+            _ if found.record.is_held(found.at) => Verdict::Held,
+            State::Completed(recording) => Verdict::of(id, recording),
+            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
+        }
+    }
+
+    /// Whether a record is of this request, whichever of our keys it was signed with.
+    fn is_same(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
+        let keys = &self.options.fingerprint_keys;
+        recorded == keys.sign(digest) || keys.sign_like(recorded, digest) == Some(recorded)
+    }
+}

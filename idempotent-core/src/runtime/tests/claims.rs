@@ -1,0 +1,85 @@
+//! Claims whose outcome is unknown.
+
+use crate::{
+    policy::Policy,
+    runtime::tests::{
+        faulty::{Fault, Faulty, Op},
+        support::*,
+    },
+};
+
+async fn fails(runtime: &crate::Runtime, policy: &Policy) -> crate::StoreError {
+    runtime.begin(id("k"), request("b"), policy).await.expect_err("the store fails")
+}
+
+#[tokio::test]
+async fn a_claim_that_fails_at_first_is_sent_again() {
+    for fault in [Fault::Before, Fault::After] {
+        let store = Faulty::new();
+        store.fail(Op::Claim, fault, 1);
+        assert_eq!(run(&runtime(&store), "k", "b", &Policy::DEFAULT).await.number(), 1, "{fault:?}");
+        assert_eq!((store.calls(Op::Claim), store.calls(Op::Release)), (2, 0), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_not_sent_again_after_an_error_that_stays() {
+    let store = Faulty::new();
+    store.fail(Op::Claim, Fault::Permanent, 1);
+    assert!(!fails(&runtime(&store), &Policy::DEFAULT).await.is_transient());
+    assert_eq!(store.calls(Op::Claim), 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_acknowledgement_was_lost_is_given_back() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    store.fail(Op::Claim, Fault::After, 2);
+    store.fail(Op::Release, Fault::Before, 2);
+    assert_eq!(fails(&runtime, &Policy::DEFAULT).await.operation(), "say so");
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_some(), "it took effect");
+    soon(runtime.settled()).await;
+    assert_eq!(store.calls(Op::Release), 3);
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_takeover_whose_acknowledgement_was_lost_is_given_back_as_a_takeover() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    drop(run(&runtime, "k", "b", &Policy::DEFAULT).await);
+    store.advance(Policy::DEFAULT.lease);
+    store.fail(Op::Claim, Fault::After, 2);
+    fails(&runtime, &Policy::DEFAULT).await;
+    soon(runtime.settled()).await;
+    assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 3, "the first attempt is not forgotten");
+}
+
+#[tokio::test]
+async fn a_claim_that_never_took_effect_takes_nothing_from_the_owner() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+    store.fail(Op::Claim, Fault::Before, 2);
+    fails(&runtime, &Policy::DEFAULT).await;
+    soon(runtime.settled()).await;
+    assert_eq!(attempt.complete(&answer("a")).await, crate::runtime::Ending::Stored);
+}
+
+#[tokio::test]
+async fn claims_to_be_given_back_do_not_pile_up() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    store.fail(Op::Claim, Fault::Permanent, usize::MAX);
+    store.fail(Op::LookUp, Fault::HangBefore, usize::MAX);
+    for _ in 0..400 {
+        fails(&runtime, &Policy::DEFAULT).await;
+    }
+    assert_eq!(*runtime.shared.deferred.borrow(), 256);
+    store.heal();
+    until("all of them are settled", || {
+        store.let_go();
+        *runtime.shared.deferred.borrow() == 0
+    })
+    .await;
+}

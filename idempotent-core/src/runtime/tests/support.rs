@@ -1,0 +1,104 @@
+//! What the cases share.
+
+use std::{future::Future, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{
+    fingerprint::{BodyForm, Digester, RequestDigest},
+    key::Key,
+    lease::OwnerToken,
+    policy::{Abandoned, Policy},
+    record::RecordId,
+    recording::{Body, Recording},
+    runtime::{Attempt, Begun, Options, Runtime, Verdict, tests::faulty::Faulty},
+    scope::Scope,
+    store::{Claim, ClaimOutcome, Store},
+};
+
+/// Longer than anything takes that works.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) fn id(key: &str) -> RecordId {
+    RecordId::new(&Scope::new("alice"), "POST /payments", &Key::parse(key.as_bytes()).unwrap())
+}
+
+pub(super) fn request(body: &str) -> RequestDigest {
+    let mut digester = Digester::new("POST", "/payments", "", b"application/json", BodyForm::Raw);
+    digester.update(body.as_bytes());
+    digester.finish()
+}
+
+pub(super) fn answer(body: &'static str) -> Recording {
+    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(body.as_bytes())) }
+}
+
+/// No purge, so that only what a case does reaches the store.
+pub(super) fn quiet() -> Options {
+    Options { purge_every: None, ..Options::default() }
+}
+
+pub(super) fn runtime(store: &Faulty) -> Runtime {
+    Runtime::new(store.clone(), quiet())
+}
+
+pub(super) const fn leased(lease: Duration) -> Policy {
+    Policy { lease, ..Policy::DEFAULT }
+}
+
+pub(super) const fn waiting(wait: Duration) -> Policy {
+    Policy { wait, ..Policy::DEFAULT }
+}
+
+pub(super) const HOLD: Policy = Policy { abandoned: Abandoned::Hold, ..Policy::DEFAULT };
+
+pub(super) async fn begin(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Begun {
+    runtime.begin(id(key), request(body), policy).await.expect("the store works")
+}
+
+pub(super) async fn run(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Attempt {
+    ran(begin(runtime, key, body, policy).await)
+}
+
+pub(super) async fn told(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Verdict {
+    match begin(runtime, key, body, policy).await {
+        Begun::Told(verdict) => verdict,
+        Begun::Run(attempt) => panic!("it runs: {attempt:?}"),
+    }
+}
+
+pub(super) fn ran(begun: Begun) -> Attempt {
+    match begun {
+        Begun::Run(attempt) => attempt,
+        Begun::Told(verdict) => panic!("it does not run: {verdict:?}"),
+    }
+}
+
+/// Claims as another process would, past the runtime and its faults; gives the owner.
+pub(super) async fn stranger(store: &Faulty, key: &str, body: &str, policy: &Policy) -> (OwnerToken, ClaimOutcome) {
+    let owner = OwnerToken::random().unwrap();
+    let fingerprint = Options::default().fingerprint_keys.sign(request(body));
+    let Policy { lease, ttl, abandoned, .. } = *policy;
+    let outcome = store.inner().claim(&id(key), &Claim { fingerprint, owner, lease, ttl, abandoned }).await.unwrap();
+    (owner, outcome)
+}
+
+/// Waits for a future that is sure to end.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("it takes too long")
+}
+
+/// Waits until a condition holds that is sure to.
+pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        // A paused clock would turn a pause of tokio's into a busy loop.
+        tokio::task::yield_now().await;
+        std::thread::sleep(ms(1));
+    }
+}

@@ -1,0 +1,266 @@
+//! A client that writes the bytes that it is told to and keeps the bytes that it gets.
+
+use std::{
+    fmt::Write as _,
+    io::{self, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use crate::PATIENCE;
+
+/// A request, line by line. Nothing is added to it but `Host` and the length of its body.
+#[derive(Clone, Debug)]
+pub struct Request {
+    head: String,
+    length: bool,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// A request of this method for this target.
+    #[must_use]
+    pub fn new(method: &str, target: &str) -> Self {
+        Self { head: format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n"), length: true, body: Vec::new() }
+    }
+
+    /// A POST.
+    #[must_use]
+    pub fn post(target: &str) -> Self {
+        Self::new("POST", target)
+    }
+
+    /// Adds a header line.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl AsRef<str>) -> Self {
+        write!(self.head, "{name}: {}\r\n", value.as_ref()).unwrap();
+        self
+    }
+
+    /// Adds an `Idempotency-Key` line.
+    #[must_use]
+    pub fn key(self, key: impl AsRef<str>) -> Self {
+        self.header("Idempotency-Key", key)
+    }
+
+    /// Says who sends it.
+    #[must_use]
+    pub fn user(self, user: &str) -> Self {
+        self.header("X-User", user)
+    }
+
+    /// Sets the body, of a known length.
+    #[must_use]
+    pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
+        self.body = body.as_ref().to_vec();
+        self
+    }
+
+    /// Sets the body and says that it is JSON.
+    #[must_use]
+    pub fn json(self, body: impl AsRef<[u8]>) -> Self {
+        self.header("Content-Type", "application/json").body(body)
+    }
+
+    /// Sets the body, to be sent in these chunks.
+    #[must_use]
+    pub fn chunks<C: AsRef<[u8]>>(mut self, chunks: impl IntoIterator<Item = C>) -> Self {
+        self = self.header("Transfer-Encoding", "chunked");
+        self.length = false;
+        for chunk in chunks {
+            let chunk = chunk.as_ref();
+            write!(self.body, "{:x}\r\n", chunk.len()).unwrap();
+            self.body.extend_from_slice(chunk);
+            self.body.extend_from_slice(b"\r\n");
+        }
+        self.body.extend_from_slice(b"0\r\n\r\n");
+        self
+    }
+
+    /// Sends no `Content-Length`; the test writes its own, or none.
+    #[must_use]
+    pub fn without_length(mut self) -> Self {
+        self.length = false;
+        self
+    }
+
+    /// The bytes as they are sent.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head.clone().into_bytes();
+        if self.length && !self.body.is_empty() {
+            write!(bytes, "Content-Length: {}\r\n", self.body.len()).unwrap();
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+/// A request that was sent and whose answer was not read yet.
+#[derive(Debug)]
+pub struct Pending {
+    stream: TcpStream,
+}
+
+impl Pending {
+    /// Sends these bytes on a connection of their own.
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    #[must_use]
+    pub fn send(to: SocketAddr, bytes: &[u8]) -> Self {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        // A server that refuses a body may close while it is being sent; its answer can be read all the same.
+        let _ = stream.write_all(bytes);
+        Self { stream }
+    }
+
+    /// Reads the answer.
+    ///
+    /// # Panics
+    /// When there is none, or not all of it.
+    #[must_use]
+    pub fn answer(self) -> Answer {
+        self.try_answer().expect("an answer")
+    }
+
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// When there is none, or not all of it.
+    pub fn try_answer(mut self) -> io::Result<Answer> {
+        let mut raw = Vec::new();
+        loop {
+            if let Some(answer) = Answer::parse(&raw) {
+                return Ok(answer);
+            }
+            let mut buffer = [0; 16 * 1024];
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the answer was cut off")),
+                read => raw.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+    }
+
+    /// Whether the server has sent anything yet.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        peeked.is_ok()
+    }
+}
+
+/// An answer as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The header lines in order: the name in lower case, the value as it came.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The body, with the chunks joined.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads an answer; `None` while there is not all of it.
+    fn parse(raw: &[u8]) -> Option<Self> {
+        let mut lines = [httparse::EMPTY_HEADER; 64];
+        let mut head = httparse::Response::new(&mut lines);
+        let httparse::Status::Complete(length) = head.parse(raw).unwrap() else { return None };
+        let headers = head.headers.iter().map(|line| (line.name.to_ascii_lowercase(), line.value.to_vec())).collect();
+        let mut answer = Self { status: head.code.unwrap(), headers, body: Vec::new() };
+        let rest = raw.get(length..)?;
+        answer.body = if answer.header("transfer-encoding") == Some("chunked") {
+            chunked(rest)?
+        } else {
+            let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+            rest.get(..length)?.to_vec()
+        };
+        Some(answer)
+    }
+
+    /// The only value of a header, if it is there.
+    ///
+    /// # Panics
+    /// When there are two lines of it.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.lines(name);
+        assert!(lines.len() < 2, "{name} has {} lines", lines.len());
+        lines.first().copied()
+    }
+
+    /// All values of a header, in order.
+    #[must_use]
+    pub fn lines(&self, name: &str) -> Vec<&str> {
+        let lines = self.headers.iter().filter(|(line, _)| line == name);
+        lines.map(|(_, value)| std::str::from_utf8(value).unwrap()).collect()
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The body as JSON.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The `code` of a problem, with its status.
+    #[must_use]
+    pub fn problem(&self) -> (u16, String) {
+        let code = self.json().get("code").and_then(|code| code.as_str()).unwrap_or_default().to_owned();
+        (self.status, code)
+    }
+
+    /// Whether it is marked as a replay.
+    #[must_use]
+    pub fn is_replay(&self) -> bool {
+        self.header("idempotency-replayed") == Some("true")
+    }
+
+    /// The header lines without those that belong to the moment (`Date`) and the mark of a replay. actix keeps headers in a hash map,
+    /// so lines are in order within one name only; they are sorted by name here.
+    #[must_use]
+    pub fn lasting_headers(&self) -> Vec<(String, Vec<u8>)> {
+        let mut headers = self.headers.clone();
+        headers.retain(|(name, _)| name != "date" && name != "idempotency-replayed");
+        headers.sort_by(|one, other| one.0.cmp(&other.0));
+        headers
+    }
+
+    /// Asserts that it is the replay of `first`: status, headers and body byte for byte, and the mark.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn assert_replays(&self, first: &Self) {
+        assert!(!first.is_replay(), "the first answer is a replay itself");
+        assert!(self.is_replay(), "not marked as a replay: {self:?}");
+        assert_eq!(self.status, first.status);
+        assert_eq!(self.lasting_headers(), first.lasting_headers());
+        assert_eq!(self.body, first.body);
+    }
+}
+
+fn chunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|two| two == b"\r\n")?;
+        let size = usize::from_str_radix(std::str::from_utf8(rest.get(..end)?).ok()?, 16).unwrap();
+        rest = rest.get(end + 2..)?;
+        body.extend_from_slice(rest.get(..size)?);
+        let after = rest.get(size..size + 2)?;
+        assert_eq!(after, b"\r\n", "a chunk without its end");
+        rest = rest.get(size + 2..)?;
+        if size == 0 {
+            return Some(body);
+        }
+    }
+}

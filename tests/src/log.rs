@@ -1,0 +1,50 @@
+//! Everything that this process logs.
+
+use std::{
+    io::Write,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// Keeps all events of this process, of every level, from now on. All tests of a binary share one log.
+pub fn capture() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
+        tracing::subscriber::set_global_default(subscriber.with_writer(Log).finish()).unwrap();
+    });
+}
+
+/// What was logged since [`capture`].
+#[must_use]
+pub fn captured() -> String {
+    String::from_utf8_lossy(&lock()).into_owned()
+}
+
+fn lock() -> MutexGuard<'static, Vec<u8>> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self
+    }
+}

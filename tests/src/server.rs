@@ -1,0 +1,99 @@
+//! A real actix server on a free port, in a thread of its own.
+
+use std::{fmt, net::SocketAddr, sync::mpsc, thread::JoinHandle};
+
+use actix_web::{
+    App, Error, HttpServer,
+    body::MessageBody,
+    dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse},
+    rt::System,
+};
+
+use crate::client::{Answer, Pending, Request};
+
+/// A server that is up; it is stopped, in mid-work if need be, when it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts a server with one worker.
+    pub fn start<F, T, B>(factory: F) -> Self
+    where
+        F: Fn() -> App<T> + Send + Clone + 'static,
+        T: ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>
+            + 'static,
+        B: MessageBody + 'static,
+    {
+        Self::with_workers(1, factory)
+    }
+
+    /// Starts a server with so many workers.
+    ///
+    /// # Panics
+    /// When there is no port to be had.
+    pub fn with_workers<F, T, B>(workers: usize, factory: F) -> Self
+    where
+        F: Fn() -> App<T> + Send + Clone + 'static,
+        T: ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>
+            + 'static,
+        B: MessageBody + 'static,
+    {
+        let (started, up) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            System::new().block_on(async move {
+                let server = HttpServer::new(factory).workers(workers).disable_signals();
+                let server = server.bind(("127.0.0.1", 0)).unwrap();
+                let address = *server.addrs().first().unwrap();
+                let server = server.run();
+                started.send((address, server.handle())).unwrap();
+                server.await.unwrap();
+            });
+        });
+        let (address, handle) = up.recv().unwrap();
+        Self { address, handle, thread: Some(thread) }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends a request on a connection of its own, and leaves its answer to be read later.
+    #[must_use]
+    pub fn begin(&self, request: &Request) -> Pending {
+        self.begin_raw(&request.bytes())
+    }
+
+    /// Sends these bytes on a connection of their own.
+    #[must_use]
+    pub fn begin_raw(&self, bytes: &[u8]) -> Pending {
+        Pending::send(self.address, bytes)
+    }
+
+    /// Sends a request and reads its answer.
+    #[must_use]
+    pub fn send(&self, request: &Request) -> Answer {
+        self.begin(request).answer()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({})", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The command is on its way when `stop` returns; its future would only wait for the workers.
+        drop(self.handle.stop(false));
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the server broke down");
+        }
+    }
+}

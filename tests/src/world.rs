@@ -1,0 +1,96 @@
+//! One application's idempotency with everything that a test moves by hand.
+
+use std::time::Duration;
+
+use actix_web::{
+    App,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{
+    Builder, Idempotency, Key, RecordId, Scope,
+    store::{Found, Store},
+};
+use idempotent_core::clock::{ManualClock, Timestamp};
+
+use crate::{FaultyStore, Probe, Server, wait_for};
+
+/// A store on a clock that stands still, a probe for the handlers, and the application's handle.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The clock of the store.
+    pub clock: ManualClock,
+    /// The store.
+    pub store: FaultyStore,
+    /// What handlers tell, and what holds them up.
+    pub probe: Probe,
+    /// The application's handle.
+    pub idempotency: Idempotency,
+}
+
+impl World {
+    /// A world with every default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Probe::new(), |builder| builder)
+    }
+
+    /// A world whose handlers answer like this.
+    #[must_use]
+    pub fn answering(answer: impl Fn(usize) -> actix_web::HttpResponse + Send + Sync + 'static) -> Self {
+        Self::with(Probe::answering(answer), |builder| builder)
+    }
+
+    /// A world with settings of its own.
+    #[must_use]
+    pub fn set(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::with(Probe::new(), settings)
+    }
+
+    /// A world with a probe and settings of its own.
+    #[must_use]
+    pub fn with(probe: Probe, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
+        let store = FaultyStore::new(clock.clone());
+        let idempotency = settings(Idempotency::builder(store.clone())).build();
+        Self { clock, store, probe, idempotency }
+    }
+
+    /// What an application adds to its data.
+    pub fn setup(&self) -> impl Fn(&mut ServiceConfig) + Clone + Send + use<> {
+        let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
+        move |config| {
+            config.app_data(idempotency.clone()).app_data(Data::new(probe.clone()));
+        }
+    }
+
+    /// Starts a server with these services.
+    #[must_use]
+    pub fn serve(&self, services: impl Fn(&mut ServiceConfig) + Clone + Send + 'static) -> Server {
+        let setup = self.setup();
+        Server::start(move || App::new().configure(&setup).configure(&services))
+    }
+
+    /// Moves the store's time forward.
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    /// The record of a user's key, as it is in the store.
+    #[must_use]
+    pub fn record(&self, user: &str, operation: &str, key: &str) -> Option<Found> {
+        let id = Self::id(user, operation, key);
+        wait_for("the record", self.store.look_up(&id)).unwrap()
+    }
+
+    /// The name of the record of a user's key.
+    #[must_use]
+    pub fn id(user: &str, operation: &str, key: &str) -> RecordId {
+        Idempotency::record_id(&Scope::of("user", user), operation, &Key::parse(key.as_bytes()).unwrap())
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}

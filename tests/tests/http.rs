@@ -1,0 +1,35 @@
+//! What a client sees: every row of the table in DESIGN.md §3, with exact statuses, headers and bytes, over real connections.
+//!
+//! One binary, since each links everything.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
+
+mod http {
+    mod abandoned;
+    mod bodies;
+    mod conflicts;
+    mod extractors;
+    mod fencing;
+    mod fingerprints;
+    mod handlers;
+    mod headers;
+    mod keys;
+    mod logging;
+    mod middleware;
+    mod operations;
+    mod oversized;
+    mod problems;
+    mod replay;
+    mod routing;
+    mod rules;
+    mod scopes;
+    mod security;
+    mod store_failures;
+    mod unsupported;
+    mod waiting;
+}

@@ -1,0 +1,208 @@
+//! T14: what others can get out of a key that is not theirs, in each state that it can be in.
+//!
+//! Whoever sends the request, the first operation never runs again, and nothing of its answer shows. A request that is another
+//! operation (another user's, another route's) runs as the first of its own, whatever the state of the key: nobody can tell that
+//! the key exists (I7).
+
+use std::future::{Ready, ready};
+
+use actix_web::{
+    Error, FromRequest, HttpRequest, HttpResponse,
+    dev::Payload,
+    error::ErrorForbidden,
+    http::Method,
+    post, route,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::idempotent;
+use tests::{Answer, Pending, Probe, Request, Server, World};
+
+use super::handlers::User;
+
+/// A principal who may be nobody; authorisation is a matter of the next extractor.
+type Someone = Option<User>;
+
+/// Lets in everyone whose permission was not revoked.
+struct Allowed;
+
+impl FromRequest for Allowed {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let revoked = request.app_data::<Data<Probe>>().unwrap().notes().contains(&"revoked".to_owned());
+        ready(if revoked { Err(ErrorForbidden("revoked")) } else { Ok(Self) })
+    }
+}
+
+/// A run notes whose it is; the first one of all says a secret, or breaks down in the middle of it.
+macro_rules! transfers {
+    ($($name:ident $pattern:literal;)*) => { $(
+        #[idempotent(scope = "user", abandoned = "hold")]
+        #[route($pattern, method = "POST", method = "PUT")]
+        async fn $name(user: Someone, _allowed: Allowed, request: HttpRequest, probe: Data<Probe>) -> HttpResponse {
+            probe.note(format!("run {} {} {}", user.unwrap().0, request.method(), request.path()));
+            probe.run().await
+        }
+    )* };
+}
+
+transfers! {
+    transfer "/accounts/{id}/transfers";
+    withdraw "/accounts/{id}/withdrawals";
+}
+
+#[idempotent(scope = "user", abandoned = "hold", name = "deposit")]
+#[route("/deposits/{id}", method = "POST", method = "PUT")]
+async fn deposit(user: Someone, _allowed: Allowed, method: Method, probe: Data<Probe>) -> HttpResponse {
+    probe.note(format!("run {} {method} deposit", user.unwrap().0));
+    probe.run().await
+}
+
+#[post("/unguarded")]
+async fn unguarded() -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+fn services(config: &mut ServiceConfig) {
+    config.service(transfer).service(withdraw).service(deposit).service(unguarded);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    Completed,
+    Held,
+}
+
+/// What comes after the first request of alice's: the request, whether her permission was revoked before it, the status and the code.
+struct Row {
+    who: &'static str,
+    first: &'static str,
+    request: Request,
+    revoked: bool,
+    /// The exact status for each state: in flight, completed, held.
+    status: [u16; 3],
+    code: &'static str,
+}
+
+fn keyed(method: &str, target: &str) -> Request {
+    Request::new(method, target).key("k").header("Content-Type", "text/plain").body("amount=1")
+}
+
+const FIRST: &str = "/accounts/1/transfers";
+
+/// A row for the account of alice, permission unchanged.
+fn row(who: &'static str, request: Request, status: u16, code: &'static str) -> Row {
+    Row { who, first: FIRST, request, revoked: false, status: [status; 3], code }
+}
+
+fn matrix() -> Vec<Row> {
+    let alice = |method: &str, target: &str| keyed(method, target).user("alice");
+    vec![
+        row("another user", keyed("POST", FIRST).user("mallory"), 201, ""),
+        row("another user's other body", keyed("POST", FIRST).user("mallory").body("x"), 201, ""),
+        row("another route", alice("POST", "/accounts/1/withdrawals"), 201, ""),
+        row("another path parameter", alice("POST", "/accounts/2/transfers"), 422, "key_reused"),
+        row("an encoded path parameter", alice("POST", "/accounts/%31/transfers"), 422, "key_reused"),
+        row("another query", alice("POST", "/accounts/1/transfers?a=1"), 422, "key_reused"),
+        row("another body", alice("POST", FIRST).body("amount=2"), 422, "key_reused"),
+        row("another method", alice("PUT", FIRST), 201, ""),
+        Row {
+            first: "/deposits/1",
+            ..row("another method of one name", alice("PUT", "/deposits/1"), 422, "key_reused")
+        },
+        row("no principal", keyed("POST", FIRST), 401, "scope_missing"),
+        row("an empty principal", keyed("POST", FIRST).user(""), 401, "scope_missing"),
+        row("no key", Request::post(FIRST).user("alice").body("amount=1"), 400, "key_missing"),
+        row("two keys", alice("POST", FIRST).key("k"), 400, "key_malformed"),
+        Row { revoked: true, ..row("one whose permission was revoked", alice("POST", FIRST), 403, "") },
+        Row { revoked: true, ..row("another one, without permission", keyed("POST", FIRST).user("mallory"), 403, "") },
+        // The owner of the key, for the table's own sake.
+        Row { status: [409, 201, 409], ..row("the owner", alice("POST", FIRST), 0, "") },
+    ]
+}
+
+/// Brings alice's first request into a state; gives it back where it is not answered yet.
+fn first(world: &World, server: &Server, state: State, target: &str) -> Option<Pending> {
+    world.probe.hold();
+    let first = server.begin(&keyed("POST", target).user("alice"));
+    world.probe.await_runs(1);
+    if state == State::InFlight {
+        return Some(first);
+    }
+    world.probe.release_all();
+    let answer = first.answer();
+    assert_eq!(answer.status, if state == State::Held { 500 } else { 201 });
+    None
+}
+
+/// The answers of a world's runs: the first keeps a secret, the others are harmless.
+fn world(state: State) -> World {
+    World::answering(move |run| {
+        assert!(run > 1 || state != State::Held, "the first run breaks down");
+        let text = if run == 1 { "the first one's secret" } else { "harmless" };
+        HttpResponse::Created().insert_header(("x-secret-of", run.to_string())).body(text)
+    })
+}
+
+fn assert_nothing_of_the_first(answer: &Answer, what: &str) {
+    assert!(!answer.text().contains("secret"), "{what}: {}", answer.text());
+    assert_ne!(answer.header("x-secret-of"), Some("1"), "{what}");
+    assert!(!answer.is_replay(), "{what}");
+}
+
+fn check(row: &Row, state: State) {
+    let what = format!("{} while {state:?}", row.who);
+    let world = world(state);
+    let server = world.serve(services);
+    let pending = first(&world, &server, state, row.first);
+    if row.revoked {
+        world.probe.note("revoked");
+    }
+    world.probe.release(2);
+    let expected = row.status[state as usize];
+    let owner = row.who == "the owner";
+    let answer = server.send(&row.request);
+    assert_eq!(answer.status, expected, "{what}: {}", answer.text());
+    if !row.code.is_empty() {
+        assert_eq!(answer.problem().1, row.code, "{what}");
+    }
+    let replay = owner && state == State::Completed;
+    if replay {
+        assert!(answer.is_replay(), "{what}");
+    } else {
+        assert_nothing_of_the_first(&answer, &what);
+    }
+    let runs_of_its_own = usize::from(expected == 201 && !replay);
+    assert_eq!(world.probe.runs(), 1 + runs_of_its_own, "{what}");
+    let runs: Vec<_> = world.probe.notes().into_iter().filter(|note| note.starts_with("run ")).collect();
+    assert_eq!(runs.iter().filter(|run| **run == runs[0]).count(), 1, "{what}: the first one ran again: {runs:?}");
+    world.probe.release_all();
+    if let Some(pending) = pending {
+        assert_eq!(pending.answer().text(), "the first one's secret", "{what}: the first one has its answer");
+    }
+}
+
+#[test]
+fn nobody_gets_anothers_answer_and_nothing_runs_twice() {
+    let rows = matrix();
+    for row in &rows {
+        for state in [State::InFlight, State::Completed, State::Held] {
+            check(row, state);
+        }
+    }
+    assert_eq!(rows.len(), 16);
+}
+
+#[test]
+fn what_others_do_with_an_equal_key_changes_nothing_for_its_owner() {
+    let world = world(State::Completed);
+    let server = world.serve(services);
+    assert!(first(&world, &server, State::Completed, FIRST).is_none());
+    let request = keyed("POST", FIRST);
+    assert_eq!(server.send(&request.clone().user("bob")).text(), "harmless");
+    let replay = server.send(&request.user("alice"));
+    assert_eq!((replay.text(), replay.is_replay()), ("the first one's secret", true));
+    assert_eq!(world.probe.runs(), 2);
+}

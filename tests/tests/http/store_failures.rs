@@ -1,0 +1,181 @@
+//! The store fails, before or after it did what it was asked.
+
+use actix_web::HttpResponse;
+use idempotent_actix::{State, StoreFailure};
+use tests::{Fault, Op, Probe, Request, World};
+
+use super::handlers::{all, assert_nothing_leaks, assert_problem};
+
+fn pay() -> Request {
+    Request::post("/payments").user("alice").key("k").body("b")
+}
+
+fn state(world: &World) -> Option<State> {
+    world.record("alice", "POST /payments", "k").map(|found| found.record.state)
+}
+
+#[test]
+fn without_a_claim_nothing_runs() {
+    let world = World::new();
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 2, Fault::Before);
+    for _ in 0..2 {
+        let refused = server.send(&pay());
+        let seconds = assert_problem(&refused, 503, "store_unavailable", true);
+        assert!(seconds.is_some_and(|seconds| (1..=2).contains(&seconds)), "{seconds:?}");
+        assert!(!refused.text().contains("internal") && !refused.text().contains("faulty"), "{}", refused.text());
+    }
+    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(server.send(&pay()).status, 201, "the store is there again");
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn a_replay_needs_the_store_too() {
+    let world = World::new();
+    let server = world.serve(all);
+    let first = server.send(&pay());
+    world.store.fail(Op::Claim, 1, Fault::Before);
+    let refused = server.send(&pay());
+    assert_problem(&refused, 503, "store_unavailable", true);
+    assert_nothing_leaks(&refused);
+    server.send(&pay()).assert_replays(&first);
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn a_claim_whose_acknowledgement_is_lost_is_given_back() {
+    let world = World::new();
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 1, Fault::After);
+    assert_problem(&server.send(&pay()), 503, "store_unavailable", true);
+    assert_eq!(world.probe.runs(), 0);
+    world.store.await_calls(Op::Release, 1);
+    assert_eq!(state(&world), None);
+    let first = server.send(&pay());
+    assert_eq!(first.status, 201);
+    server.send(&pay()).assert_replays(&first);
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn a_claim_that_cannot_be_given_back_at_once_is_given_back_later() {
+    let world = World::new();
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 1, Fault::After);
+    world.store.fail(Op::Release, 3, Fault::Before);
+    assert_problem(&server.send(&pay()), 503, "store_unavailable", true);
+    world.store.await_calls(Op::Release, 4);
+    assert_eq!(state(&world), None);
+    assert_eq!((server.send(&pay()).status, world.probe.runs()), (201, 1));
+}
+
+#[test]
+fn an_app_can_choose_to_run_without_a_guard() {
+    let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 2, Fault::Before);
+    for run in 1..=2 {
+        let answer = server.send(&pay());
+        assert_eq!((answer.status, answer.is_replay()), (201, false));
+        assert_eq!(answer.json()["secret of run"], run);
+    }
+    let guarded = server.send(&pay());
+    server.send(&pay()).assert_replays(&guarded);
+    assert_eq!(world.probe.runs(), 3);
+}
+
+#[test]
+fn an_unguarded_run_that_panics_is_answered() {
+    let world = World::with(Probe::answering(|_| panic!("a secret of the handler")), |builder| {
+        builder.when_store_fails(StoreFailure::RunUnguarded)
+    });
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 1, Fault::Before);
+    let broken = server.send(&pay());
+    assert_problem(&broken, 500, "handler_failed", true);
+    assert!(!broken.text().contains("secret"), "{}", broken.text());
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_at_once_is_sent_and_kept_later() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.store.fail(Op::Complete, 3, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.is_replay()), (201, false), "the client has its answer");
+        world.store.await_calls(Op::Complete, 4);
+        server.send(&pay()).assert_replays(&first);
+        assert_eq!(world.probe.runs(), 1);
+    }
+}
+
+#[test]
+fn until_the_answer_is_kept_a_duplicate_does_not_run() {
+    let world = World::new();
+    let server = world.serve(all);
+    world.store.fail(Op::Complete, 1, Fault::Before);
+    let first = server.begin(&pay());
+    world.store.await_calls(Op::Complete, 1);
+    world.store.block(Some(Op::Complete));
+    let first = first.answer();
+    assert_eq!(first.status, 201);
+    let duplicate = server.send(&pay());
+    match duplicate.status {
+        // The background was faster than the test: then the answer is kept already.
+        201 => duplicate.assert_replays(&first),
+        _ => drop(assert_problem(&duplicate, 409, "in_flight", true)),
+    }
+    world.store.block(None);
+    world.store.await_calls(Op::Complete, 2);
+    server.send(&pay()).assert_replays(&first);
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn a_release_that_fails_is_told_again_and_its_client_has_its_answer() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::answering(|run| match run {
+            1 => HttpResponse::ServiceUnavailable().body("the handler's own"),
+            _ => HttpResponse::Created().finish(),
+        });
+        let server = world.serve(all);
+        world.store.fail(Op::Release, 2, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.text()), (503, "the handler's own"));
+        world.store.await_calls(Op::Release, 3);
+        assert_eq!(server.send(&pay()).status, 201);
+        assert_eq!(world.probe.runs(), 2);
+    }
+}
+
+#[test]
+fn a_panic_while_the_store_fails_is_answered_and_told_later() {
+    let world = World::answering(|run| {
+        assert!(run > 1, "the handler breaks down");
+        HttpResponse::Created().finish()
+    });
+    let server = world.serve(all);
+    world.store.fail(Op::Abandon, 2, Fault::Before);
+    assert_problem(&server.send(&pay()), 500, "handler_failed", true);
+    world.store.await_calls(Op::Abandon, 3);
+    assert_eq!((server.send(&pay()).status, world.probe.runs()), (201, 2));
+}
+
+#[test]
+fn a_recording_that_cannot_be_read_is_neither_replayed_nor_run_again() {
+    let world = World::new();
+    let server = world.serve(all);
+    assert_eq!(server.send(&pay()).status, 201);
+    let before = state(&world);
+    world.store.damage();
+    for _ in 0..2 {
+        let told = server.send(&pay());
+        assert_eq!(assert_problem(&told, 500, "record_unreadable", false), None);
+        assert_nothing_leaks(&told);
+    }
+    assert_eq!((world.probe.runs(), state(&world)), (1, before));
+    assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
+}

@@ -1,0 +1,166 @@
+//! Keys where they do nothing, and the specification that says where they do something.
+
+use actix_web::{
+    App, HttpResponse, get,
+    http::Method,
+    post,
+    web::{self, Data, ServiceConfig},
+};
+use idempotent_actix::{KeyRule, RejectUnsupportedKeys, StoreFailure, idempotent};
+use tests::{Probe, Request, Server, World};
+
+use super::handlers::{User, all, assert_problem};
+
+#[get("/plain")]
+async fn read(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[post("/plain/{id}")]
+async fn write(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+/// Not guarded, unlike its namesake under POST.
+#[get("/payments")]
+async fn list(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[idempotent(scope = "user", method = "POST", ttl = "1h", key = "optional", name = "by hand in the specification")]
+async fn by_hand(user: User, probe: Data<Probe>) -> HttpResponse {
+    probe.note(user.0);
+    probe.run().await
+}
+
+fn services(config: &mut ServiceConfig) {
+    config.service(read).service(write).service(list).route("/hand-routed", web::post().to(by_hand));
+    config.service(web::scope("/v1").configure(all));
+    all(config);
+}
+
+fn rejecting(world: &World, allowed: bool) -> Server {
+    let setup = world.setup();
+    Server::start(move || {
+        let mut reject = RejectUnsupportedKeys::new();
+        if allowed {
+            reject = reject.allow(Method::POST, "/hand-routed").allow(Method::POST, "/plain/{id}");
+        }
+        App::new().configure(&setup).configure(services).wrap(reject)
+    })
+}
+
+fn keyed(method: &str, target: &str) -> Request {
+    Request::new(method, target).user("alice").key("k")
+}
+
+#[test]
+fn a_key_for_an_operation_without_the_attribute_is_refused() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    for (method, target) in [
+        ("GET", "/plain"),
+        ("POST", "/plain/1"),
+        ("POST", "/hand-routed"),
+        ("GET", "/payments"),
+        ("DELETE", "/payments"),
+    ] {
+        let refused = server.send(&keyed(method, target));
+        assert_eq!(assert_problem(&refused, 400, "key_unsupported", false), None);
+    }
+    assert_eq!(world.probe.runs(), 0);
+    for (method, target) in [("GET", "/plain"), ("POST", "/plain/1"), ("GET", "/payments")] {
+        assert_eq!(server.send(&Request::new(method, target)).status, 201, "without a key it is untouched");
+    }
+    assert_eq!(world.probe.runs(), 3);
+}
+
+#[test]
+fn a_key_for_an_annotated_operation_gets_through_under_any_scope() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    for target in ["/payments", "/v1/payments", "/payments/7/captures", "/v1/payments/7/captures"] {
+        let first = server.send(&keyed("POST", target));
+        assert_eq!(first.status, 201, "{target}");
+        server.send(&keyed("POST", target)).assert_replays(&first);
+    }
+    let put = server.send(&keyed("PUT", "/either"));
+    server.send(&keyed("PUT", "/either")).assert_replays(&put);
+    assert_eq!(world.probe.runs(), 5);
+}
+
+#[test]
+fn what_is_allowed_by_name_gets_through() {
+    let world = World::new();
+    let server = rejecting(&world, true);
+    let first = server.send(&keyed("POST", "/hand-routed"));
+    server.send(&keyed("POST", "/hand-routed")).assert_replays(&first);
+    assert_eq!(server.send(&keyed("POST", "/plain/1")).status, 201);
+    assert_problem(&server.send(&keyed("GET", "/plain")), 400, "key_unsupported", false);
+    assert_eq!(world.probe.runs(), 2);
+}
+
+#[test]
+fn what_no_route_takes_is_left_alone() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    let answer = server.send(&keyed("POST", "/nowhere"));
+    assert_eq!((answer.status, answer.body.len()), (404, 0));
+}
+
+#[test]
+fn without_the_middleware_a_key_is_ignored_where_there_is_no_attribute() {
+    let world = World::new();
+    let server = world.serve(services);
+    for run in 1..=2 {
+        let answer = server.send(&keyed("POST", "/plain/1"));
+        assert_eq!((answer.status, answer.is_replay(), world.probe.runs()), (201, false, run));
+    }
+}
+
+#[test]
+fn the_specification_lists_every_annotated_handler_with_its_policy() {
+    let world = World::set(|builder| {
+        builder
+            .body_limit(100)
+            .answer_limit(200)
+            .key_rule(KeyRule::MinLength(8))
+            .documentation("https://docs.example/errors/")
+            .when_store_fails(StoreFailure::RunUnguarded)
+    });
+    let specification = world.idempotency.specification();
+    assert_eq!(specification["header"], "idempotency-key");
+    assert_eq!(specification["key"]["max_bytes"], 255);
+    assert_eq!(specification["key"]["rule"]["min_bytes"], 8);
+    assert_eq!(
+        (&specification["body_limit_bytes"], &specification["replayed_body_limit_bytes"]),
+        (&100.into(), &200.into())
+    );
+    assert_eq!(specification["when_store_fails"], "run_unguarded");
+    let operations = specification["operations"].as_array().unwrap();
+    let find = |path: &str, name: &str| {
+        let mut found = operations.iter().filter(|operation| operation["path"] == path && operation["name"] == name);
+        (found.next().unwrap_or_else(|| panic!("{name} is missing")), found.next()).0
+    };
+    let brief = serde_json::json!({
+        "name": "brief", "methods": ["POST"], "path": "/brief", "key": "required", "ttl_seconds": 60.0,
+        "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final", "abandoned": "retry",
+    });
+    assert_eq!(find("/brief", "brief"), &brief);
+    assert_eq!(find("/careful", "careful")["abandoned"], "hold");
+    assert_eq!(find("/success", "success")["record"], "success");
+    assert_eq!(find("/everything", "everything")["record"], "all");
+    assert_eq!(find("/optional", "optional")["key"], "optional");
+    assert_eq!(find("/as-json", "as_json")["fingerprint"], "json");
+    assert_eq!(find("/as-word", "as_word")["fingerprint"], "custom");
+    assert_eq!(find("/unhashed", "unhashed")["fingerprint"], "none");
+    assert_eq!(find("/impatient", "impatient")["wait_seconds"], 0.15);
+    assert_eq!(find("/either", "either")["methods"], serde_json::json!(["PUT", "PATCH"]));
+    let by_hand = find("", "by hand in the specification");
+    assert_eq!((&by_hand["ttl_seconds"], &by_hand["lease_seconds"]), (&3600.0.into(), &30.0.into()));
+    let problems = specification["problems"].as_array().unwrap();
+    let in_flight = problems.iter().find(|problem| problem["code"] == "in_flight").unwrap();
+    assert_eq!((&in_flight["status"], &in_flight["retryable"]), (&409.into(), &true.into()));
+    assert_eq!(in_flight["type"], "https://docs.example/errors/in_flight");
+    assert_eq!(problems.len(), 14);
+}

@@ -1,0 +1,10 @@
+//! What becomes of work whose client, process or neighbour goes away.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(missing_docs, reason = "tests")]
+
+#[path = "survival/disconnects.rs"]
+mod disconnects;
+#[path = "survival/http2.rs"]
+mod http2;
+#[path = "survival/project.rs"]
+mod project;
