@@ -33,6 +33,8 @@ pub use unsupported::{RejectUnsupportedKeys, Rejecting};
 pub mod store {
     #[cfg(feature = "memory")]
     pub use idempotent_core::store::memory::MemoryStore;
+    #[cfg(feature = "redis")]
+    pub use idempotent_core::store::redis::RedisStore;
     #[cfg(feature = "sqlite")]
     pub use idempotent_core::store::sqlite::SqliteStore;
     pub use idempotent_core::store::*;

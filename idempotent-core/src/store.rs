@@ -16,6 +16,8 @@ use crate::{
 
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 mod sql;
 #[cfg(feature = "sqlite")]
