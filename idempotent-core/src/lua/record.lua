@@ -23,7 +23,7 @@ local function read()
     if #head ~= HEAD or version ~= 1 or state < 1 or state > 3 or abandoned > 1 then
         error({ err = 'DAMAGED the record cannot be read' })
     end
-    local r = { state = state, abandoned = abandoned, head = head }
+    local r, _ = { state = state, abandoned = abandoned }
     _, _, _, r.attempt, r.owner, r.fingerprint, r.lease_until, r.first_seen, r.expires_at = struct.unpack(LAYOUT, head)
     return r
 end

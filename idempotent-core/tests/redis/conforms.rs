@@ -1,0 +1,50 @@
+//! The conformance suite, and the property test beside the pure function.
+
+use idempotent_core::{conformance::check, store::redis::RedisStore};
+
+use super::{
+    server::{Cluster, FORGETFUL, Server},
+    subject::Moved,
+};
+
+/// A server of the test's own, or the one that `REDIS_URL` names.
+struct Given {
+    url: String,
+    _own: Option<Server>,
+}
+
+impl Given {
+    fn server() -> Self {
+        match std::env::var("REDIS_URL") {
+            Ok(url) => Self { url, _own: None },
+            Err(_) => {
+                let own = Server::start(FORGETFUL);
+                Self { url: own.url(), _own: Some(own) }
+            }
+        }
+    }
+
+    async fn subject(&self) -> Moved {
+        let store = RedisStore::connect(&self.url).await.unwrap();
+        let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
+        Moved::new(store, Box::new(raw))
+    }
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_server() {
+    let server = Given::server();
+    check(|| server.subject()).await;
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_cluster() {
+    let cluster = Cluster::start();
+    check(|| async {
+        let store = RedisStore::connect(&cluster.url()).await.unwrap();
+        Moved::new(store, Box::new(cluster.client().get_connection().unwrap()))
+    })
+    .await;
+}
