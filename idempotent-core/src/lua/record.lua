@@ -2,8 +2,8 @@
 --
 -- A packed record is a head of 83 bytes and, once completed, the recording. The head is: version, state (1 in flight, 2 completed,
 -- 3 held), abandoned (0 retry, 1 hold), attempt, owner, fingerprint, lease_until, first_seen, expires_at; times are milliseconds
--- since the epoch. A first_seen of 0 says that nobody but the claimer, who knows no server's time, has written the record yet:
--- its times count from the creation of the key, which expires GRACE after its ttl.
+-- since the epoch. A first_seen of 0 says that it was the claimer, who knows no server's time, that wrote them: they count from the
+-- creation of the key, which expires with its ttl once it is completed, and GRACE after that while it is in flight.
 local HEAD, LAYOUT = 83, '>BBBI4c16c36I8I8I8'
 local IN_FLIGHT, COMPLETED, HELD, RETRY, HOLD = 1, 2, 3, 0, 1
 -- How long a claim whose lease and ttl are over is kept for its late owner, in ms.
@@ -28,7 +28,7 @@ local function read()
     return r
 end
 
--- Makes the times those of the server, where they still count from the key's creation.
+-- Makes the times of a record that is not completed those of the server, where they count from the key's creation.
 local function settle(r)
     if r.first_seen == 0 then
         local created = redis.call('PEXPIRETIME', KEYS[1]) - GRACE - r.expires_at

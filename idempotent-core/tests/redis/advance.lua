@@ -1,5 +1,6 @@
 -- Lets time pass for a record, by moving its times back.
 -- KEYS: 1 the record's key; ARGV: 1 how long, in ms
+-- Answers 1 if the server has removed it by then, 0 if not.
 local value = redis.call('GET', KEYS[1])
 if not value then
     return 0
@@ -10,8 +11,8 @@ if first_seen ~= 0 then
     local times = struct.pack('>I8I8I8', lease_until - by, first_seen - by, expires_at - by)
     redis.call('SET', KEYS[1], value:sub(1, at - 1) .. times .. value:sub(at + 24), 'KEEPTTL')
 end
-if left >= 0 then
-    -- What has no time left is deleted by this, too.
-    redis.call('PEXPIRE', KEYS[1], left - by)
+if left < 0 then
+    return 0
 end
-return 1
+redis.call('PEXPIRE', KEYS[1], left - by)
+return left <= by and 1 or 0

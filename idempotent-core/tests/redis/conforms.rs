@@ -1,6 +1,11 @@
 //! The conformance suite, and the property test beside the pure function.
 
-use idempotent_core::{conformance::check, store::redis::RedisStore};
+use std::sync::Arc;
+
+use idempotent_core::{
+    conformance::{Step, check, follow, history},
+    store::redis::RedisStore,
+};
 
 use super::{
     server::{Cluster, FORGETFUL, Server},
@@ -47,4 +52,22 @@ async fn the_store_conforms_on_a_cluster() {
         Moved::new(store, Box::new(cluster.client().get_connection().unwrap()))
     })
     .await;
+}
+
+/// A history in which an expired record is gone at once: Redis purges by itself, as time passes.
+fn purged(seed: u64, steps: usize) -> Vec<Step> {
+    let purge = |step| if step == Step::Advance { vec![step, Step::Purge] } else { vec![step] };
+    history(seed, steps).into_iter().flat_map(purge).collect()
+}
+
+/// Fails at the first step at which the store and the pure function differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_pure_function() {
+    let server = Given::server();
+    let subject = Arc::new(server.subject().await);
+    for seed in 0..200 {
+        println!("seed {seed}");
+        follow(subject.clone(), &purged(seed, 100)).await;
+        subject.forget();
+    }
 }

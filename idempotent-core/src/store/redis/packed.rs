@@ -80,10 +80,11 @@ pub(super) fn settle(record: Record, key_expires: Timestamp) -> Record {
     if record.first_seen != Timestamp::from_millis(0) {
         return record;
     }
-    let ttl = Duration::from_millis(record.expires_at.as_millis());
-    let created = Timestamp::from_millis(millis(key_expires.since(Timestamp::from_millis(0).after(ttl + GRACE))));
-    let lease_until = created.after(Duration::from_millis(record.lease_until.as_millis()));
-    Record { first_seen: created, expires_at: created.after(ttl), lease_until, ..record }
+    let [lease, ttl] = [record.lease_until, record.expires_at].map(|time| Duration::from_millis(time.as_millis()));
+    let grace = if record.state == State::InFlight { GRACE } else { Duration::ZERO };
+    let created = key_expires.as_millis().saturating_sub(millis(ttl)).saturating_sub(millis(grace));
+    let created = Timestamp::from_millis(created);
+    Record { first_seen: created, expires_at: created.after(ttl), lease_until: created.after(lease), ..record }
 }
 
 fn take<const N: usize>(rest: &mut Bytes) -> Result<[u8; N], Damaged> {
@@ -128,6 +129,8 @@ mod tests {
     fn a_first_claim_finds_its_time_in_the_expiry_of_its_key() {
         let record = unpack(pack(&claim()).into()).unwrap();
         let created = Timestamp::from_millis(1_700_000_000_000);
+        let answer = Record { state: State::Completed(Bytes::new()), ..record.clone() };
+        assert_eq!(settle(answer, created.after(claim().ttl)).first_seen, created);
         let settled = settle(record, created.after(claim().ttl).after(GRACE));
         assert_eq!(settled.first_seen, created);
         assert_eq!(settled.lease_until, created.after(claim().lease));
@@ -140,6 +143,8 @@ mod tests {
         let script = include_str!("../../lua/record.lua");
         assert!(script.contains(&format!("LAYOUT = {HEAD}, ")));
         assert!(script.contains(&format!("GRACE = {}\n", GRACE.as_millis())));
+        let first = include_str!("../../lua/complete_first.lua");
+        assert!(first.contains(&format!("- {}\n", GRACE.as_millis())) && first.contains(&format!("#head == {HEAD} ")));
         assert_eq!(pack(&claim()).len(), HEAD);
     }
 

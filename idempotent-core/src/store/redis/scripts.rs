@@ -19,20 +19,19 @@ pub(super) enum Arg<'a> {
 
 /// `allow-oom`: a full server refuses new claims, and nothing that ends or keeps one.
 macro_rules! script {
-    ($name:ident, $flags:literal, $file:literal) => {
-        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!("#!lua", $flags, "\n", include_str!("../../lua/record.lua"), include_str!($file)))
-        });
+    ($name:ident, $flags:literal, $($file:literal),+) => {
+        pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(concat!("#!lua", $flags, "\n", $(include_str!(concat!("../../lua/", $file))),+)));
     };
 }
 
-script!(CLAIM, "", "../../lua/claim.lua");
-script!(COMPLETE, " flags=allow-oom", "../../lua/complete.lua");
-script!(RENEW, " flags=allow-oom", "../../lua/renew.lua");
-script!(RELEASE, " flags=allow-oom", "../../lua/release.lua");
-script!(ABANDON, " flags=allow-oom", "../../lua/abandon.lua");
-script!(RESOLVE, " flags=allow-oom", "../../lua/resolve.lua");
-script!(LOOK_UP, " flags=no-writes", "../../lua/look_up.lua");
+script!(CLAIM, "", "record.lua", "claim.lua");
+script!(COMPLETE, " flags=allow-oom", "complete_first.lua", "record.lua", "complete.lua");
+script!(RENEW, " flags=allow-oom", "record.lua", "renew.lua");
+script!(RELEASE, " flags=allow-oom", "record.lua", "release.lua");
+script!(ABANDON, " flags=allow-oom", "record.lua", "abandon.lua");
+script!(RESOLVE, " flags=allow-oom", "record.lua", "resolve.lua");
+script!(LOOK_UP, " flags=no-writes", "record.lua", "look_up.lua");
 
 impl Script {
     fn new(code: &str) -> Self {

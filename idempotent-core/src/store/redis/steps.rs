@@ -33,14 +33,14 @@ impl RedisStore {
 
     /// Asks for a key in one round trip, where the key is new or its answer is there.
     pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Claimed {
-        // A key that could come to be held has no expiry, from which its first time could be found again; and the expiry of a key
-        // whose lease is longer than its ttl would not tell the ttl.
-        if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl {
+        // A key that could come to be held has no expiry, from which its first time could be found again; the expiry of a key whose
+        // lease is longer than its ttl would not tell the ttl; and an answer that is not kept at all would tell no time at all.
+        let ttl = redis_millis(claim.ttl);
+        if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
             return self.claim_by_script(lane, key, claim).await;
         }
         let mut set = redis::cmd("SET");
-        let expires = redis_millis(claim.ttl) + millis(GRACE);
-        set.arg(key).arg(pack(claim)).arg("NX").arg("GET").arg("PX").arg(expires);
+        set.arg(key).arg(pack(claim)).arg("NX").arg("GET").arg("PX").arg(ttl + millis(GRACE));
         let (value, connection) = self.connections.send((lane, Again::Yes), &set).await?;
         match found(value)? {
             None => Ok((ClaimOutcome::Granted { attempt: 1 }, connection)),
