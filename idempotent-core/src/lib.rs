@@ -8,6 +8,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod fingerprint;
 mod key;

@@ -54,12 +54,13 @@ pub use connect::{ConnectError, connect};
 ///
 /// # Your own store
 /// Run the conformance suite on it (feature `conformance`):
-/// ```ignore
+/// ```text
 /// #[tokio::test]
 /// async fn my_store_conforms() {
 ///     idempotent_core::conformance::check(|| async { MyStore::connect().await }).await;
 /// }
 /// ```
+/// The module `conformance` has the same lines compiled, and shows how to let time pass without sleeping.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Creates or upgrades what the store needs in its database. Safe to call at every start and from several processes at

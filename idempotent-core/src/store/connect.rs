@@ -35,10 +35,10 @@ const KNOWN: [(&str, &str); 10] = [
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
-    let (scheme, _rest) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
+    let (scheme, _) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
     match scheme {
         #[cfg(feature = "memory")]
-        "memory" if _rest.is_empty() => Ok(Arc::new(super::memory::MemoryStore::new())),
+        "memory" if url == "memory:" => Ok(Arc::new(super::memory::MemoryStore::new())),
         #[cfg(feature = "memory")]
         "memory" => Err(ConnectError::NotMemory),
         #[cfg(feature = "sqlite")]

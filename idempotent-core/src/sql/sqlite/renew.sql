@@ -6,4 +6,4 @@ FROM (SELECT unhex(value ->> 0) AS id, unhex(value ->> 1) AS owner, value ->> 2 
 WHERE r.id = lease.id
   AND r.owner = lease.owner
   AND r.state = 1
-RETURNING r.id, r.owner
+RETURNING id, owner

@@ -1,0 +1,221 @@
+//! The suite that holds a store to the contract of [`Store`].
+//!
+//! Every case is written once and runs on every store. Four lines run them all on yours:
+//!
+//! ```no_run
+//! # use idempotent_core::store::memory::MemoryStore as MyStore;
+//! #[tokio::test]
+//! async fn my_store_conforms() {
+//!     idempotent_core::conformance::check(|| async { MyStore::new() }).await;
+//! }
+//! # // A `#[test]` is not compiled in an example, so here is its body again.
+//! # async fn compiled() {
+//! #     idempotent_core::conformance::check(|| async { MyStore::new() }).await;
+//! # }
+//! ```
+//!
+//! A store under test is a [`Subject`]. Every store is one that lets time pass by sleeping; all cases run side by side, so that takes
+//! about 15 seconds. Implement `Subject` yourself where you can move the time of your store, and it takes none:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use idempotent_core::{Store, conformance::Subject};
+//! use idempotent_core::{clock::ManualClock, store::memory::MemoryStore};
+//!
+//! struct InMemory {
+//!     store: MemoryStore,
+//!     clock: ManualClock,
+//! }
+//!
+//! #[async_trait::async_trait]
+//! impl Subject for InMemory {
+//!     fn store(&self) -> &dyn Store {
+//!         &self.store
+//!     }
+//!
+//!     async fn advance(&self, by: Duration) {
+//!         self.clock.advance(by);
+//!     }
+//!
+//!     fn tick(&self) -> Duration {
+//!         Duration::from_secs(10)
+//!     }
+//! }
+//! ```
+//!
+//! [`follow`] goes further: it drives a store beside the pure function through a history, and compares them at every step.
+//! It costs an advance of one tick for every [`Step::Advance`].
+#![expect(clippy::unwrap_used, reason = "a store that fails, fails its case")]
+
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::task::JoinSet;
+
+use self::bench::Bench;
+use crate::store::Store;
+
+mod bench;
+mod cases;
+mod follow;
+
+pub use follow::{Step, follow, history};
+
+/// A store under test, and its time.
+#[async_trait]
+pub trait Subject: Send + Sync + 'static {
+    /// The store, or one of several that share their records: the cases ask anew for each call. They use keys of their own, and
+    /// count on nothing that others can do to other keys.
+    fn store(&self) -> &dyn Store;
+
+    /// Lets so much time pass on the clock of this subject's store, and of no other subject's. It sleeps unless you know better.
+    async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by).await;
+    }
+
+    /// The lease that the cases claim with: they expect the machine not to stall for half of it. No case lets more than eight of
+    /// them pass. 2 seconds unless you say otherwise; where [`advance`](Self::advance) does not sleep, take more.
+    fn tick(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+/// A store is tested in real time.
+impl<S: Store> Subject for S {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+}
+
+type Run = fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One thing that holds of every store.
+#[derive(Clone, Copy)]
+pub struct Case {
+    name: &'static str,
+    run: Run,
+}
+
+impl Case {
+    /// What holds, as a sentence in `snake_case`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs the case on a migrated store.
+    ///
+    /// # Panics
+    /// When it does not hold, or the store fails.
+    pub async fn run(&self, subject: Arc<dyn Subject>) {
+        (self.run)(Bench::new(subject)).await;
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Case").field(&self.name).finish()
+    }
+}
+
+/// Migrates a subject for each case and runs them all, side by side.
+///
+/// # Panics
+/// When a case does not hold; all others are run nevertheless, and the message names every one that failed.
+pub async fn check<F, S>(subject: impl Fn() -> F)
+where
+    F: Future<Output = S>,
+    S: Subject,
+{
+    let mut running = JoinSet::new();
+    for case in CASES {
+        let subject = Arc::new(subject().await);
+        subject.store().migrate().await.unwrap();
+        running.spawn(async move { (case.name, tokio::spawn(async move { case.run(subject).await }).await) });
+    }
+    let ended = running.join_all().await;
+    let failed: Vec<_> = ended.into_iter().filter(|(_, ended)| ended.is_err()).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "{} of {} cases failed: {failed:#?}", failed.len(), CASES.len());
+}
+
+macro_rules! cases {
+    ($($module:ident { $($name:ident,)+ })+) => {
+        /// Every case, for a harness of your own.
+        pub const CASES: &[Case] = &[$($(
+            Case { name: stringify!($name), run: |bench| Box::pin(cases::$module::$name(bench)) },
+        )+)+];
+    };
+}
+
+cases! {
+    claiming {
+        the_first_claim_of_a_key_is_granted,
+        a_key_that_is_at_work_is_in_flight_for_others,
+        a_claim_that_is_sent_again_is_granted_again_with_a_whole_lease,
+        another_fingerprint_is_a_mismatch_while_in_flight,
+        another_fingerprint_is_a_mismatch_after_the_lease,
+        another_fingerprint_is_a_mismatch_while_held,
+        another_fingerprint_is_a_mismatch_once_completed,
+        a_lapsed_claim_is_taken_over_as_the_next_attempt,
+        a_takeover_keeps_what_the_first_claim_fixed,
+        what_happens_to_one_key_does_not_touch_another,
+        a_look_up_shows_the_record_and_changes_nothing,
+        migrations_side_by_side_all_pass,
+    }
+    completing {
+        an_answer_is_replayed,
+        recordings_come_back_byte_for_byte,
+        completing_again_passes_and_keeps_the_first_answer,
+        a_late_owner_that_nobody_replaced_completes,
+        a_released_key_is_as_if_it_had_never_been_claimed,
+        an_abandoned_key_can_be_taken_over_at_once,
+        a_completed_key_is_neither_renewed_nor_released_nor_abandoned,
+    }
+    fencing {
+        a_stranger_can_do_nothing,
+        a_replaced_owner_can_do_nothing,
+        nobody_owns_an_absent_key,
+        an_owner_of_one_key_does_not_own_another,
+        the_owner_of_an_expired_answer_cannot_touch_the_next_one,
+    }
+    renewing {
+        a_renewed_lease_lasts,
+        a_lapsed_lease_that_nobody_took_is_renewed,
+        renewals_are_answered_in_order,
+        renewing_nothing_is_answered_with_nothing,
+    }
+    holding {
+        an_abandoned_key_is_held,
+        a_lapsed_key_is_held_when_either_claim_wants_it,
+        a_held_key_never_runs_again_even_after_its_ttl,
+        a_late_owner_completes_a_held_key,
+        the_owner_of_a_held_key_can_neither_renew_nor_release_it,
+        a_held_key_is_resolved_by_an_answer,
+        a_held_key_is_resolved_by_a_release,
+        a_lapsed_key_is_resolved_before_anyone_asks_for_it,
+        a_key_that_is_not_held_is_not_resolved,
+        a_resolution_needs_the_owner_that_was_seen,
+        a_late_owner_is_fenced_by_a_resolution,
+    }
+    expiring {
+        an_expired_answer_makes_room_for_a_new_request,
+        a_claim_at_work_outlives_its_ttl,
+        an_answer_that_comes_after_the_ttl_is_replayed,
+        a_resolution_that_comes_after_the_ttl_is_replayed,
+        a_lapsed_claim_expires_with_its_ttl,
+        a_purge_spares_what_is_alive,
+        a_purge_removes_what_has_expired,
+        a_purge_removes_no_more_than_it_may,
+    }
+    racing {
+        one_of_many_concurrent_claims_wins,
+        one_of_many_concurrent_takeovers_wins,
+        one_of_many_concurrent_claims_of_an_expired_key_wins,
+        a_claim_sent_many_times_at_once_is_granted_each_time,
+        concurrent_takeovers_by_hold_never_run,
+        one_of_takeover_and_completion_wins,
+        one_of_takeover_and_release_wins,
+        a_dropped_call_leaves_nothing_locked,
+    }
+}

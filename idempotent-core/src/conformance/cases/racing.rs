@@ -1,0 +1,117 @@
+//! What holds when many come at once.
+
+use std::{
+    pin::pin,
+    task::{Context, Waker},
+};
+
+use crate::{
+    conformance::bench::{Bench, Key, MANY, answer, assert_one_winner, granted, many},
+    store::{Claim, ClaimOutcome, Fence},
+};
+
+async fn claims(key: &Key, request: impl Fn() -> Claim) -> Vec<ClaimOutcome> {
+    many(|| {
+        let (key, request) = (key.clone(), request());
+        async move { key.claim(&request).await }
+    })
+    .await
+}
+
+pub(in crate::conformance) async fn one_of_many_concurrent_claims_wins(bench: Bench) {
+    for _ in 0..4 {
+        assert_one_winner(&claims(&bench.key(), || bench.request()).await, 1);
+    }
+}
+
+pub(in crate::conformance) async fn one_of_many_concurrent_takeovers_wins(bench: Bench) {
+    let key = bench.key();
+    let stale = key.claimed(bench.request()).await;
+    for attempt in [2, 3] {
+        bench.lapse().await;
+        assert_one_winner(&claims(&key, || bench.request()).await, attempt);
+        key.assert_fenced(stale.owner).await;
+    }
+}
+
+pub(in crate::conformance) async fn one_of_many_concurrent_claims_of_an_expired_key_wins(bench: Bench) {
+    let key = bench.key();
+    key.completed(&answer("past")).await;
+    bench.expire().await;
+    assert_one_winner(&claims(&key, || bench.other_request()).await, 1);
+}
+
+pub(in crate::conformance) async fn a_claim_sent_many_times_at_once_is_granted_each_time(bench: Bench) {
+    let (key, request) = (bench.key(), bench.request());
+    assert_eq!(claims(&key, || request).await, vec![granted(1); MANY]);
+    bench.lapse().await;
+    let takeover = bench.request();
+    assert_eq!(claims(&key, || takeover).await, vec![granted(2); MANY]);
+}
+
+pub(in crate::conformance) async fn concurrent_takeovers_by_hold_never_run(bench: Bench) {
+    let key = bench.key();
+    key.claimed(bench.hold_request()).await;
+    bench.lapse().await;
+    assert_eq!(claims(&key, || bench.request()).await, vec![ClaimOutcome::Held; MANY]);
+}
+
+pub(in crate::conformance) async fn one_of_takeover_and_completion_wins(bench: Bench) {
+    for _ in 0..16 {
+        let (key, next) = (bench.key(), bench.request());
+        let late = key.claimed(bench.request()).await;
+        key.abandon(&late, crate::Abandoned::Retry).await;
+        let (completing, taking) = (key.clone(), key.clone());
+        let completion = tokio::spawn(async move { completing.complete(&late, &answer("late")).await });
+        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        match (completion.await.unwrap(), takeover.await.unwrap()) {
+            (Fence::Passed, outcome) => assert_eq!(outcome, ClaimOutcome::Completed(answer("late"))),
+            (Fence::Fenced, outcome) => assert_eq!(outcome, granted(2)),
+        }
+    }
+}
+
+pub(in crate::conformance) async fn one_of_takeover_and_release_wins(bench: Bench) {
+    for _ in 0..16 {
+        let (key, next) = (bench.key(), bench.request());
+        let late = key.claimed(bench.request()).await;
+        key.abandon(&late, crate::Abandoned::Retry).await;
+        let (releasing, taking) = (key.clone(), key.clone());
+        let release = tokio::spawn(async move { releasing.release(&late).await });
+        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        // Released first, the key is new; taken first, it is the second attempt's, and the release removes nothing.
+        match (release.await.unwrap(), takeover.await.unwrap()) {
+            (Fence::Passed, outcome) => assert_eq!(outcome, granted(1)),
+            (Fence::Fenced, outcome) => assert_eq!(outcome, granted(2)),
+        }
+        assert_eq!(key.record().await.unwrap().owner, next.owner);
+    }
+}
+
+pub(in crate::conformance) async fn a_dropped_call_leaves_nothing_locked(bench: Bench) {
+    let (key, released) = (bench.key(), bench.key());
+    let lease = key.lease(bench.request().owner);
+    let request = Claim { owner: lease.owner, ..bench.request() };
+    let recording = answer("dropped");
+    for _ in 0..4 {
+        poll_once(bench.store().claim(&key.id, &request));
+        poll_once(bench.store().look_up(&key.id));
+        poll_once(bench.store().complete(&lease, &recording));
+        poll_once(bench.store().release(&released.lease(lease.owner)));
+        poll_once(bench.store().purge(1));
+        poll_once(bench.store().migrate());
+    }
+    // Each of them has happened, will happen, or never does; the same owner and everyone else can go on.
+    let outcome = key.claim(&request).await;
+    if outcome == granted(1) {
+        assert_eq!(key.complete(&lease, &recording).await, Fence::Passed);
+    } else {
+        assert_eq!(outcome, ClaimOutcome::Completed(recording.clone()));
+    }
+    assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(recording));
+    bench.key().completed(&answer("other")).await;
+}
+
+fn poll_once(call: impl Future) {
+    let _ = pin!(call).poll(&mut Context::from_waker(Waker::noop()));
+}

@@ -1,0 +1,75 @@
+//! Stores by their URL.
+
+use std::error::Error;
+
+use idempotent_core::{
+    OwnerToken,
+    store::{ConnectError, connect},
+};
+
+use crate::support::File;
+
+/// An error with its causes, as a log would show it.
+pub(crate) fn whole(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn refusal(url: &str) -> ConnectError {
+    connect(url).await.map(drop).unwrap_err()
+}
+
+#[tokio::test]
+async fn a_url_opens_its_store() {
+    let file = File::new();
+    let slashes = file.url().replacen("sqlite:", "sqlite://", 1);
+    for url in ["memory:", &file.url(), &slashes] {
+        let store = connect(url).await.unwrap();
+        store.migrate().await.unwrap();
+        let id = idempotent_core::RecordId::from_bytes([7; 32]);
+        assert_eq!(store.look_up(&id).await.unwrap(), None);
+        let lease = idempotent_core::Lease { id, owner: OwnerToken::random().unwrap() };
+        assert_eq!(store.release(&lease).await.unwrap(), idempotent_core::store::Fence::Fenced);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_compiled_in_is_named_with_its_feature() {
+    for (url, feature) in [
+        ("postgres://user:hunter2@host/db", "`postgres`"),
+        ("postgresql://user:hunter2@host/db", "`postgres`"),
+        ("redis://:hunter2@host", "`redis`"),
+        ("rediss://:hunter2@host", "`redis`"),
+        ("redis+cluster://:hunter2@host", "`redis`"),
+    ] {
+        let error = refusal(url).await;
+        assert!(matches!(error, ConnectError::NotCompiledIn { .. }), "{error:?}");
+        assert!(error.to_string().contains(feature), "{error}");
+        assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_scheme_is_answered_with_the_known_ones() {
+    let error = refusal("mysql://user:hunter2@host/db").await;
+    for known in ["`mysql:`", "`memory:`", "`sqlite:`", "`postgres:`", "`redis:`"] {
+        assert!(error.to_string().contains(known), "{error}");
+    }
+    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+}
+
+#[tokio::test]
+async fn what_is_no_url_is_not_shown() {
+    let error = refusal("hunter2").await;
+    assert!(matches!(error, ConnectError::NoScheme));
+    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+    assert!(matches!(refusal("memory:orders").await, ConnectError::NotMemory));
+}
+
+#[tokio::test]
+async fn sqlite_in_memory_is_refused_in_favour_of_the_memory_store() {
+    for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite:", "sqlite://", "sqlite:x?cache=shared&mode=memory"] {
+        let error = refusal(url).await;
+        assert!(whole(&error).contains("`memory:`"), "{url}: {}", whole(&error));
+    }
+}

@@ -1,0 +1,10 @@
+//! The stores: each against the conformance suite and the pure function, and what is particular to each.
+#![cfg(all(feature = "conformance", feature = "memory", feature = "sqlite"))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests are tests")]
+
+mod conformance;
+mod connecting;
+mod memory;
+mod mutants;
+mod sqlite;
+mod support;
