@@ -52,8 +52,8 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// # The server
 /// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction` is refused whenever a connection is
 /// made, also while `maxmemory` is 0, since a limit can be set later. A full server refuses new claims; it still takes the answers of
-/// those that it granted. The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PEXPIRETIME`, `TIME`, `EVAL`,
-/// `EVALSHA` and `INFO`, and `WAIT` where claims wait for replicas.
+/// those that it granted. The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`,
+/// `EVAL`, `EVALSHA` and `INFO`, and `WAIT` where claims wait for replicas.
 ///
 /// # Connections
 /// Each Tokio runtime that calls the store has a connection of its own, and another for renewals. A connection that is lost is made

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use idempotent_core::{
     conformance::{Step, check, follow, history},
-    store::redis::RedisStore,
+    store::{ClaimOutcome, Fence, ResolveOutcome, redis::RedisStore},
+    transition::Outcome,
 };
 
 use super::{
@@ -65,9 +66,24 @@ fn purged(seed: u64, steps: usize) -> Vec<Step> {
 async fn the_store_follows_the_pure_function() {
     let server = Given::server();
     let subject = Arc::new(server.subject().await);
+    let mut outcomes = Vec::new();
     for seed in 0..200 {
         println!("seed {seed}");
-        follow(subject.clone(), &purged(seed, 100)).await;
+        outcomes.extend(follow(subject.clone(), &purged(seed, 100)).await);
         subject.forget();
+    }
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    for (what, seen) in [
+        ("takeovers", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Granted { attempt: 2.. })))),
+        ("replays", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Completed(_))))),
+        ("held", count(|outcome| *outcome == Outcome::Claim(ClaimOutcome::Held))),
+        ("mismatches", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Mismatch { .. })))),
+        ("passed", count(|outcome| *outcome == Outcome::Fence(Fence::Passed))),
+        ("fenced", count(|outcome| *outcome == Outcome::Fence(Fence::Fenced))),
+        ("resolved", count(|outcome| *outcome == Outcome::Resolve(ResolveOutcome::Resolved))),
+        ("purged", count(|outcome| *outcome == Outcome::Purge(true))),
+    ] {
+        println!("{what}: {seen}");
+        assert!(seen >= 25, "only {seen} {what}");
     }
 }
