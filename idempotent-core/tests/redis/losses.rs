@@ -3,12 +3,25 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+use idempotent_core::{
+    Abandoned, RecordId, StoreError,
+    store::{Claim, ClaimOutcome, Fence, Renewal, Store, redis::RedisStore},
+};
 
 use super::{
     server::{DURABLE, FORGETFUL, Server},
-    work::{GRANTED, complete, key, request, told},
+    work::{GRANTED, complete, key, lease, request, told},
 };
+
+async fn work_until_it_fails(store: RedisStore, answer: Bytes) -> (Vec<RecordId>, StoreError) {
+    let mut done = Vec::new();
+    loop {
+        match complete(&store, &answer).await {
+            Ok(id) => done.push(id),
+            Err(error) => return (done, error),
+        }
+    }
+}
 
 /// Fails if an acknowledged claim or answer is not there after `kill -9` and a restart with `appendfsync always`, if a call that meets
 /// the dead server ends in anything but a transient error, or if the store has not found the server again after 2 seconds.
@@ -18,18 +31,7 @@ async fn a_killed_server_with_a_log_loses_nothing_that_it_acknowledged() {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let answer = Bytes::from_static(b"answer");
     for _ in 0..3 {
-        let working = tokio::spawn({
-            let (store, answer) = (store.clone(), answer.clone());
-            async move {
-                let mut done = Vec::new();
-                loop {
-                    match complete(&store, &answer).await {
-                        Ok(id) => done.push(id),
-                        Err(error) => return (done, error),
-                    }
-                }
-            }
-        });
+        let working = tokio::spawn(work_until_it_fails(store.clone(), answer.clone()));
         let (id, claim) = (key(), request());
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -105,16 +107,16 @@ async fn a_full_server_refuses_claims_and_takes_answers() {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
-    let lease = super::work::lease(id, &claim);
+    let lease = lease(id, &claim);
     let _: () = server.ask("CONFIG SET maxmemory 1");
-    for abandoned in [idempotent_core::Abandoned::Retry, idempotent_core::Abandoned::Hold] {
-        let error = store.claim(&key(), &idempotent_core::store::Claim { abandoned, ..request() }).await.unwrap_err();
+    for abandoned in [Abandoned::Retry, Abandoned::Hold] {
+        let error = store.claim(&key(), &Claim { abandoned, ..request() }).await.unwrap_err();
         assert!(error.is_transient(), "{}", told(&error));
     }
-    let renewal = idempotent_core::store::Renewal { lease, extend: claim.lease };
-    assert_eq!(store.renew(&[renewal]).await.unwrap(), [idempotent_core::store::Fence::Passed]);
+    let renewal = Renewal { lease, extend: claim.lease };
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [Fence::Passed]);
     let answer = Bytes::from(vec![1; 1024]);
-    assert_eq!(store.complete(&lease, &answer).await.unwrap(), idempotent_core::store::Fence::Passed);
+    assert_eq!(store.complete(&lease, &answer).await.unwrap(), Fence::Passed);
     assert!(store.look_up(&id).await.unwrap().is_some());
     let _: () = server.ask("CONFIG SET maxmemory 0");
     assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));

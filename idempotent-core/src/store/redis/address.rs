@@ -204,3 +204,32 @@ impl std::error::Error for InvalidUrl {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentinel_url_names_hosts_master_and_both_passwords() {
+        let url =
+            "redis+sentinel://me:p%40ss@one,two:5000,[::1]/payments/3?sentinel_password=s%2Fp&sentinel_username=you";
+        let Address::Sentinels(sentinels) = Address::parse(url).unwrap() else { panic!("no Sentinels") };
+        assert_eq!(sentinels.service, "payments");
+        let server = sentinels.server.redis_settings();
+        assert_eq!((server.username(), server.password(), server.db()), (Some("me"), Some("p@ss"), 3));
+        let of = |at: usize| (sentinels.sentinels[at].addr().to_string(), sentinels.sentinels[at].redis_settings());
+        assert_eq!([of(0).0, of(1).0, of(2).0], ["one:26379", "two:5000", "::1:26379"]);
+        assert_eq!((of(0).1.username(), of(0).1.password()), (Some("you"), Some("s/p")));
+    }
+
+    #[test]
+    fn a_cluster_url_names_its_nodes() {
+        let Address::Cluster(nodes) = Address::parse("redis+cluster://:secret@one:7000,two").unwrap() else {
+            panic!("no cluster")
+        };
+        let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+        assert_eq!(addresses, ["one:7000", "two:6379"]);
+        assert!(nodes.iter().all(|node| node.redis_settings().password() == Some("secret")));
+        assert!(nodes.iter().all(|node| node.tcp_settings().nodelay()));
+    }
+}
