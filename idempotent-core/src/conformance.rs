@@ -81,7 +81,7 @@ pub trait Subject: Send + Sync + 'static {
     }
 }
 
-/// A store is tested in real time.
+/// A store is tested in real time. (So a subject whose time is moved has a store, and is none.)
 impl<S: Store> Subject for S {
     fn store(&self) -> &dyn Store {
         self

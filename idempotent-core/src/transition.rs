@@ -224,3 +224,8 @@ pub fn resolve(
         None => (Change::Keep, ResolveOutcome::Conflict),
     }
 }
+
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod table;

@@ -1,1 +1,281 @@
+//! Broken stores: the suite must catch each of them, by the case that is about it.
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, Record, RecordId, State, Store, StoreError,
+    clock::{Clock, ManualClock, Timestamp},
+    conformance::{CASES, Subject},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome},
+    transition::{self, Change},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    CompleteWithoutFence,
+    ReleaseWithoutFence,
+    RenewWithoutFence,
+    AbandonWithoutFence,
+    CheckThenAct,
+    TakeoverIgnoresPayload,
+    ResentClaimIsRefused,
+    ResentClaimKeepsItsOldLease,
+    CompletionTestsTheLease,
+    CompletionOverwrites,
+    HoldRunsAgain,
+    HoldExpires,
+    PurgeTakesWhatIsAtWork,
+    PurgeDoesNothing,
+    PurgeKnowsNoLimit,
+    RenewalsAreAnsweredAsASet,
+    RenewalInserts,
+    EmptyRecordingIsLost,
+    LateAnswerIsDeadOnArrival,
+    ResolutionNeedsNoOwner,
+    OwnerSurvivesResolution,
+    LookUpShowsExpired,
+    TakeoverResetsTheTtl,
+}
+
+struct Mutant {
+    records: Mutex<HashMap<RecordId, Record>>,
+    clock: ManualClock,
+    fault: Fault,
+}
+
+impl Mutant {
+    fn new(fault: Fault) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000));
+        Self { records: Mutex::default(), clock, fault }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn step<T>(&self, id: &RecordId, step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T)) -> T {
+        let mut records = self.records.lock().unwrap();
+        let (change, outcome) = step(records.get(id), self.clock.now());
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => drop(records.insert(*id, record)),
+            Change::Remove => drop(records.remove(id)),
+        }
+        outcome
+    }
+
+    fn owner(&self, record: Option<&Record>, owner: OwnerToken, unfenced: Fault) -> OwnerToken {
+        record.filter(|_| self.has(unfenced)).map_or(owner, |record| record.owner)
+    }
+
+    fn claim_step(&self, record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change, ClaimOutcome) {
+        let mut claim = *claim;
+        let mut seen = record.cloned();
+        if let Some(record) = &mut seen {
+            let lapsed = record.state == State::InFlight && record.lapsed(now);
+            if self.has(Fault::TakeoverIgnoresPayload) && lapsed {
+                claim.fingerprint = record.fingerprint;
+            }
+            if self.has(Fault::ResentClaimIsRefused) && record.owner == claim.owner {
+                claim.owner = OwnerToken::random().unwrap();
+            }
+            if self.has(Fault::HoldRunsAgain) {
+                (record.abandoned, claim.abandoned) = (Abandoned::Retry, Abandoned::Retry);
+            }
+            if self.has(Fault::HoldExpires) && record.expires_at <= now && record.is_held(now) {
+                return transition::claim(None, &claim, now);
+            }
+        }
+        let (mut change, outcome) = transition::claim(seen.as_ref(), &claim, now);
+        if let (Change::Put(new), Some(old)) = (&mut change, &seen) {
+            if self.has(Fault::TakeoverResetsTheTtl) {
+                new.expires_at = now.after(claim.ttl);
+            }
+            if self.has(Fault::ResentClaimKeepsItsOldLease) && old.owner == new.owner {
+                change = Change::Keep;
+            }
+        }
+        (change, outcome)
+    }
+
+    fn complete_step(
+        &self,
+        record: Option<&Record>,
+        owner: OwnerToken,
+        recording: &Bytes,
+        now: Timestamp,
+    ) -> (Change, Fence) {
+        let owner = self.owner(record, owner, Fault::CompleteWithoutFence);
+        let completed = record.is_some_and(|record| matches!(record.state, State::Completed(_)));
+        if self.has(Fault::CompletionTestsTheLease) && !completed && record.is_some_and(|record| record.lapsed(now)) {
+            return (Change::Keep, Fence::Fenced);
+        }
+        if self.has(Fault::CompletionOverwrites) && completed && record.is_some_and(|record| record.owner == owner) {
+            let state = State::Completed(recording.clone());
+            return (Change::Put(Record { state, ..record.unwrap().clone() }), Fence::Passed);
+        }
+        let kept = if recording.is_empty() && self.has(Fault::EmptyRecordingIsLost) {
+            Bytes::from_static(b"null")
+        } else {
+            recording.clone()
+        };
+        let (mut change, fence) = transition::complete(record, owner, &kept, now);
+        if let (Change::Put(new), Some(old), true) = (&mut change, record, self.has(Fault::LateAnswerIsDeadOnArrival)) {
+            new.expires_at = old.expires_at;
+        }
+        (change, fence)
+    }
+
+    fn renew_one(&self, renewal: &Renewal) -> Fence {
+        let Lease { id, owner } = renewal.lease;
+        self.step(&id, |record, now| {
+            if record.is_none() && self.has(Fault::RenewalInserts) {
+                let fingerprint = idempotent_core::Fingerprint::from_bytes([1; 36]);
+                let (lease, ttl, abandoned) = (renewal.extend, renewal.extend, Abandoned::Retry);
+                let claim = Claim { fingerprint, owner, lease, ttl, abandoned };
+                return (transition::claim(None, &claim, now).0, Fence::Passed);
+            }
+            transition::renew(record, self.owner(record, owner, Fault::RenewWithoutFence), renewal.extend, now)
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Mutant {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        if self.has(Fault::CheckThenAct) {
+            let seen = self.records.lock().unwrap().get(id).cloned();
+            let decided = self.claim_step(seen.as_ref(), claim, self.clock.now());
+            tokio::task::yield_now().await;
+            return Ok(self.step(id, |_, _| decided));
+        }
+        Ok(self.step(id, |record, now| self.claim_step(record, claim, now)))
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        let mut fences: Vec<_> = leases.iter().map(|renewal| self.renew_one(renewal)).collect();
+        if self.has(Fault::RenewalsAreAnsweredAsASet) {
+            fences.sort_by_key(|fence| *fence == Fence::Fenced);
+        }
+        Ok(fences)
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, now| self.complete_step(record, lease.owner, recording, now)))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| {
+            transition::release(record, self.owner(record, lease.owner, Fault::ReleaseWithoutFence))
+        }))
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, now| {
+            transition::abandon(record, self.owner(record, lease.owner, Fault::AbandonWithoutFence), policy, now)
+        }))
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        let (records, at) = (self.records.lock().unwrap(), self.clock.now());
+        let shown = |record: &&Record| !record.expired(at) || self.has(Fault::LookUpShowsExpired);
+        Ok(records.get(id).filter(shown).map(|record| Found { record: record.clone(), at }))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        Ok(self.step(id, |record, now| {
+            let seen = self.owner(record, *seen, Fault::ResolutionNeedsNoOwner);
+            let (mut change, outcome) = transition::resolve(record, seen, resolution, now);
+            if let (Change::Put(new), true) = (&mut change, self.has(Fault::OwnerSurvivesResolution)) {
+                new.owner = seen;
+            }
+            (change, outcome)
+        }))
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        let now = self.clock.now();
+        let at_work = |record: &Record| record.expires_at <= now && record.state == State::InFlight;
+        let doomed = |record: &Record| {
+            let overdue = self.has(Fault::PurgeTakesWhatIsAtWork) && at_work(record);
+            (record.expired(now) || overdue) && !self.has(Fault::PurgeDoesNothing)
+        };
+        let limit = if self.has(Fault::PurgeKnowsNoLimit) { usize::MAX } else { usize::try_from(limit).unwrap() };
+        let mut records = self.records.lock().unwrap();
+        Ok(records.extract_if(|_, record| doomed(record)).take(limit).count().try_into().unwrap())
+    }
+}
+
+/// A mutant whose time is moved.
+struct Moved(Mutant);
+
+#[async_trait::async_trait]
+impl Subject for Moved {
+    fn store(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.clock.advance(by);
+    }
+}
+
+/// The cases that a store with this fault fails.
+async fn failed(fault: Fault) -> Vec<&'static str> {
+    let mut failed = Vec::new();
+    for case in CASES {
+        let subject = Arc::new(Moved(Mutant::new(fault)));
+        if tokio::spawn(async move { case.run(subject).await }).await.is_err() {
+            failed.push(case.name());
+        }
+    }
+    failed
+}
+
+#[tokio::test]
+async fn each_fault_is_caught_by_the_case_that_is_about_it() {
+    assert_eq!(failed(Fault::None).await, [""; 0]);
+    for (fault, case) in [
+        (Fault::CompleteWithoutFence, "a_replaced_owner_can_do_nothing"),
+        (Fault::ReleaseWithoutFence, "a_replaced_owner_can_do_nothing"),
+        (Fault::RenewWithoutFence, "a_replaced_owner_can_do_nothing"),
+        (Fault::AbandonWithoutFence, "a_replaced_owner_can_do_nothing"),
+        (Fault::CheckThenAct, "one_of_many_concurrent_claims_wins"),
+        (Fault::TakeoverIgnoresPayload, "another_fingerprint_is_a_mismatch_after_the_lease"),
+        (Fault::ResentClaimIsRefused, "a_claim_that_is_sent_again_is_granted_again_with_a_whole_lease"),
+        (Fault::ResentClaimKeepsItsOldLease, "a_claim_that_is_sent_again_is_granted_again_with_a_whole_lease"),
+        (Fault::CompletionTestsTheLease, "a_late_owner_that_nobody_replaced_completes"),
+        (Fault::CompletionOverwrites, "completing_again_passes_and_keeps_the_first_answer"),
+        (Fault::HoldRunsAgain, "a_lapsed_key_is_held_when_either_claim_wants_it"),
+        (Fault::HoldExpires, "a_held_key_never_runs_again_even_after_its_ttl"),
+        (Fault::PurgeTakesWhatIsAtWork, "a_claim_at_work_outlives_its_ttl"),
+        (Fault::PurgeDoesNothing, "a_purge_removes_what_has_expired"),
+        (Fault::PurgeKnowsNoLimit, "a_purge_removes_no_more_than_it_may"),
+        (Fault::RenewalsAreAnsweredAsASet, "renewals_are_answered_in_order"),
+        (Fault::RenewalInserts, "nobody_owns_an_absent_key"),
+        (Fault::EmptyRecordingIsLost, "recordings_come_back_byte_for_byte"),
+        (Fault::LateAnswerIsDeadOnArrival, "an_answer_that_comes_after_the_ttl_is_replayed"),
+        (Fault::ResolutionNeedsNoOwner, "a_resolution_needs_the_owner_that_was_seen"),
+        (Fault::OwnerSurvivesResolution, "a_late_owner_is_fenced_by_a_resolution"),
+        (Fault::LookUpShowsExpired, "an_expired_answer_makes_room_for_a_new_request"),
+        (Fault::TakeoverResetsTheTtl, "a_takeover_keeps_what_the_first_claim_fixed"),
+    ] {
+        let failed = failed(fault).await;
+        assert!(failed.contains(&case), "{fault:?} failed {failed:?}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Random histories of the pure function: many attempts, any of which may stall, be replaced, and come back.
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+
+use super::*;
+use crate::fingerprint::Fingerprint;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// A new attempt asks.
+    Claim {
+        fingerprint: u8,
+        lease: u8,
+        ttl: u8,
+        abandoned: Abandoned,
+    },
+    /// A former attempt's claim arrives again.
+    Resend {
+        who: usize,
+    },
+    Renew {
+        who: usize,
+        lease: u8,
+    },
+    Complete {
+        who: usize,
+    },
+    Release {
+        who: usize,
+    },
+    Abandon {
+        who: usize,
+        policy: Abandoned,
+    },
+    /// An operator who saw an attempt resolves.
+    Resolve {
+        who: usize,
+        done: bool,
+    },
+    Purge,
+    /// Seconds pass.
+    Wait {
+        seconds: u8,
+    },
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let policy = || prop_oneof![3 => Just(Abandoned::Retry), 1 => Just(Abandoned::Hold)];
+    // How many attempts ago: mostly the last ones.
+    let who = || prop_oneof![4 => Just(0usize), 2 => Just(1), 1 => 2..6usize];
+    let act = prop_oneof![
+        6 => (prop_oneof![4 => Just(0u8), 1 => Just(1)], 1..20u8, 20..60u8, policy())
+            .prop_map(|(fingerprint, lease, ttl, abandoned)| Act::Claim { fingerprint, lease, ttl, abandoned }),
+        1 => who().prop_map(|who| Act::Resend { who }),
+        2 => (who(), 1..20u8).prop_map(|(who, lease)| Act::Renew { who, lease }),
+        2 => who().prop_map(|who| Act::Complete { who }),
+        1 => who().prop_map(|who| Act::Release { who }),
+        1 => (who(), policy()).prop_map(|(who, policy)| Act::Abandon { who, policy }),
+        2 => (who(), any::<bool>()).prop_map(|(who, done)| Act::Resolve { who, done }),
+        1 => Just(Act::Purge),
+        5 => (1..30u8).prop_map(|seconds| Act::Wait { seconds }),
+    ];
+    vec(act, 1..80)
+}
+
+/// What an attempt knows.
+struct Attempt {
+    claim: Claim,
+    /// Until when it believes that the key is its own, if it was granted and has not ended.
+    lease_until: Option<Timestamp>,
+}
+
+/// How often what is worth testing came about.
+#[derive(Debug, Default)]
+struct Seen {
+    takeovers: u32,
+    epochs_after_expiry: u32,
+    fenced: u32,
+    late_completions: u32,
+    mismatches: u32,
+    replays: u32,
+    held: u32,
+    refused_by_hold_after_the_ttl: u32,
+    resolved: u32,
+    purged: u32,
+    resent: u32,
+}
+
+/// The record, and what an observer who never looks into it must be able to say of it.
+struct World<'a> {
+    record: Option<Record>,
+    now: Timestamp,
+    attempts: Vec<Attempt>,
+    /// The attempt that was granted last and neither gave the key back nor was overruled.
+    holder: Option<usize>,
+    /// The attempt that was granted the key with `hold`, until it is given back or its answer expires.
+    sole: Option<usize>,
+    seen: &'a mut Seen,
+}
+
+impl World<'_> {
+    fn act(&mut self, act: Act) {
+        let before = self.record.clone();
+        match act {
+            Act::Claim { fingerprint, lease, ttl, abandoned } => self.claim(fingerprint, lease, ttl, abandoned),
+            Act::Resend { who } => {
+                if let Some(who) = self.who(who) {
+                    self.send(who);
+                    self.seen.resent += 1;
+                }
+            }
+            Act::Renew { who, lease } => {
+                let lease = Duration::from_secs(lease.into());
+                if let Some(who) = self.fenced(who, |owner, _| Event::Renew(owner, lease)) {
+                    self.attempts[who].lease_until = Some(self.now.after(lease));
+                }
+            }
+            Act::Complete { who } => {
+                let late = self.record.as_ref().is_some_and(|record| record.lapsed(self.now));
+                if let Some(who) = self.fenced(who, |owner, answer| Event::Complete(owner, answer)) {
+                    self.attempts[who].lease_until = None;
+                    self.seen.late_completions += u32::from(late);
+                }
+            }
+            Act::Release { who } => {
+                if let Some(who) = self.fenced(who, |owner, _| Event::Release(owner)) {
+                    self.attempts[who].lease_until = None;
+                    (self.holder, self.sole) = (None, None);
+                }
+            }
+            Act::Abandon { who, policy } => {
+                if let Some(who) = self.fenced(who, |owner, _| Event::Abandon(owner, policy)) {
+                    self.attempts[who].lease_until = None;
+                }
+            }
+            Act::Resolve { who, done } => self.resolve(who, done),
+            Act::Purge => {
+                if self.step(&Event::Purge) == Outcome::Purge(true) {
+                    self.holder = None;
+                    self.sole = self.sole.filter(|_| !before.as_ref().is_some_and(is_completed));
+                    self.seen.purged += 1;
+                }
+            }
+            Act::Wait { seconds } => self.now = self.now.after(Duration::from_secs(seconds.into())),
+        }
+        self.assert_invariants(before.as_ref(), act);
+    }
+
+    fn step(&mut self, event: &Event<'_>) -> Outcome {
+        let (change, outcome) = transition(self.record.as_ref(), event, self.now);
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => self.record = Some(record),
+            Change::Remove => self.record = None,
+        }
+        outcome
+    }
+
+    fn who(&self, ago: usize) -> Option<usize> {
+        self.attempts.len().checked_sub(ago + 1)
+    }
+
+    /// An answer that says whose payload it belongs to.
+    fn answer_to(claim: &Claim) -> Bytes {
+        claim.fingerprint.to_bytes().to_vec().into()
+    }
+
+    fn claim(&mut self, fingerprint: u8, lease: u8, ttl: u8, abandoned: Abandoned) {
+        let [lease, ttl] = [lease, ttl].map(|seconds| Duration::from_secs(seconds.into()));
+        let owner = OwnerToken::from_bytes((self.attempts.len() as u128 + 1).to_be_bytes());
+        let fingerprint = Fingerprint::from_bytes([fingerprint; 36]);
+        let claim = Claim { fingerprint, owner, lease, ttl, abandoned };
+        self.attempts.push(Attempt { claim, lease_until: None });
+        self.send(self.attempts.len() - 1);
+    }
+
+    fn send(&mut self, who: usize) {
+        let (before, claim) = (self.record.clone(), self.attempts[who].claim);
+        match self.step(&Event::Claim(&claim)) {
+            Outcome::Claim(ClaimOutcome::Granted { attempt }) => self.granted(who, attempt, before.as_ref()),
+            Outcome::Claim(ClaimOutcome::Completed(answer)) => {
+                assert_eq!(answer, Self::answer_to(&claim), "I5: an answer to another payload");
+                self.seen.replays += 1;
+            }
+            Outcome::Claim(ClaimOutcome::Held) => {
+                self.seen.held += 1;
+                let expired = before.is_some_and(|record| record.expires_at <= self.now);
+                self.seen.refused_by_hold_after_the_ttl += u32::from(expired);
+            }
+            Outcome::Claim(ClaimOutcome::Mismatch { .. }) => self.seen.mismatches += 1,
+            Outcome::Claim(ClaimOutcome::InFlight { .. }) => {}
+            outcome @ (Outcome::Fence(_) | Outcome::Resolve(_) | Outcome::Purge(_)) => panic!("{outcome:?}"),
+        }
+    }
+
+    fn granted(&mut self, who: usize, attempt: u32, before: Option<&Record>) {
+        let claim = self.attempts[who].claim;
+        let same_epoch = before.filter(|record| !record.expired(self.now));
+        if let Some(record) = same_epoch {
+            let own = record.owner == claim.owner;
+            assert!(own || record.fingerprint == claim.fingerprint, "I5: another payload runs");
+            self.seen.takeovers += u32::from(!own);
+        } else {
+            assert_eq!(attempt, 1);
+            self.seen.epochs_after_expiry += u32::from(before.is_some());
+            self.sole = self.sole.filter(|_| !before.is_some_and(is_completed));
+        }
+        assert!(self.sole.is_none_or(|sole| sole == who), "I6: a second start under hold");
+        if claim.abandoned == Abandoned::Hold {
+            self.sole = Some(who);
+        }
+        self.holder = Some(who);
+        self.attempts[who].lease_until = Some(self.now.after(claim.lease));
+    }
+
+    /// Lets an attempt do something that only an owner may; the attempt if it passed.
+    fn fenced(&mut self, ago: usize, event: impl Fn(OwnerToken, &Bytes) -> Event<'_>) -> Option<usize> {
+        let who = self.who(ago)?;
+        let claim = self.attempts[who].claim;
+        if self.step(&event(claim.owner, &Self::answer_to(&claim))) == Outcome::Fence(Fence::Passed) {
+            assert_eq!(self.holder, Some(who), "I3: a fenced-off owner passed");
+            return Some(who);
+        }
+        self.seen.fenced += 1;
+        None
+    }
+
+    fn resolve(&mut self, ago: usize, done: bool) {
+        let (Some(who), Some(record)) = (self.who(ago), &self.record) else { return };
+        let answer = record.fingerprint.to_bytes().to_vec().into();
+        let resolution = if done { Resolution::Complete(answer) } else { Resolution::Release };
+        let outcome = self.step(&Event::Resolve(self.attempts[who].claim.owner, &resolution));
+        if outcome == Outcome::Resolve(ResolveOutcome::Resolved) {
+            self.seen.resolved += 1;
+            self.attempts[who].lease_until = None;
+            self.holder = None;
+            self.sole = self.sole.filter(|_| done);
+        }
+    }
+
+    fn assert_invariants(&self, before: Option<&Record>, act: Act) {
+        let at_work = |attempt: &&Attempt| attempt.lease_until.is_some_and(|until| until > self.now);
+        let live = self.attempts.iter().filter(at_work).count();
+        assert!(live <= 1, "I1: {live} live owners after {act:?}");
+        if let Some(before) = before.filter(|record| is_completed(record) && record.expires_at > self.now) {
+            assert_eq!(self.record.as_ref(), Some(before), "I2: {act:?} changed an answer");
+        }
+    }
+}
+
+fn is_completed(record: &Record) -> bool {
+    matches!(record.state, State::Completed(_))
+}
+
+#[test]
+fn the_invariants_hold_in_random_histories() {
+    let seen = std::cell::RefCell::new(Seen::default());
+    let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let run = |acts: Vec<Act>| {
+        let mut seen = seen.borrow_mut();
+        let now = Timestamp::from_millis(1_000_000);
+        let mut world = World { record: None, now, attempts: Vec::new(), holder: None, sole: None, seen: &mut seen };
+        acts.into_iter().for_each(|act| world.act(act));
+        Ok(())
+    };
+    runner.run(&acts(), run).unwrap();
+    let seen = seen.into_inner();
+    let counts = [
+        seen.takeovers,
+        seen.epochs_after_expiry,
+        seen.fenced,
+        seen.late_completions,
+        seen.mismatches,
+        seen.replays,
+        seen.held,
+        seen.refused_by_hold_after_the_ttl,
+        seen.resolved,
+        seen.purged,
+        seen.resent,
+    ];
+    assert!(counts.iter().all(|count| *count >= 20), "{seen:?}");
+}

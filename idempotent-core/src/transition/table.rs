@@ -1,0 +1,259 @@
+//! Every state × every event, as a table.
+
+use super::*;
+use crate::fingerprint::Fingerprint;
+
+/// `event state owner payload policy lease ttl = change outcome`
+///
+/// *owner*: whether the event's is the record's. *payload*: whether the claim's fingerprint is the record's. *policy*, *lease* and
+/// *ttl* are the record's. `a|b` is either, `*` is any. Every combination is in exactly one row.
+const TABLE: &str = "
+    claim:*          absent         *     *     *     *    *    = first     granted:1
+    claim:*          completed      *     *     *     *    over = first     granted:1
+    claim:*          in-flight      *     *     retry over over = first     granted:1
+    claim:*          in-flight      mine  *     *     live *    = lease     granted:3
+    claim:*          in-flight      mine  *     hold  over *    = lease     granted:3
+    claim:*          in-flight      mine  *     retry over live = lease     granted:3
+    claim:*          in-flight      other other *     live *    = keep      mismatch
+    claim:*          in-flight      other other hold  over *    = keep      mismatch
+    claim:*          in-flight      other other retry over live = keep      mismatch
+    claim:*          in-flight      other same  *     live *    = keep      in-flight
+    claim:retry      in-flight      other same  retry over live = take      granted:4
+    claim:hold       in-flight      other same  retry over live = hold      held
+    claim:*          in-flight      other same  hold  over *    = hold      held
+    claim:*          held           *     other *     *    *    = keep      mismatch
+    claim:*          held           *     same  *     *    *    = keep      held
+    claim:*          completed      *     other *     *    live = keep      mismatch
+    claim:*          completed      *     same  *     *    live = keep      completed
+
+    renew            in-flight      mine  *     *     *    *    = lease     passed
+    renew            in-flight      other *     *     *    *    = keep      fenced
+    renew            absent|held|completed *  * *     *    *    = keep      fenced
+
+    complete         in-flight|held mine  *     *     *    live = answer    passed
+    complete         in-flight|held mine  *     *     *    over = answer-again-for-the-ttl passed
+    complete         completed      mine  *     *     *    *    = keep      passed
+    complete         in-flight|held|completed other * * *  *    = keep      fenced
+    complete         absent         *     *     *     *    *    = keep      fenced
+
+    release          in-flight      mine  *     *     *    *    = remove    passed
+    release          in-flight      other *     *     *    *    = keep      fenced
+    release          absent|held|completed *  * *     *    *    = keep      fenced
+
+    abandon:retry    in-flight      mine  *     retry *    *    = lapse     passed
+    abandon:retry    in-flight      mine  *     hold  *    *    = hold      passed
+    abandon:hold     in-flight      mine  *     *     *    *    = hold      passed
+    abandon:*        in-flight      other *     *     *    *    = keep      fenced
+    abandon:*        absent|held|completed *  * *     *    *    = keep      fenced
+
+    resolve:complete held           mine  *     *     *    live = nobodys-answer resolved
+    resolve:complete held           mine  *     *     *    over = nobodys-answer-again-for-the-ttl resolved
+    resolve:complete in-flight      mine  *     hold  over live = nobodys-answer resolved
+    resolve:complete in-flight      mine  *     hold  over over = nobodys-answer-again-for-the-ttl resolved
+    resolve:release  held           mine  *     *     *    *    = remove    resolved
+    resolve:release  in-flight      mine  *     hold  over *    = remove    resolved
+    resolve:*        held           other *     *     *    *    = keep      conflict
+    resolve:*        in-flight      other *     *     *    *    = keep      conflict
+    resolve:*        in-flight      mine  *     *     live *    = keep      conflict
+    resolve:*        in-flight      mine  *     retry over *    = keep      conflict
+    resolve:*        absent|completed *   *     *     *    *    = keep      conflict
+
+    purge            completed      *     *     *     *    over = remove    purged
+    purge            in-flight      *     *     retry over over = remove    purged
+    purge            completed      *     *     *     *    live = keep      spared
+    purge            in-flight      *     *     *     live *    = keep      spared
+    purge            in-flight      *     *     retry over live = keep      spared
+    purge            in-flight      *     *     hold  over *    = keep      spared
+    purge            absent|held    *     *     *     *    *    = keep      spared
+";
+
+const NOW: Timestamp = Timestamp::from_millis(100_000);
+const LEASE: Duration = Duration::from_secs(7);
+const TTL: Duration = Duration::from_secs(50);
+const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
+const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
+const ANSWER: Bytes = Bytes::from_static(b"the answer");
+const EVENTS: [&str; 10] = [
+    "claim:retry",
+    "claim:hold",
+    "renew",
+    "complete",
+    "release",
+    "abandon:retry",
+    "abandon:hold",
+    "resolve:complete",
+    "resolve:release",
+    "purge",
+];
+
+/// Every combination: event, state, owner, payload, policy, lease, ttl.
+fn combinations() -> Vec<[&'static str; 7]> {
+    let axes: [&[&str]; 7] = [
+        &EVENTS,
+        &["absent", "in-flight", "held", "completed"],
+        &["mine", "other"],
+        &["same", "other"],
+        &["retry", "hold"],
+        &["live", "over"],
+        &["live", "over"],
+    ];
+    axes.iter().enumerate().fold(vec![[""; 7]], |combinations, (at, words)| {
+        let with = |combination: [&'static str; 7], word| {
+            let mut combination = combination;
+            combination[at] = word;
+            combination
+        };
+        combinations
+            .into_iter()
+            .flat_map(|combination| words.iter().map(move |word| with(combination, *word)))
+            .collect()
+    })
+}
+
+/// A row's pattern and its result.
+fn rows() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
+    let rows = TABLE.lines().filter(|row| !row.trim().is_empty()).map(|row| row.split_once('=').unwrap());
+    rows.map(|(pattern, result)| (pattern.split_whitespace().collect(), result.split_whitespace().collect())).collect()
+}
+
+fn matches(pattern: &[&str], combination: &[&str; 7]) -> bool {
+    assert_eq!(pattern.len(), 7, "{pattern:?}");
+    pattern.iter().zip(combination).all(|(pattern, word)| {
+        pattern.split('|').any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => word.starts_with(start),
+            None => pattern == *word,
+        })
+    })
+}
+
+/// A time that is to come, or one that has just passed: the very moment counts as passed.
+fn time(word: &str) -> Timestamp {
+    if word == "live" { NOW.after(Duration::from_millis(1)) } else { NOW }
+}
+
+fn policy(word: &str) -> Abandoned {
+    if word == "hold" { Abandoned::Hold } else { Abandoned::Retry }
+}
+
+fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Record> {
+    let state = match state {
+        "in-flight" => State::InFlight,
+        "held" => State::Held,
+        "completed" => State::Completed(Bytes::from_static(b"the first answer")),
+        _ => return None,
+    };
+    Some(Record {
+        fingerprint: Fingerprint::from_bytes([1; 36]),
+        owner: if owner == "mine" { MINE } else { OTHER },
+        attempt: 3,
+        abandoned: policy(abandoned),
+        lease_until: time(lease),
+        first_seen: Timestamp::from_millis(40_000),
+        expires_at: time(ttl),
+        state,
+    })
+}
+
+fn claim_of([event, _, _, payload, ..]: [&str; 7]) -> Claim {
+    let fingerprint = Fingerprint::from_bytes([if payload == "same" { 1 } else { 2 }; 36]);
+    let abandoned = policy(event.strip_prefix("claim:").unwrap_or_default());
+    Claim { fingerprint, owner: MINE, lease: LEASE, ttl: TTL, abandoned }
+}
+
+fn step(combination: [&str; 7]) -> (Change, Outcome) {
+    let (record, claim) = (record(combination), claim_of(combination));
+    let event = match combination[0] {
+        "claim:retry" | "claim:hold" => Event::Claim(&claim),
+        "renew" => Event::Renew(MINE, LEASE),
+        "complete" => Event::Complete(MINE, &ANSWER),
+        "release" => Event::Release(MINE),
+        "abandon:retry" => Event::Abandon(MINE, Abandoned::Retry),
+        "abandon:hold" => Event::Abandon(MINE, Abandoned::Hold),
+        "resolve:complete" => Event::Resolve(MINE, &Resolution::Complete(ANSWER)),
+        "resolve:release" => Event::Resolve(MINE, &Resolution::Release),
+        _ => Event::Purge,
+    };
+    transition(record.as_ref(), &event, NOW)
+}
+
+/// What the word of a change says, in full.
+fn change(word: &str, combination: [&str; 7]) -> Change {
+    let old = record(combination);
+    let claim = claim_of(combination);
+    let put = |change: fn(Record) -> Record| Change::Put(change(old.clone().unwrap()));
+    match word {
+        "keep" => Change::Keep,
+        "remove" => Change::Remove,
+        "first" => Change::Put(Record {
+            fingerprint: claim.fingerprint,
+            owner: MINE,
+            attempt: 1,
+            abandoned: claim.abandoned,
+            lease_until: NOW.after(LEASE),
+            first_seen: NOW,
+            expires_at: NOW.after(TTL),
+            state: State::InFlight,
+        }),
+        "lease" => put(|old| Record { lease_until: NOW.after(LEASE), ..old }),
+        "take" => put(|old| Record { owner: MINE, attempt: 4, lease_until: NOW.after(LEASE), ..old }),
+        "lapse" => put(|old| Record { lease_until: NOW, ..old }),
+        "hold" => put(|old| Record { state: State::Held, ..old }),
+        "answer" => put(answered),
+        "answer-again-for-the-ttl" => put(|old| kept_again(answered(old))),
+        "nobodys-answer" => put(|old| Record { owner: NOBODY, ..answered(old) }),
+        "nobodys-answer-again-for-the-ttl" => put(|old| kept_again(Record { owner: NOBODY, ..answered(old) })),
+        _ => panic!("{word}"),
+    }
+}
+
+fn answered(old: Record) -> Record {
+    Record { state: State::Completed(ANSWER), ..old }
+}
+
+fn kept_again(old: Record) -> Record {
+    Record { expires_at: Timestamp::from_millis(160_000), ..old }
+}
+
+fn outcome(word: &str) -> Outcome {
+    let claim = match word {
+        "passed" => return Outcome::Fence(Fence::Passed),
+        "fenced" => return Outcome::Fence(Fence::Fenced),
+        "resolved" => return Outcome::Resolve(ResolveOutcome::Resolved),
+        "conflict" => return Outcome::Resolve(ResolveOutcome::Conflict),
+        "purged" => return Outcome::Purge(true),
+        "spared" => return Outcome::Purge(false),
+        "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first answer")),
+        "held" => ClaimOutcome::Held,
+        "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
+        "in-flight" => ClaimOutcome::InFlight { lease_left: Duration::from_millis(1) },
+        granted => ClaimOutcome::Granted { attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap() },
+    };
+    Outcome::Claim(claim)
+}
+
+#[test]
+fn every_event_in_every_state_does_what_its_row_says() {
+    let rows = rows();
+    let mut used = vec![0; rows.len()];
+    for combination in combinations() {
+        let fitting: Vec<_> = (0..rows.len()).filter(|row| matches(&rows[*row].0, &combination)).collect();
+        let [row] = fitting[..] else { panic!("{combination:?} is in {} rows", fitting.len()) };
+        used[row] += 1;
+        let [change_word, outcome_word] = rows[row].1[..] else { panic!("{:?}", rows[row]) };
+        let expected = (change(change_word, combination), outcome(outcome_word));
+        assert_eq!(step(combination), expected, "{combination:?}");
+    }
+    assert_eq!(used.iter().sum::<i32>(), 10 * 4 * 32);
+    assert!(used.iter().all(|count| *count > 0), "a row is never used");
+}
+
+#[test]
+fn counters_and_times_at_their_end_do_not_wrap() {
+    let old = record(["", "in-flight", "other", "", "retry", "over", "live"]).unwrap();
+    let last = Record { attempt: u32::MAX, ..old };
+    let claim = Claim { lease: Duration::MAX, ..claim_of(["claim:retry", "", "", "same", "", "", ""]) };
+    let (change, outcome) = super::claim(Some(&last), &claim, NOW);
+    assert_eq!(outcome, ClaimOutcome::Granted { attempt: u32::MAX });
+    let Change::Put(taken) = change else { panic!("{change:?}") };
+    assert_eq!(taken.lease_until, Timestamp::from_millis(u64::MAX));
+}
