@@ -36,6 +36,8 @@ pub mod store {
     pub use idempotent_core::store::memory::MemoryStore;
     #[cfg(feature = "postgres")]
     pub use idempotent_core::store::postgres::PostgresStore;
+    #[cfg(feature = "redis")]
+    pub use idempotent_core::store::redis::RedisStore;
     #[cfg(feature = "sqlite")]
     pub use idempotent_core::store::sqlite::SqliteStore;
     pub use idempotent_core::store::*;

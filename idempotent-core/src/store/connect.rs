@@ -6,18 +6,21 @@ use super::Store;
 use crate::error::StoreError;
 
 /// The schemes of the URLs, each with the feature that compiles its store in.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN: [(&str, &str); 10] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("redis", "redis"),
-    ("rediss", "redis"),
+    ("redis+sentinel", "redis"),
     ("redis+cluster", "redis"),
+    ("rediss", "redis-tls"),
+    ("rediss+sentinel", "redis-tls"),
+    ("rediss+cluster", "redis-tls"),
 ];
 
-/// Opens the store that a URL names: `memory:`; `sqlite:FILE`, also written `sqlite://FILE`; or
-/// `postgres://USER@HOST/DATABASE`. Call [`migrate`](Store::migrate) on it before the first claim.
+/// Opens the store that a URL names: `memory:`; `sqlite:FILE`, also written `sqlite://FILE`; `postgres://USER@HOST/DATABASE`;
+/// `redis://…`, `redis+sentinel://…` or `redis+cluster://…`. Call [`migrate`](Store::migrate) on it before the first claim.
 ///
 /// # Errors
 /// [`ConnectError`] tells a URL that no store knows from a store that is not compiled in and one that cannot be reached. It shows
@@ -48,8 +51,18 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
             let store = super::postgres::PostgresStore::connect(url).await;
             store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
         }
+        #[cfg(feature = "redis")]
+        "redis" | "redis+sentinel" | "redis+cluster" => redis(url).await,
+        #[cfg(feature = "redis-tls")]
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => redis(url).await,
         _ => Err(not_here(scheme)),
     }
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
+    let store = super::redis::RedisStore::connect(url).await;
+    store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
 }
 
 fn not_here(scheme: &str) -> ConnectError {

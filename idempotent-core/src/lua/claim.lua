@@ -1,0 +1,40 @@
+-- Someone asks for the key. It writes only what a full server must be able to refuse.
+-- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned
+-- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {5, fingerprint} mismatch.
+local fingerprint, owner, lease, ttl, abandoned = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
+local now, r = time(), read()
+if r and r.state == IN_FLIGHT then
+    settle(r)
+end
+if not r or expired(r, now) then
+    write({
+        state = IN_FLIGHT, abandoned = abandoned, attempt = 1, owner = owner, fingerprint = fingerprint,
+        lease_until = now + lease, first_seen = now, expires_at = now + ttl,
+    })
+    return { 1, 1 }
+end
+if r.state == IN_FLIGHT and r.owner == owner then
+    r.lease_until = now + lease
+    write(r)
+    return { 1, r.attempt }
+end
+if r.fingerprint ~= fingerprint then
+    return { 5, r.fingerprint }
+end
+if r.state == COMPLETED then
+    return { 2, redis.call('GETRANGE', KEYS[1], HEAD, -1) }
+end
+if r.state == HELD then
+    return { 4, 0 }
+end
+if not lapsed(r, now) then
+    return { 3, r.lease_until - now }
+end
+if r.abandoned == HOLD or abandoned == HOLD then
+    r.state = HELD
+    write(r)
+    return { 4, 0 }
+end
+r.owner, r.attempt, r.lease_until = owner, math.min(r.attempt + 1, 4294967295), now + lease
+write(r)
+return { 1, r.attempt }

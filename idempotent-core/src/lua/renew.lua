@@ -1,0 +1,10 @@
+-- The owner is still at work. A lease that lapsed is revived while nobody has taken it.
+-- ARGV: 1 owner, 2 lease in ms
+-- Answers 1 passed, 0 fenced.
+local r = read()
+if not r or r.state ~= IN_FLIGHT or r.owner ~= ARGV[1] then
+    return 0
+end
+settle(r).lease_until = time() + ARGV[2]
+write(r)
+return 1

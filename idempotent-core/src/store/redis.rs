@@ -1,0 +1,203 @@
+//! The store in Redis or Valkey.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use self::{
+    address::Address,
+    connections::{Again, Connections, Lane, Times},
+    packed::abandoned_code,
+    replicas::Replicas,
+    scripts::Arg,
+};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::RecordId,
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+};
+
+mod address;
+mod connections;
+mod error;
+mod packed;
+mod replicas;
+mod scripts;
+mod server;
+mod steps;
+mod wire;
+
+const NAME: &str = "redis";
+const PREFIX: &str = "idempotency:";
+/// Redis' client waits half a second unless told otherwise, which a server that forks or syncs its log can take: then the claim is
+/// there, and nobody knows. A renewal is tried again after a sixth of its lease, 5 seconds by default, and must have failed by then.
+const RESPONDING: Duration = Duration::from_secs(2);
+
+/// A store in Redis 7.0 or later, or Valkey: in one server, in the master that Sentinels name, or in a cluster.
+///
+/// Each record is one value under a key of its own, which expires with the record. To claim a new key, to complete it and to replay
+/// its answer is one round trip each; what a claim finds at work is judged by a script in the server, in a second one. Time is
+/// the server's clock.
+///
+/// # What it can lose
+/// A claim and an answer are as durable as the server: with `appendfsync always` they survive its death and the machine's, with
+/// `everysec` the last second may be lost with the machine, with `appendonly no` a restart forgets them. A failover forgets what
+/// had not reached the replica that is promoted; [`wait_for_replicas`](Self::wait_for_replicas) narrows that, and does not close
+/// it. What is forgotten can run again.
+///
+/// # The server
+/// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction` is refused whenever a connection is
+/// made, also while `maxmemory` is 0, since a limit can be set later. A full server refuses new claims; it still takes the answers of
+/// those that it granted. The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`,
+/// `EVAL`, `EVALSHA` and `INFO`, and `WAIT` where claims wait for replicas.
+///
+/// # Connections
+/// Each Tokio runtime that calls the store has a connection of its own, and another for renewals. A connection that is lost is made
+/// again by the next call; where that fails, calls fail at once for up to half a second before the server is asked again. A claim,
+/// an answer and a renewal whose acknowledgement was lost are sent once more.
+///
+/// # Examples
+/// ```no_run
+/// # async fn open() -> Result<(), idempotent_core::StoreError> {
+/// use idempotent_core::store::redis::RedisStore;
+///
+/// let store = RedisStore::connect("redis://:password@localhost/0").await?.key_prefix("payments:");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    connections: Arc<Connections>,
+    prefix: Arc<str>,
+    replicas: Option<Replicas>,
+}
+
+impl RedisStore {
+    /// Connects to what a URL names:
+    ///
+    /// * `redis://[user:password@]host[:port][/db]`: one server.
+    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db][?sentinel_password=…&sentinel_username=…]`: the master of that name,
+    ///   as the Sentinels at these hosts know it. User and password are the server's.
+    /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these hosts belong to.
+    ///
+    /// With the feature `redis-tls`, `rediss` in place of `redis` speaks TLS, and trusts the certificates that the machine does.
+    ///
+    /// # Errors
+    /// When the URL cannot be read or needs what is not compiled in; when the server cannot be reached within 2 seconds; when it is not
+    /// safe to use: see [The server](Self#the-server). Nothing of the URL is shown.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let address = Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
+        let times = Times { responding: RESPONDING, replicating: Duration::ZERO };
+        let connections = Connections::new(Arc::new(address), times);
+        match connections.first().await {
+            Ok(()) => Ok(Self { connections: Arc::new(connections), prefix: PREFIX.into(), replicas: None }),
+            Err(refused @ error::Failure::Refused(_)) => Err(StoreError::permanent(NAME, "connect", refused)),
+            Err(failure) => Err(failure.into_error("connect")),
+        }
+    }
+
+    /// Begins the name of each record's key with this, in place of `idempotency:`. The rest of the name is the 32 bytes of the record's
+    /// id.
+    #[must_use]
+    pub fn key_prefix(self, prefix: &str) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// Gives the server so long to answer, in place of 2 seconds. Then its outcome is unknown: a claim, an answer and a renewal are sent
+    /// once more on a new connection, the rest fails.
+    #[must_use]
+    pub fn response_timeout(self, within: Duration) -> Self {
+        let connections = self.connections.with(|times| Times { responding: within, ..times });
+        Self { connections: Arc::new(connections), ..self }
+    }
+
+    /// Grants a claim only when so many replicas have it within this time (`WAIT`). Where fewer do, the claim is given back and fails
+    /// with a transient error.
+    ///
+    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of a process wait at once. It makes
+    /// the loss of a claim at failover unlikely, not impossible: a replica that does not have it may be promoted all the same.
+    #[must_use]
+    pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
+        let connections = self.connections.with(|times| Times { replicating: within, ..times });
+        let replicas = (replicas > 0).then(|| Replicas::new(replicas, within));
+        Self { connections: Arc::new(connections), replicas, ..self }
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    /// Has nothing to do.
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match &self.replicas {
+            Some(replicas) => self.claim_replicated(replicas, id, claim).await,
+            None => match self.claim_on(Lane::Work, &self.key(id), claim).await {
+                Ok((outcome, _)) => Ok(outcome),
+                Err(failure) => Err(failure.into_error("claim")),
+            },
+        }
+    }
+
+    /// Sends all renewals at once, so that they take one round trip together.
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        let renewals = leases.iter().map(|renewal| self.renew_one(&renewal.lease, renewal.extend));
+        let fences: Result<Vec<_>, _> = join_all(renewals).await.into_iter().collect();
+        fences.map_err(|failure| failure.into_error("renew"))
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        self.owned("complete", Again::Yes, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await
+    }
+
+    // A release, an abandonment or a resolution that took effect meets a record that is no longer its own when it is sent again, and
+    // would be told that it was fenced: these are not sent again here.
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.owned("release", Again::No, &scripts::RELEASE, lease, &[]).await
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        let policy = [Arg::Number(abandoned_code(policy).into())];
+        self.owned("abandon", Again::No, &scripts::ABANDON, lease, &policy).await
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        self.read(id).await.map_err(|failure| failure.into_error("look up"))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let seen = Lease { id: *id, owner: *seen };
+        let recording = match resolution {
+            Resolution::Complete(recording) => Some(Arg::Bytes(recording)),
+            Resolution::Release => None,
+        };
+        let resolved = self.owned("resolve", Again::No, &scripts::RESOLVE, &seen, recording.as_slice()).await?;
+        Ok(match resolved {
+            Fence::Passed => ResolveOutcome::Resolved,
+            Fence::Fenced => ResolveOutcome::Conflict,
+        })
+    }
+
+    /// Removes nothing: the server removes answers when their ttl is over, and abandoned claims an hour after that.
+    async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}

@@ -1,0 +1,89 @@
+//! The conformance suite, and the property test beside the pure function.
+
+use std::sync::Arc;
+
+use idempotent_core::{
+    conformance::{Step, check, follow, history},
+    store::{ClaimOutcome, Fence, ResolveOutcome, redis::RedisStore},
+    transition::Outcome,
+};
+
+use super::{
+    server::{Cluster, FORGETFUL, Server},
+    subject::Moved,
+};
+
+/// A server of the test's own, or the one that `REDIS_URL` names.
+struct Given {
+    url: String,
+    _own: Option<Server>,
+}
+
+impl Given {
+    fn server() -> Self {
+        match std::env::var("REDIS_URL") {
+            Ok(url) => Self { url, _own: None },
+            Err(_) => {
+                let own = Server::start(FORGETFUL);
+                Self { url: own.url(), _own: Some(own) }
+            }
+        }
+    }
+
+    async fn subject(&self) -> Moved {
+        let store = RedisStore::connect(&self.url).await.unwrap();
+        let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
+        Moved::new(store, Box::new(raw))
+    }
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_server() {
+    let server = Given::server();
+    check(|| server.subject()).await;
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_cluster() {
+    let cluster = Cluster::start();
+    check(|| async {
+        let store = RedisStore::connect(&cluster.url()).await.unwrap();
+        Moved::new(store, Box::new(cluster.client().get_connection().unwrap()))
+    })
+    .await;
+}
+
+/// A history in which an expired record is gone at once: Redis purges by itself, as time passes.
+fn purged(seed: u64, steps: usize) -> Vec<Step> {
+    let purge = |step| if step == Step::Advance { vec![step, Step::Purge] } else { vec![step] };
+    history(seed, steps).into_iter().flat_map(purge).collect()
+}
+
+/// Fails at the first step at which the store and the pure function differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_pure_function() {
+    let server = Given::server();
+    let subject = Arc::new(server.subject().await);
+    let mut outcomes = Vec::new();
+    for seed in 0..200 {
+        println!("seed {seed}");
+        outcomes.extend(follow(subject.clone(), &purged(seed, 100)).await);
+        subject.forget();
+    }
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    for (what, seen) in [
+        ("takeovers", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Granted { attempt: 2.. })))),
+        ("replays", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Completed(_))))),
+        ("held", count(|outcome| *outcome == Outcome::Claim(ClaimOutcome::Held))),
+        ("mismatches", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Mismatch { .. })))),
+        ("passed", count(|outcome| *outcome == Outcome::Fence(Fence::Passed))),
+        ("fenced", count(|outcome| *outcome == Outcome::Fence(Fence::Fenced))),
+        ("resolved", count(|outcome| *outcome == Outcome::Resolve(ResolveOutcome::Resolved))),
+        ("purged", count(|outcome| *outcome == Outcome::Purge(true))),
+    ] {
+        println!("{what}: {seen}");
+        assert!(seen >= 25, "only {seen} {what}");
+    }
+}

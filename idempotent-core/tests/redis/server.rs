@@ -1,0 +1,184 @@
+//! Private servers on free ports, which end with the test.
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::{Client, ConnectionLike, FromRedisValue, cluster::ClusterClient};
+
+/// A `redis-server` in a directory of its own, or one that Sentinels run in.
+pub(super) struct Server {
+    pub(super) port: u16,
+    child: Option<Child>,
+    directory: PathBuf,
+    args: Vec<String>,
+}
+
+/// As durable as it can be.
+pub(super) const DURABLE: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
+/// Keeps nothing on disk.
+pub(super) const FORGETFUL: &[&str] = &["--save", "", "--appendonly", "no"];
+
+impl Server {
+    pub(super) fn start(args: &[&str]) -> Self {
+        let port = free_port();
+        let directory = env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut server = Self { port, child: None, directory, args };
+        server.run();
+        server
+    }
+
+    /// A server that follows this one.
+    pub(super) fn replica(&self, args: &[&str]) -> Self {
+        let of = ["--replicaof", "127.0.0.1", &self.port.to_string(), "--repl-diskless-sync-delay", "0"];
+        let replica = Self::start(&[args, of.as_slice()].concat());
+        within("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
+        replica
+    }
+
+    /// A Sentinel that watches a master as `payments`.
+    pub(super) fn sentinel(master: &Self, quorum: usize) -> Self {
+        let port = free_port();
+        let directory = env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let config = directory.join("sentinel.conf");
+        let watched = master.port;
+        let lines = format!(
+            "sentinel monitor payments 127.0.0.1 {watched} {quorum}\nsentinel down-after-milliseconds payments 500\n\
+             sentinel failover-timeout payments 3000\n"
+        );
+        fs::write(&config, lines).unwrap();
+        let args = vec![config.display().to_string(), "--sentinel".to_owned()];
+        let mut server = Self { port, child: None, directory, args };
+        server.run();
+        server
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("redis-server");
+        // A configuration's file, if there is one, is the first argument.
+        let (file, rest): (Vec<_>, Vec<_>) = self.args.iter().partition(|arg| arg.ends_with(".conf"));
+        command.args(file).args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--loglevel", "warning"]);
+        command.arg("--dir").arg(&self.directory).args(rest).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn();
+        self.child = Some(child.expect("`redis-server` 7.0 or later is needed: apt-get install -y redis-server"));
+        within("the server answers", || {
+            self.client().get_connection().is_ok_and(|mut connection| connection.check_connection())
+        });
+    }
+
+    /// `kill -9`, and nothing after it.
+    pub(super) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again, on the same port and files.
+    pub(super) fn restart(&mut self) {
+        self.kill();
+        self.run();
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(super) fn client(&self) -> Client {
+        Client::open(self.url()).unwrap()
+    }
+
+    /// Sends a command, written with spaces between its words.
+    pub(super) fn ask<T: FromRedisValue>(&self, command: &str) -> T {
+        ask(&mut self.client().get_connection().unwrap(), command)
+    }
+
+    pub(super) fn info(&self, field: &str) -> Option<String> {
+        let mut connection = self.client().get_connection().ok()?;
+        let info: String = ask(&mut connection, "INFO everything");
+        let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.map(|value| value.trim_end().to_owned())
+    }
+
+    /// How often a command was called since `CONFIG RESETSTAT`.
+    pub(super) fn calls(&self, command: &str) -> u64 {
+        let calls = self.info(&format!("cmdstat_{command}")).and_then(|stat| {
+            let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="))?;
+            calls.parse().ok()
+        });
+        calls.unwrap_or(0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Three masters that share the slots.
+pub(super) struct Cluster(pub(super) Vec<Server>);
+
+impl Cluster {
+    pub(super) fn start() -> Self {
+        let args = [DURABLE, &["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]].concat();
+        let nodes: Vec<_> = (0..3).map(|_| Server::start(&args)).collect();
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
+        let created = create.args(["--cluster-yes"]).output();
+        let created = created.expect("`redis-cli` is needed: apt-get install -y redis-server");
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        let cluster = Self(nodes);
+        within("the cluster is whole", || {
+            cluster.0.iter().all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"))
+        });
+        cluster
+    }
+
+    pub(super) fn url(&self) -> String {
+        let nodes: Vec<_> = self.0.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        format!("redis+cluster://{}", nodes.join(","))
+    }
+
+    pub(super) fn client(&self) -> ClusterClient {
+        ClusterClient::new(self.0.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
+    }
+}
+
+pub(super) fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str) -> T {
+    let mut words = command.split(' ');
+    let mut command = redis::cmd(words.next().unwrap());
+    words.for_each(|word| {
+        command.arg(word);
+    });
+    command.query(connection).unwrap()
+}
+
+/// Waits until something holds.
+pub(super) fn within(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(20), "{what}: not within 20 seconds");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A port that is free, and whose neighbour for the cluster's bus is; below those that outgoing connections take.
+fn free_port() -> u16 {
+    loop {
+        let port = fastrand::u16(10_000..20_000);
+        let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if free(port) && free(port + 10_000) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Clusters and Sentinels.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+
+use super::{
+    server::{Cluster, DURABLE, Server, within},
+    work::{GRANTED, complete, key, request, told},
+};
+
+/// Fails if a key is claimed on a node that does not own it, or if a store for one server starts on a cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_shares_the_records_among_its_nodes() {
+    let cluster = Cluster::start();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let answer = Bytes::from_static(b"answer");
+    for _ in 0..60 {
+        let id = complete(&store, &answer).await.unwrap();
+        assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer.clone()));
+    }
+    for node in &cluster.0 {
+        assert!(node.ask::<u64>("DBSIZE") > 0);
+    }
+    let error = RedisStore::connect(&cluster.0[0].url()).await.unwrap_err();
+    assert!(told(&error).contains("redis+cluster://"), "{}", told(&error));
+
+    // Nobody replicates here.
+    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    let id = key();
+    let error = waiting.claim(&id, &request()).await.unwrap_err();
+    assert!(error.is_transient() && told(&error).contains("0 of 1 replicas"), "{}", told(&error));
+    assert_eq!(store.look_up(&id).await.unwrap(), None);
+
+    let _: () = cluster.0[2].ask("CONFIG SET maxmemory-policy allkeys-lru");
+    let error = RedisStore::connect(&cluster.url()).await.unwrap_err();
+    assert!(told(&error).contains("maxmemory-policy"), "{}", told(&error));
+}
+
+/// Fails if the store does not find the new master, or if it grants what the replica already knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failover_the_store_finds_the_new_master() {
+    let mut master = Server::start(DURABLE);
+    let replica = master.replica(DURABLE);
+    let sentinels = [(); 3].map(|()| Server::sentinel(&master, 2));
+    within("the Sentinels know each other and the replica", || {
+        sentinels.iter().all(|sentinel| {
+            let told: Vec<String> = sentinel.ask("SENTINEL MASTER payments");
+            let field = |name| told.iter().position(|field| field == name).map(|at| told[at + 1].clone());
+            field("num-slaves").as_deref() == Some("1") && field("num-other-sentinels").as_deref() == Some("2")
+        })
+    });
+    let hosts: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+    let store = RedisStore::connect(&format!("redis+sentinel://{}/payments", hosts.join(","))).await.unwrap();
+    let answer = Bytes::from_static(b"answer");
+    let id = complete(&store.clone().wait_for_replicas(1, Duration::from_secs(1)), &answer).await.unwrap();
+    within("the replica has it", || replica.ask::<u64>("DBSIZE") == 1);
+
+    master.kill();
+    let killed = Instant::now();
+    let mut refused = 0;
+    while let Err(error) = store.claim(&key(), &request()).await {
+        assert!(error.is_transient(), "{}", told(&error));
+        assert!(killed.elapsed() < Duration::from_secs(20), "{}", told(&error));
+        refused += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("failover: {:?}, {refused} claims refused", killed.elapsed());
+    assert!(refused > 0);
+    assert_eq!(replica.info("role").as_deref(), Some("master"));
+    assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));
+    assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
+}
