@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A store under test is a [`Subject`]. Every store is one that lets time pass by sleeping; all cases run side by side, so that takes
-//! about 15 seconds. Implement `Subject` yourself where you can move the time of your store, and it takes none:
+//! about 20 seconds. Implement `Subject` yourself where you can move the time of your store, and it takes none:
 //!
 #![cfg_attr(feature = "memory", doc = "```")]
 #![cfg_attr(not(feature = "memory"), doc = "```ignore")]
@@ -76,7 +76,7 @@ pub trait Subject: Send + Sync + 'static {
         tokio::time::sleep(by).await;
     }
 
-    /// The lease that the cases claim with: they expect the machine not to stall for half of it. No case lets more than eight of
+    /// The lease that the cases claim with: they expect the machine not to stall for half of it. No case lets more than nine of
     /// them pass. 2 seconds unless you say otherwise; where [`advance`](Self::advance) does not sleep, take more.
     fn tick(&self) -> Duration {
         Duration::from_secs(2)

@@ -100,7 +100,7 @@ pub struct Record {
     pub lease_until: Timestamp,
     /// When the key was first claimed.
     pub first_seen: Timestamp,
-    /// When the answer stops being replayed; fixed at the first claim.
+    /// When the answer stops being replayed: fixed at the first claim, and moved only by an answer that comes after it.
     pub expires_at: Timestamp,
     /// How far it got.
     pub state: State,

@@ -40,8 +40,8 @@ pub use connect::{ConnectError, connect};
 /// 3. **Its own clock.** Every lease and ttl is measured by one clock that all users of the store share, never by the caller's.
 /// 4. **Durability.** What a call has acknowledged survives the death of the calling process, and for a store that says so, of the
 ///    machine.
-/// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted, not refused: its
-///    acknowledgement may have been lost.
+/// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted for a whole lease, not
+///    refused: its acknowledgement may have been lost.
 /// 6. **Nothing alive is removed.** `purge` and any bound on size spare claims within their lease, answers within their ttl, and
 ///    held records always. A store that is full refuses new claims.
 ///

@@ -31,6 +31,8 @@ pub(in crate::conformance) async fn a_claim_at_work_outlives_its_ttl(bench: Benc
 pub(in crate::conformance) async fn an_answer_that_comes_after_the_ttl_is_replayed(bench: Bench) {
     let (working, held) = (bench.key(), bench.key());
     let at_work = working.claimed(bench.request()).await;
+    // Once its lease is over too, anyone may purge it.
+    assert_eq!(working.renew(&at_work, bench.tick() * 6).await, Fence::Passed);
     let abandoned = held.held().await;
     bench.expire().await;
     for (key, lease) in [(working, at_work), (held, abandoned)] {
