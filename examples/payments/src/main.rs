@@ -99,7 +99,7 @@ struct Arguments {
     /// Where to listen; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Where the idempotency records are kept: `sqlite:FILE` or `memory:`
+    /// Where the idempotency records are kept: `sqlite:FILE`, `memory:`, `postgres://…` or `redis://…`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
     /// The SQLite file of payments and refunds; by default the store's own file, or payments.db
