@@ -24,6 +24,64 @@ fn is_kept(world: &World) -> bool {
 }
 
 #[test]
+fn a_claim_that_fails_once_is_invisible() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.store.fail(Op::Claim, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.is_replay()), (201, false), "{fault:?}");
+        assert_eq!(world.store.calls(Op::Claim), 2);
+        let found = world.record("alice", "POST /payments", "k").expect("it is kept");
+        assert_eq!(found.record.attempt, 1, "{fault:?}: it has not taken over from itself");
+        server.send(&pay()).assert_replays(&first);
+        // The key was never thought to be lost, so nothing gives it back, then or later.
+        assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+        assert_eq!((world.store.calls(Op::Release), world.store.calls(Op::Abandon)), (0, 0));
+        assert_eq!((world.probe.runs(), is_kept(&world)), (1, true));
+    }
+}
+
+#[test]
+fn a_takeover_that_fails_once_is_invisible() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::answering(|run| {
+            assert!(run > 1, "the handler breaks down");
+            HttpResponse::Created().finish()
+        });
+        let server = world.serve(all);
+        assert_problem(&server.send(&pay()), 500, "handler_failed", true);
+        world.store.fail(Op::Claim, 1, fault);
+        let second = server.send(&pay());
+        assert_eq!((second.status, second.is_replay()), (201, false), "{fault:?}");
+        let found = world.record("alice", "POST /payments", "k").expect("it is kept");
+        assert_eq!(found.record.attempt, 2, "{fault:?}: one run is one attempt");
+        server.send(&pay()).assert_replays(&second);
+        assert_eq!(world.probe.runs(), 2);
+    }
+}
+
+#[test]
+fn duplicates_do_not_see_a_claim_that_fails_once() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.probe.hold();
+        let first = server.begin(&pay());
+        world.probe.await_runs(1);
+        world.store.fail(Op::Claim, 1, fault);
+        assert_problem(&server.send(&pay()), 409, "in_flight", true);
+        world.probe.release_all();
+        let first = first.answer();
+        world.store.fail(Op::Claim, 1, fault);
+        server.send(&pay()).assert_replays(&first);
+        world.store.fail(Op::Claim, 1, fault);
+        assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (1, 7), "{fault:?}");
+    }
+}
+
+#[test]
 fn without_a_claim_nothing_runs() {
     let world = World::new();
     let server = world.serve(all);
@@ -100,6 +158,20 @@ fn an_app_can_choose_to_run_without_a_guard() {
 }
 
 #[test]
+fn a_claim_that_fails_once_is_no_reason_to_run_without_a_guard() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+        let server = world.serve(all);
+        world.store.fail(Op::Claim, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, is_kept(&world)), (201, true), "{fault:?}");
+        world.store.fail(Op::Claim, 1, fault);
+        server.send(&pay()).assert_replays(&first);
+        assert_eq!(world.probe.runs(), 1);
+    }
+}
+
+#[test]
 fn an_unguarded_run_that_panics_is_answered() {
     let world = World::with(Probe::answering(|_| panic!("a secret of the handler")), |builder| {
         builder.when_store_fails(StoreFailure::RunUnguarded)
@@ -110,6 +182,21 @@ fn an_unguarded_run_that_panics_is_answered() {
     assert_problem(&broken, 500, "handler_failed", true);
     assert!(!broken.text().contains("secret"), "{}", broken.text());
     assert_eq!((world.probe.runs(), state(&world)), (1, None), "it ran, and without a guard");
+}
+
+#[test]
+fn a_completion_that_fails_once_is_stored_before_its_answer_is_sent() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.store.fail(Op::Complete, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.is_replay()), (201, false), "{fault:?}");
+        assert_eq!((is_kept(&world), world.store.calls(Op::Complete)), (true, 2), "{fault:?}");
+        server.send(&pay()).assert_replays(&first);
+        assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Complete)), (1, 2), "nothing is left for the background");
+    }
 }
 
 #[test]
