@@ -67,6 +67,11 @@ impl FaultyStore {
         faults.entry(op).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
+    /// No further call fails.
+    pub fn heal(&self) {
+        self.faults.lock().unwrap().clear();
+    }
+
     /// Holds the calls of a kind up before they take effect, or lets all go on.
     pub fn block(&self, op: Option<Op>) {
         self.state.send_modify(|state| state.blocked = op);

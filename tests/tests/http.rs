@@ -1,4 +1,4 @@
-//! What a client sees: every row of the table in DESIGN.md §3, with exact statuses, headers and bytes, over real connections.
+//! What a client sees: every row of the table of answers in README.md, with exact statuses, headers and bytes, over real connections.
 //!
 //! One binary, since each links everything.
 #![allow(

@@ -21,11 +21,11 @@ fn no_key_body_or_answer_is_in_any_log() {
     send(&pay("a-secret-key-1").body("a-secret-body-too"));
     send(&pay("a secret key"));
     send(&pay("a-secret-key-2"));
-    world.store.fail(Op::Claim, 1, Fault::Before);
+    world.store.fail(Op::Claim, 2, Fault::Before);
     send(&pay("a-secret-key-3"));
-    world.store.fail(Op::Complete, 1, Fault::Before);
+    world.store.fail(Op::Complete, 2, Fault::Before);
     send(&pay("a-secret-key-4"));
-    world.store.await_calls(Op::Complete, 3);
+    world.store.await_calls(Op::Complete, 4);
     world.store.damage();
     send(&pay("a-secret-key-1"));
     assert_eq!(statuses, [201, 201, 422, 400, 500, 503, 201, 500]);

@@ -154,7 +154,7 @@ fn middleware_sees_what_became_of_each_request() {
     assert_eq!(server.send(&pay("k2")).status, 409);
     world.probe.release_all();
     assert_eq!(held.answer().status, 201);
-    world.store.fail(tests::Op::Claim, 1, tests::Fault::Before);
+    world.store.fail(tests::Op::Claim, 2, tests::Fault::Before);
     assert_eq!(server.send(&pay("k3")).status, 503);
     let id = |operation, key| World::id("alice", operation, key).to_string();
     let (k, held) = (id("POST /payments", "k"), id("POST /careful", "k"));

@@ -43,7 +43,7 @@ fn refusals(world: &World, server: &Server) -> Vec<Answer> {
     answers.push(server.send(&pay("k")));
     world.probe.release_all();
     let _ = first.answer();
-    world.store.fail(Op::Claim, 1, Fault::Before);
+    world.store.fail(Op::Claim, 2, Fault::Before);
     answers.push(server.send(&pay("k")));
     assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
     answers.push(server.send(&pay("k")));

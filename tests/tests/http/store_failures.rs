@@ -1,8 +1,12 @@
 //! The store fails, before or after it did what it was asked.
+//!
+//! A claim and a completion are sent twice before they count as failed, with the same owner token; nothing else is.
+
+use std::time::Duration;
 
 use actix_web::HttpResponse;
-use idempotent_actix::{State, StoreFailure};
-use tests::{Fault, Op, Probe, Request, World};
+use idempotent_actix::{Idempotency, State, StoreFailure};
+use tests::{Fault, Op, Probe, Request, World, wait_for};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
 
@@ -14,18 +18,81 @@ fn state(world: &World) -> Option<State> {
     world.record("alice", "POST /payments", "k").map(|found| found.record.state)
 }
 
+/// Whether an answer is kept.
+fn is_kept(world: &World) -> bool {
+    matches!(state(world), Some(State::Completed(_)))
+}
+
+#[test]
+fn a_claim_that_fails_once_is_invisible() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.store.fail(Op::Claim, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.is_replay()), (201, false), "{fault:?}");
+        assert_eq!(world.store.calls(Op::Claim), 2);
+        let found = world.record("alice", "POST /payments", "k").expect("it is kept");
+        assert_eq!(found.record.attempt, 1, "{fault:?}: it has not taken over from itself");
+        server.send(&pay()).assert_replays(&first);
+        // The key was never thought to be lost, so nothing gives it back, then or later.
+        assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+        assert_eq!((world.store.calls(Op::Release), world.store.calls(Op::Abandon)), (0, 0));
+        assert_eq!((world.probe.runs(), is_kept(&world)), (1, true));
+    }
+}
+
+#[test]
+fn a_takeover_that_fails_once_is_invisible() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::answering(|run| {
+            assert!(run > 1, "the handler breaks down");
+            HttpResponse::Created().finish()
+        });
+        let server = world.serve(all);
+        assert_problem(&server.send(&pay()), 500, "handler_failed", true);
+        world.store.fail(Op::Claim, 1, fault);
+        let second = server.send(&pay());
+        assert_eq!((second.status, second.is_replay()), (201, false), "{fault:?}");
+        let found = world.record("alice", "POST /payments", "k").expect("it is kept");
+        assert_eq!(found.record.attempt, 2, "{fault:?}: one run is one attempt");
+        server.send(&pay()).assert_replays(&second);
+        assert_eq!(world.probe.runs(), 2);
+    }
+}
+
+#[test]
+fn duplicates_do_not_see_a_claim_that_fails_once() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.probe.hold();
+        let first = server.begin(&pay());
+        world.probe.await_runs(1);
+        world.store.fail(Op::Claim, 1, fault);
+        assert_problem(&server.send(&pay()), 409, "in_flight", true);
+        world.probe.release_all();
+        let first = first.answer();
+        world.store.fail(Op::Claim, 1, fault);
+        server.send(&pay()).assert_replays(&first);
+        world.store.fail(Op::Claim, 1, fault);
+        assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (1, 7), "{fault:?}");
+    }
+}
+
 #[test]
 fn without_a_claim_nothing_runs() {
     let world = World::new();
     let server = world.serve(all);
-    world.store.fail(Op::Claim, 2, Fault::Before);
+    world.store.fail(Op::Claim, 4, Fault::Before);
     for _ in 0..2 {
         let refused = server.send(&pay());
         let seconds = assert_problem(&refused, 503, "store_unavailable", true);
         assert!(seconds.is_some_and(|seconds| (1..=2).contains(&seconds)), "{seconds:?}");
         assert!(!refused.text().contains("internal") && !refused.text().contains("faulty"), "{}", refused.text());
     }
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 4));
     assert_eq!(server.send(&pay()).status, 201, "the store is there again");
     assert_eq!(world.probe.runs(), 1);
 }
@@ -35,7 +102,7 @@ fn a_replay_needs_the_store_too() {
     let world = World::new();
     let server = world.serve(all);
     let first = server.send(&pay());
-    world.store.fail(Op::Claim, 1, Fault::Before);
+    world.store.fail(Op::Claim, 2, Fault::Before);
     let refused = server.send(&pay());
     assert_problem(&refused, 503, "store_unavailable", true);
     assert_nothing_leaks(&refused);
@@ -45,24 +112,29 @@ fn a_replay_needs_the_store_too() {
 
 #[test]
 fn a_claim_whose_acknowledgement_is_lost_is_given_back() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.store.fail(Op::Claim, 1, Fault::After);
-    assert_problem(&server.send(&pay()), 503, "store_unavailable", true);
-    assert_eq!(world.probe.runs(), 0);
-    world.store.await_calls(Op::Release, 1);
-    assert_eq!(state(&world), None);
-    let first = server.send(&pay());
-    assert_eq!(first.status, 201);
-    server.send(&pay()).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    // Whichever of the two took effect: the client is told that nothing was run, so the key must come free.
+    for faults in [[Fault::After, Fault::After], [Fault::After, Fault::Before], [Fault::Before, Fault::After]] {
+        let world = World::new();
+        let server = world.serve(all);
+        for fault in faults {
+            world.store.fail(Op::Claim, 1, fault);
+        }
+        assert_problem(&server.send(&pay()), 503, "store_unavailable", true);
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 2), "{faults:?}");
+        world.store.await_calls(Op::Release, 1);
+        assert_eq!(state(&world), None, "{faults:?}");
+        let first = server.send(&pay());
+        assert_eq!(first.status, 201);
+        server.send(&pay()).assert_replays(&first);
+        assert_eq!(world.probe.runs(), 1);
+    }
 }
 
 #[test]
 fn a_claim_that_cannot_be_given_back_at_once_is_given_back_later() {
     let world = World::new();
     let server = world.serve(all);
-    world.store.fail(Op::Claim, 1, Fault::After);
+    world.store.fail(Op::Claim, 2, Fault::After);
     world.store.fail(Op::Release, 3, Fault::Before);
     assert_problem(&server.send(&pay()), 503, "store_unavailable", true);
     world.store.await_calls(Op::Release, 4);
@@ -74,7 +146,7 @@ fn a_claim_that_cannot_be_given_back_at_once_is_given_back_later() {
 fn an_app_can_choose_to_run_without_a_guard() {
     let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
     let server = world.serve(all);
-    world.store.fail(Op::Claim, 2, Fault::Before);
+    world.store.fail(Op::Claim, 4, Fault::Before);
     for run in 1..=2 {
         let answer = server.send(&pay());
         assert_eq!((answer.status, answer.is_replay()), (201, false));
@@ -86,16 +158,45 @@ fn an_app_can_choose_to_run_without_a_guard() {
 }
 
 #[test]
+fn a_claim_that_fails_once_is_no_reason_to_run_without_a_guard() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+        let server = world.serve(all);
+        world.store.fail(Op::Claim, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, is_kept(&world)), (201, true), "{fault:?}");
+        world.store.fail(Op::Claim, 1, fault);
+        server.send(&pay()).assert_replays(&first);
+        assert_eq!(world.probe.runs(), 1);
+    }
+}
+
+#[test]
 fn an_unguarded_run_that_panics_is_answered() {
     let world = World::with(Probe::answering(|_| panic!("a secret of the handler")), |builder| {
         builder.when_store_fails(StoreFailure::RunUnguarded)
     });
     let server = world.serve(all);
-    world.store.fail(Op::Claim, 1, Fault::Before);
+    world.store.fail(Op::Claim, 2, Fault::Before);
     let broken = server.send(&pay());
     assert_problem(&broken, 500, "handler_failed", true);
     assert!(!broken.text().contains("secret"), "{}", broken.text());
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!((world.probe.runs(), state(&world)), (1, None), "it ran, and without a guard");
+}
+
+#[test]
+fn a_completion_that_fails_once_is_stored_before_its_answer_is_sent() {
+    for fault in [Fault::Before, Fault::After] {
+        let world = World::new();
+        let server = world.serve(all);
+        world.store.fail(Op::Complete, 1, fault);
+        let first = server.send(&pay());
+        assert_eq!((first.status, first.is_replay()), (201, false), "{fault:?}");
+        assert_eq!((is_kept(&world), world.store.calls(Op::Complete)), (true, 2), "{fault:?}");
+        server.send(&pay()).assert_replays(&first);
+        assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Complete)), (1, 2), "nothing is left for the background");
+    }
 }
 
 #[test]
@@ -116,21 +217,20 @@ fn an_answer_that_cannot_be_kept_at_once_is_sent_and_kept_later() {
 fn until_the_answer_is_kept_a_duplicate_does_not_run() {
     let world = World::new();
     let server = world.serve(all);
-    world.store.fail(Op::Complete, 1, Fault::Before);
-    let first = server.begin(&pay());
-    world.store.await_calls(Op::Complete, 1);
-    world.store.block(Some(Op::Complete));
-    let first = first.answer();
-    assert_eq!(first.status, 201);
-    let duplicate = server.send(&pay());
-    match duplicate.status {
-        // The background was faster than the test: then the answer is kept already.
-        201 => duplicate.assert_replays(&first),
-        _ => drop(assert_problem(&duplicate, 409, "in_flight", true)),
-    }
-    world.store.block(None);
-    world.store.await_calls(Op::Complete, 2);
-    server.send(&pay()).assert_replays(&first);
+    // More than are tried before the test is done.
+    world.store.fail(Op::Complete, 1000, Fault::Before);
+    let first = server.send(&pay());
+    assert_eq!((first.status, first.is_replay()), (201, false));
+    assert_problem(&server.send(&pay()), 409, "in_flight", true);
+    world.store.await_calls(Op::Complete, 4);
+    assert_problem(&server.send(&pay()), 409, "in_flight", true);
+    assert_eq!((world.probe.runs(), is_kept(&world)), (1, false));
+    world.store.heal();
+    assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+    assert!(is_kept(&world));
+    let idempotency = Idempotency::builder(world.store.clone()).build();
+    let world = World { idempotency, ..world };
+    world.serve(all).send(&pay()).assert_replays(&first);
     assert_eq!(world.probe.runs(), 1);
 }
 
