@@ -127,22 +127,20 @@ impl Runtime {
     pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
         let shared = &self.shared;
         background::start(shared)?;
-        let owner =
-            OwnerToken::random().map_err(|error| StoreError::transient("runtime", "draw an owner token", error))?;
         let claim = Claim {
             fingerprint: shared.options.fingerprint_keys.sign(digest),
-            owner,
+            owner: claiming::draw()?,
             lease: policy.lease,
             ttl: policy.ttl,
             abandoned: policy.abandoned,
         };
         let mut asked = shared.claim(&id, &claim, digest).await?;
         if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
-            asked = shared.wait(&id, &claim, digest, policy.wait, asked).await?;
+            asked = shared.wait(&id, &claim, digest, policy.wait, asked).await;
         }
         Ok(match asked.outcome {
             ClaimOutcome::Granted { attempt } => {
-                let lease = Lease { id, owner };
+                let lease = Lease { id, owner: asked.owner };
                 shared.renewal.insert(lease, policy.lease, asked.sent);
                 Begun::Run(Attempt::new(shared.clone(), lease, policy.lease, digest, attempt))
             }

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
-    lease::Lease,
+    lease::{Lease, OwnerToken},
     record::{RecordId, State},
     runtime::{
         Shared, Verdict,
@@ -20,6 +20,8 @@ use crate::{
 /// What a claim came to.
 pub(super) struct Asked {
     pub(super) outcome: ClaimOutcome,
+    /// The token under which it was asked.
+    pub(super) owner: OwnerToken,
     /// When it was sent: if it was granted, its lease lasts at least from then.
     pub(super) sent: Instant,
 }
@@ -42,6 +44,11 @@ impl Drop for Unsure<'_> {
     }
 }
 
+/// A token for a claim.
+pub(super) fn draw() -> Result<OwnerToken, StoreError> {
+    OwnerToken::random().map_err(|error| StoreError::transient("runtime", "draw an owner token", error))
+}
+
 impl Shared {
     /// One claim, and a second one where the record was signed with an older key.
     pub(super) async fn claim(
@@ -52,15 +59,21 @@ impl Shared {
     ) -> Result<Asked, StoreError> {
         let sent = now();
         let outcome = self.claim_once(id, claim).await?;
-        let ClaimOutcome::Mismatch { recorded } = outcome else { return Ok(Asked { outcome, sent }) };
+        let ClaimOutcome::Mismatch { recorded } = outcome else {
+            return Ok(Asked { outcome, owner: claim.owner, sent });
+        };
         let outcome = match self.options.fingerprint_keys.sign_like(recorded, digest) {
             // The next claim is signed with the present key again, so that no record is made that outlives the old one.
             Some(fingerprint) if fingerprint == recorded => {
-                self.claim_once(id, &Claim { fingerprint, ..*claim }).await?
+                self.claim_once(id, &Claim { fingerprint, ..*claim }).await.unwrap_or_else(|error| {
+                    // That the key was taken by this request is known, and a failure does not make it unknown: it is for later.
+                    tracing::warn!(%id, %error, "a key signed with an older secret could not be asked for");
+                    ClaimOutcome::InFlight { lease_left: Duration::ZERO }
+                })
             }
             Some(_) | None => outcome,
         };
-        Ok(Asked { outcome, sent })
+        Ok(Asked { outcome, owner: claim.owner, sent })
     }
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

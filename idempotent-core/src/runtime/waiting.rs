@@ -18,7 +18,11 @@ use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
     record::RecordId,
-    runtime::{Shared, claiming::Asked, patience::jittered},
+    runtime::{
+        Shared,
+        claiming::{Asked, draw},
+        patience::jittered,
+    },
     store::{Claim, ClaimOutcome},
 };
 
@@ -109,28 +113,44 @@ impl Shared {
         digest: RequestDigest,
         wait: Duration,
         mut asked: Asked,
-    ) -> Result<Asked, StoreError> {
+    ) -> Asked {
         if wait.is_zero() {
-            return Ok(asked);
+            return asked;
         }
         // Of the caller's runtime, whose time may be paused; so are the pauses below.
         let started = Instant::now();
-        let Some(place) = self.waiting.enter(id) else { return Ok(asked) };
+        let Some(place) = self.waiting.enter(id) else { return asked };
         let mut pause = FIRST_PAUSE;
         loop {
             // Between the claim and the pause the attempt may end; it is heard from here on, polled or not (case
             // `an_attempt_that_ends_while_a_claim_is_under_way_is_heard`).
             let ended = place.key.ended.notified();
-            asked = self.claim(id, claim, digest).await?;
+            match self.claim_anew(id, claim, digest).await {
+                Ok(answer) => asked = answer,
+                // That the key is in flight was known before, and a failure does not make it unknown.
+                Err(error) => {
+                    tracing::warn!(%id, %error, "a key that is waited for could not be asked for; it is again")
+                }
+            }
             if !matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
-                return Ok(asked);
+                return asked;
             }
             let left = wait.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Ok(asked);
+                return asked;
             }
             let _ = timeout(left.min(jittered(pause)), ended).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// A claim with a token of its own: the one before may have failed, and is then given back under its token in the background.
+    async fn claim_anew(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &Claim,
+        digest: RequestDigest,
+    ) -> Result<Asked, StoreError> {
+        self.claim(id, &Claim { owner: draw()?, ..*claim }, digest).await
     }
 }

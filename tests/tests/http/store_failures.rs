@@ -279,3 +279,35 @@ fn a_recording_that_cannot_be_read_is_neither_replayed_nor_run_again() {
     assert_eq!((world.probe.runs(), state(&world)), (1, before));
     assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
 }
+
+#[test]
+fn one_who_waits_does_not_run_without_a_guard() {
+    // The first run is known to be at work, so that nothing is unknown when a later look at it fails.
+    for handler in ["/patient", "/impatient"] {
+        for fault in [Fault::Before, Fault::After] {
+            let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+            let server = world.serve(all);
+            let request = Request::post(handler).user("alice").key("k").body("b");
+            world.probe.hold();
+            let first = server.begin(&request);
+            world.probe.await_runs(1);
+            let waiting = server.begin(&request);
+            world.store.await_calls(Op::Claim, 3);
+            world.store.fail(Op::Claim, 4, fault);
+            if handler == "/patient" {
+                // All of them were met while the first run was at work, and no other ran.
+                world.store.await_calls(Op::Claim, 7);
+                assert_eq!(world.probe.runs(), 1, "{fault:?}");
+                world.probe.release_all();
+                let first = first.answer();
+                assert_eq!(first.status, 201);
+                waiting.answer().assert_replays(&first);
+            } else {
+                assert_problem(&waiting.answer(), 409, "in_flight", true);
+                world.probe.release_all();
+                assert_eq!(first.answer().status, 201);
+            }
+            assert_eq!(world.probe.runs(), 1, "{handler} {fault:?}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use crate::{
             support::*,
         },
     },
-    store::Store,
+    store::{ClaimOutcome, Store},
 };
 
 const LONG: Policy = waiting(ms(60_000));
@@ -150,15 +150,34 @@ async fn the_deadline_is_kept_and_the_polling_is_sparse() {
 }
 
 #[tokio::test]
-async fn one_who_waits_learns_of_a_store_that_fails() {
+async fn a_store_that_fails_does_not_make_a_key_in_flight_unknown() {
     let store = Faulty::new();
     let runtime = runtime(&store);
     let _attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
-    let waiter = waits(&runtime, LONG);
+    let waiter = waits(&runtime, waiting(ms(300)));
     all_wait(&runtime, 1).await;
     store.fail(Op::Claim, Fault::Before, usize::MAX);
-    assert!(soon(waiter).await.unwrap().is_err());
+    let begun = soon(waiter).await.unwrap().unwrap();
+    assert!(matches!(begun, Begun::Told(Verdict::InFlight { .. })), "{begun:?}");
     assert_eq!(waiters(&runtime), 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_lost_while_waiting_does_not_free_the_one_that_follows() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = waits(&runtime, LONG);
+    all_wait(&runtime, 1).await;
+    // The waiter's next claim takes the key, and neither of its acknowledgements arrives.
+    store.fail(Op::Claim, Fault::After, 2);
+    attempt.release().await;
+    let _next = ran(soon(waiter).await.unwrap().unwrap());
+    let (_, other) = stranger(&store, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
+    soon(runtime.settled()).await;
+    let (_, other) = stranger(&store, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
 }
 
 #[tokio::test]
