@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody};
+use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody, http::StatusCode};
+use idempotent_core::{Abandoned, Policy};
 
 /// What a guarded request came to. It is in the extensions of each response that a guarded handler or its guard gives, for a log or
 /// a metric; the [`RecordId`](crate::RecordId) is beside it once there is one. An extractor's own refusal carries none.
@@ -66,6 +67,16 @@ pub enum Disposition {
 }
 
 impl Disposition {
+    /// What the status says, where the handler says nothing. Under `abandoned = "hold"` an answer that is not kept leaves the outcome
+    /// unknown: only the handler itself can say that nothing was done, and without its word it never starts twice.
+    pub(crate) fn by_status(status: StatusCode, policy: &Policy) -> Self {
+        match policy.abandoned {
+            _ if policy.record.keeps(status.as_u16()) => Self::Final,
+            Abandoned::Retry => Self::Retryable,
+            Abandoned::Hold => Self::Unknown,
+        }
+    }
+
     /// An answer with this disposition.
     pub fn with<R: Responder>(self, answer: R) -> Disposed<R> {
         Disposed { disposition: self, answer }

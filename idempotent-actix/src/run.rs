@@ -52,7 +52,7 @@ impl<K, M, B> Guard<K, M, B> {
         R: Replayable + 'static,
     {
         let Self { request, idempotency, keyed, .. } = self;
-        let Some(Keyed { slot, said }) = keyed else { return ran(work.await.into_response(&request)) };
+        let Some(Keyed { slot, said }) = keyed else { return unguarded(&idempotency, &request, work).await };
         let run = Run { idempotency, request, operation, slot };
         let (scope, digest) = match (scope, said) {
             (Ok(scope), Said::Digest(digest)) => (scope, digest),
@@ -122,8 +122,7 @@ impl Run {
             return self.abandon(attempt, "the handler panicked").await;
         };
         let stated = response.extensions().get::<Disposition>().copied();
-        let kept = self.operation.policy.record.keeps(response.status().as_u16());
-        match stated.unwrap_or(if kept { Disposition::Final } else { Disposition::Retryable }) {
+        match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
             Disposition::Final => {
                 let recorded = recording::record(response, self.idempotency.settings().answer_limit);
                 match AssertUnwindSafe(recorded).catch_unwind().await {
@@ -198,7 +197,7 @@ impl Run {
             StoreFailure::RunUnguarded => {
                 tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
                 let _ = self.slot.claimed.set((id, 1));
-                ran(work.await.into_response(&self.request))
+                unguarded(&self.idempotency, &self.request, work).await
             }
         }
     }
@@ -221,6 +220,22 @@ impl Run {
             problem = problem.retry_after(problem::retry_after(Duration::ZERO));
         }
         self.idempotency.render(&problem, outcome, &self.request)
+    }
+}
+
+/// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
+async fn unguarded<F, R>(idempotency: &Idempotency, request: &HttpRequest, work: F) -> HttpResponse
+where
+    F: Future<Output = R>,
+    R: Replayable,
+{
+    match AssertUnwindSafe(async { work.await.into_response(request) }).catch_unwind().await {
+        Ok(response) => ran(response),
+        Err(_) => {
+            let problem =
+                idempotency.problem(Kind::HandlerFailed, "part of the operation may have been done").not_retryable();
+            idempotency.render(&problem, Outcome::Panicked, request)
+        }
     }
 }
 

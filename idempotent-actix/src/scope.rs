@@ -189,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn texts_numbers_and_uuids_are_scopes_by_their_text() {
+        let uuid = Uuid::from_u128(7);
+        assert_eq!(scope_of(&uuid).ok(), Some(Scope::new(uuid.to_string())));
+        assert_eq!(scope_of(&-7i32).ok(), Some(Scope::new("-7")));
+        assert_eq!(scope_of(&7u16).ok(), scope_of(&String::from("7")).ok());
+        assert_eq!(scope_of(&Some("7")).ok(), 7usize.into_scope_key().ok());
+        assert_eq!(scope_of(&web::Path::from(7u8)).ok(), scope_of(&Scope::new("7")).ok());
+    }
+
+    #[test]
     fn nobody_is_no_scope() {
         assert!(matches!(scope_of(&""), Err(None)));
         assert!(matches!(scope_of(&None::<String>), Err(None)));

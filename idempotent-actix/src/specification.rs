@@ -14,7 +14,8 @@ impl Idempotency {
     /// operations with their times in seconds, and the problems that a client may meet.
     ///
     /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation's path is that of its route
-    /// attribute, without the scopes that the application mounts it under, and empty for handlers that are routed by hand.
+    /// attribute, without the scopes that the application mounts it under, and empty for handlers that are routed by hand. Where an
+    /// operation has no `name`, its records are named by its method and its full route pattern, such as `POST /v1/payments`.
     #[must_use]
     pub fn specification(&self) -> Value {
         let settings = self.settings();
@@ -60,7 +61,8 @@ impl Idempotency {
 fn describe(operation: &OperationSpec) -> Value {
     let policy = &operation.policy;
     json!({
-        "name": if operation.name.is_empty() { operation.handler } else { operation.name },
+        "handler": operation.handler,
+        "name": (!operation.name.is_empty()).then_some(operation.name),
         "methods": operation.methods,
         "path": operation.path,
         "key": if operation.key_required { "required" } else { "optional" },

@@ -1,6 +1,6 @@
 //! Time as a store sees it.
 //!
-//! This is the one module that reads a clock. Safety never depends on what it says: a wrong clock only moves the moment at
+//! This is the one module that reads the time of day; others only measure how long something took. Safety never depends on what it says: a wrong clock only moves the moment at
 //! which an abandoned key can be taken over.
 
 use std::{

@@ -62,7 +62,7 @@ impl RecordRule {
 pub enum Abandoned {
     /// The next request runs the operation again.
     Retry,
-    /// The key is held: nothing runs until someone resolves it.
+    /// The key is held: nothing runs until someone resolves it, past its ttl too.
     Hold,
 }
 

@@ -119,7 +119,8 @@ impl Runtime {
     ///
     /// # Errors
     /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back
-    /// in the background, and at worst it lapses with its lease.
+    /// in the background, and at worst it lapses with its lease. Under [`Abandoned::Hold`](crate::Abandoned::Hold) a claim that could
+    /// not be given back in that time is held, though nothing ran.
     ///
     /// # Cancel safety
     /// A future that is dropped gives back, in the background, what it may have claimed. A store that still acts on it after that keeps

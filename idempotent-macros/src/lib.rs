@@ -44,7 +44,7 @@ use proc_macro::TokenStream;
 /// | `key` | `"required"`, `"optional"` | `"required"` | what a request without a key gets: 400, or an unguarded run |
 /// | `fingerprint` | `"body"` (bytes as sent), `"json"` (RFC 8785 canonical form), `"none"`, or a path | `"body"` | what "the same request" means; method, path and query are always part of it |
 /// | `record` | `"final"`, `"success"`, `"all"` | `"final"` | which answers are kept: everything but 408, 425, 429 and 5xx; 2xx; 5xx too |
-/// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it |
+/// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it. With `"hold"` an answer that is not kept does the same, unless the handler says `Disposition::Retryable` |
 /// | `claim` | `"lease"` | `"lease"` | how the claim is committed; `"transaction"` needs a `Tx` parameter, which this version does not have |
 /// | `method` | `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"` | from the route attribute | for handlers routed by hand |
 /// | `name` | string | method and route pattern | the operation's identity in stored records; fix it before you rename a route |

@@ -18,6 +18,7 @@ mod http {
     mod fingerprints;
     mod handlers;
     mod headers;
+    mod identities;
     mod keys;
     mod logging;
     mod middleware;

@@ -58,7 +58,8 @@ impl ApiError {
         error
     }
 
-    /// 409: the ledger has another payment under this key. Only a key that is used again after its ttl gets here.
+    /// 409: the ledger has another payment under this key. A key gets here that is used again after its ttl, or with another
+    /// payment after an answer that was not kept.
     pub(crate) fn key_spent() -> Self {
         let message = "This idempotency key belongs to an older request with other parameters.";
         Self::new(StatusCode::CONFLICT, "idempotency_error", "key_spent", message)

@@ -91,6 +91,8 @@ impl Attempt {
     async fn end(mut self, step: Step) -> Ending {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
+        // A renewal that was fenced has taken it out before.
+        let lost = kept.is_none();
         self.stage = Stage::Ending(step.clone(), kept);
         if matches!(step, Step::Abandon(_)) {
             // Between the abandonment and the next claim a renewal that is under way may revive the lease; waiting for its answer
@@ -101,6 +103,11 @@ impl Attempt {
             Ok(fence) => {
                 self.stage = Stage::Ended;
                 self.ended(fence).await
+            }
+            Err(error) if lost => {
+                self.log(&error);
+                self.stage = Stage::Ended;
+                self.ended(Fence::Fenced).await
             }
             Err(error) => {
                 self.log(&error);
@@ -130,7 +137,7 @@ impl Attempt {
 
     fn log(&self, error: &StoreError) {
         let cause = std::error::Error::source(error);
-        tracing::warn!(id = %self.lease.id, %error, cause, "an attempt's end is told again in the background");
+        tracing::warn!(id = %self.lease.id, %error, cause, "an attempt's end could not be stored at once");
     }
 }
 
@@ -141,8 +148,9 @@ impl Drop for Attempt {
                 self.shared.renewal.remove(&self.lease);
             }
             Stage::Ending(step, kept) => {
-                // What is given up must not be kept alive: a renewal would revive it.
-                if let (Step::Complete(_), Some(kept)) = (&step, kept) {
+                // What is given up for the next one must not be kept alive: a renewal would revive it. What is to be held must be,
+                // until the store has it, or the next one would run.
+                if let (Step::Complete(_) | Step::Abandon(Abandoned::Hold), Some(kept)) = (&step, kept) {
                     self.shared.renewal.restore(self.lease, kept);
                 }
                 self.shared.defer(self.lease, self.extend, step);

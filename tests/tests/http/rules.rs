@@ -182,3 +182,35 @@ fn an_error_of_the_handlers_is_an_answer_like_any_other() {
     server.send(&request).assert_replays(&first);
     assert_eq!(world.probe.runs(), 1);
 }
+
+/// An answer that is not kept leaves the outcome of a careful operation unknown; only its handler can say that nothing was done.
+#[test]
+fn a_careful_handler_never_starts_twice_unless_it_says_so_itself() {
+    let request = Request::post("/careful").user("alice").key("k").body("b");
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS] {
+        let world = World::answering(move |_| HttpResponse::new(status));
+        let server = world.serve(all);
+        assert_eq!(server.send(&request).status, status.as_u16());
+        for _ in 0..2 {
+            assert_eq!(server.send(&request).problem(), (409, "outcome_unknown".to_owned()));
+        }
+        assert_eq!(world.probe.runs(), 1, "{status}");
+    }
+    let world = World::answering(|_| {
+        let mut response = HttpResponse::ServiceUnavailable().finish();
+        response.extensions_mut().insert(Disposition::Retryable);
+        response
+    });
+    let server = world.serve(all);
+    assert_eq!([server.send(&request).status, server.send(&request).status], [503, 503]);
+    assert_eq!(world.probe.runs(), 2);
+}
+
+#[test]
+fn a_panic_without_a_key_is_answered() {
+    let world = World::answering(|_| panic!("without a key"));
+    let server = world.serve(all);
+    let answer = server.send(&Request::post("/optional").user("alice").body("b"));
+    assert_eq!(answer.problem(), (500, "handler_failed".to_owned()));
+    assert_eq!(answer.json()["retryable"], false);
+}

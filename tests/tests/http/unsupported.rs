@@ -139,11 +139,13 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
     assert_eq!(specification["when_store_fails"], "run_unguarded");
     let operations = specification["operations"].as_array().unwrap();
     let find = |path: &str, name: &str| {
-        let mut found = operations.iter().filter(|operation| operation["path"] == path && operation["name"] == name);
+        let mut found = operations.iter().filter(|operation| {
+            operation["path"] == path && [&operation["handler"], &operation["name"]].contains(&&name.into())
+        });
         (found.next().unwrap_or_else(|| panic!("{name} is missing")), found.next()).0
     };
     let brief = serde_json::json!({
-        "name": "brief", "methods": ["POST"], "path": "/brief", "key": "required", "ttl_seconds": 60.0,
+        "handler": "brief", "name": null, "methods": ["POST"], "path": "/brief", "key": "required", "ttl_seconds": 60.0,
         "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final", "abandoned": "retry",
     });
     assert_eq!(find("/brief", "brief"), &brief);

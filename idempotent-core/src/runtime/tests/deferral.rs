@@ -9,7 +9,7 @@ use crate::{
             support::*,
         },
     },
-    store::Store,
+    store::{ClaimOutcome, Store},
 };
 
 const FOR_EVER: usize = usize::MAX;
@@ -148,4 +148,34 @@ async fn a_store_that_panics_does_not_keep_anyone_from_shutting_down() {
     store.fail(Op::Complete, Fault::Panic, FOR_EVER);
     soon(runtime.settled()).await;
     assert_eq!(runtime.shared.renewal.count(), 0);
+}
+
+#[tokio::test]
+async fn what_is_to_be_held_is_kept_until_the_store_has_it() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let policy = leased(ms(300));
+    let attempt = run(&runtime, "k", "b", &policy).await;
+    store.fail(Op::Abandon, Fault::Before, 2);
+    assert_eq!(attempt.abandon(Abandoned::Hold).await, Ending::Deferred);
+    assert_eq!(runtime.shared.renewal.count(), 1, "the lease lives on");
+    soon(runtime.settled()).await;
+    store.advance(policy.lease * 2);
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Held);
+    assert_eq!(runtime.shared.renewal.count(), 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_known_to_be_fenced_does_not_answer_though_the_store_fails() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let policy = leased(ms(60));
+    let attempt = run(&runtime, "k", "b", &policy).await;
+    store.advance(ms(1000));
+    let (_, outcome) = stranger(&store, "k", "b", &policy).await;
+    assert!(matches!(outcome, ClaimOutcome::Granted { attempt: 2 }), "{outcome:?}");
+    until("the renewal says that it is fenced", || runtime.shared.renewal.count() == 0).await;
+    store.fail(Op::Complete, Fault::Before, 2);
+    let ending = attempt.complete(&answer("stale")).await;
+    assert!(matches!(ending, Ending::Fenced(Verdict::InFlight { .. })), "{ending:?}");
 }
