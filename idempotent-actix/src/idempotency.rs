@@ -1,13 +1,6 @@
 //! The application's handle.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName, web};
 use idempotent_core::{
@@ -44,7 +37,6 @@ struct Inner {
     runtime: Runtime,
     settings: Settings,
     work: TaskTracker,
-    draining: AtomicBool,
 }
 
 type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
@@ -119,7 +111,14 @@ impl Idempotency {
 
     /// Finds what the application has set up.
     pub(crate) fn of(request: &HttpRequest) -> Option<&Self> {
-        request.app_data::<Self>().or_else(|| request.app_data::<web::Data<Self>>().map(|data| &***data))
+        match (request.app_data::<Self>(), request.app_data::<web::Data<Self>>().map(|data| &***data)) {
+            // actix finds the innermost of each type, and does not say which of two types is further in.
+            (Some(plain), Some(data)) if !Arc::ptr_eq(&plain.inner, &data.inner) => {
+                tracing::error!("two `Idempotency` apply here, one of them in `web::Data`; register both without it");
+                None
+            }
+            (plain, data) => plain.or(data),
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -135,7 +134,8 @@ impl Idempotency {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.inner.draining.load(Ordering::Relaxed)
+        // The tracker's own bit, beside its count: whoever is counted and does not see it is waited for.
+        self.inner.work.is_closed()
     }
 
     /// The record of a key, for [`look_up`](Self::look_up) and [`resolve`](Self::resolve). `operation` is the `name` of the attribute,
@@ -185,7 +185,6 @@ impl Idempotency {
     /// # Cancel safety
     /// Requests stay refused.
     pub async fn drain(&self, limit: Duration) -> bool {
-        self.inner.draining.store(true, Ordering::Relaxed);
         self.inner.work.close();
         let all = async {
             self.inner.work.wait().await;
@@ -335,7 +334,6 @@ impl Builder {
             runtime: Runtime::new(self.store, self.options),
             settings: self.settings,
             work: TaskTracker::new(),
-            draining: AtomicBool::new(false),
         };
         Idempotency { inner: Arc::new(inner) }
     }

@@ -15,8 +15,10 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use idempotent_core::{Body, Recording};
+
+use crate::request::Pieces;
 
 /// Marks a replayed answer; its value is `true`.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -97,22 +99,24 @@ async fn take(body: BoxBody, limit: usize) -> Result<(Body, BoxBody), Box<dyn St
         Ok(bytes) => return Ok((Body::Whole(bytes.clone()), BoxBody::new(bytes))),
         Err(body) => body,
     };
-    let (mut chunks, mut length) = (VecDeque::new(), 0usize);
+    let promised = body.size();
+    let (mut chunks, mut length) = (Pieces::default(), 0usize);
     while let Some(chunk) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
         let chunk = chunk?;
         length = length.saturating_add(chunk.len());
-        chunks.push_back(chunk);
+        chunks.push(chunk);
         if length > limit {
-            return Ok((Body::Omitted, BoxBody::new(Resumed { chunks, body })));
+            chunks.join_small();
+            return Ok((Body::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })));
         }
     }
-    let whole = if chunks.len() > 1 {
-        let mut whole = BytesMut::with_capacity(length);
-        chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
-        whole.freeze()
-    } else {
-        chunks.pop_front().unwrap_or_default()
-    };
+    // Sent as it is, half an answer would look whole to its client and to all that come after.
+    if let BodySize::Sized(size) = promised
+        && u64::try_from(length) != Ok(size)
+    {
+        return Err("it has another length than it says".into());
+    }
+    let whole = chunks.joined();
     Ok((Body::Whole(whole.clone()), BoxBody::new(whole)))
 }
 

@@ -31,7 +31,8 @@ use crate::{
 
 mod refill;
 
-use self::refill::Refill;
+pub(crate) use self::refill::Pieces;
+use self::refill::{End, Refill};
 
 /// The first extractor of an annotated handler. `K` says whether a key must be there, `M` which methods are guarded, `B` how the body
 /// counts.
@@ -96,6 +97,13 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
             Ok(None) => return Reading::unkeyed(request, idempotency),
             Err(problem) => return Reading::refused(refuse(idempotency, &problem, request)),
         };
+        if B::FORM != BodyForm::Nothing && matches!(payload, Payload::None) && has_body(request) {
+            // The fingerprint would be that of an empty body, and any other body would get this one's answer.
+            tracing::error!(path = request.path(), "middleware has taken the body; give it back with `set_payload`");
+            let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
+            let response = idempotency.render(&problem, Outcome::Unavailable, request);
+            return Reading::refused(InternalError::from_response("the body is gone", response).into());
+        }
         request.extensions_mut().insert(slot.clone());
         let body = Rc::new(RefCell::new(Refill::default()));
         let refilled = refill::payload(body.clone());
@@ -143,6 +151,11 @@ fn content_length(request: &HttpRequest) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
+fn has_body(request: &HttpRequest) -> bool {
+    request.headers().contains_key(header::TRANSFER_ENCODING)
+        || content_length(request).is_some_and(|length| length > 0)
+}
+
 fn too_large(idempotency: &Idempotency) -> Problem {
     let detail = format!("a body may have {} bytes", idempotency.settings().body_limit);
     idempotency.problem(Kind::BodyTooLarge, detail)
@@ -155,7 +168,11 @@ fn refuse(idempotency: &Idempotency, problem: &Problem, request: &HttpRequest) -
 
 fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
     let content_type = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    Digester::new(request.method().as_str(), request.path(), request.query_string(), content_type, form)
+    let encoding = request.headers().get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    // Without an encoding the digest is what it always was.
+    let joined = encoding.map(|encoding| [content_type, b"\0", encoding].concat());
+    let content = joined.as_deref().unwrap_or(content_type);
+    Digester::new(request.method().as_str(), request.path(), request.query_string(), content, form)
 }
 
 /// Reads the body, then yields the guard.
@@ -170,6 +187,16 @@ pub struct Reading<K, M, B> {
 }
 
 impl<K, M, B> Unpin for Reading<K, M, B> {}
+
+impl<K, M, B> Drop for Reading<K, M, B> {
+    /// What was not read to its end never will be. A task that an extractor has started may wait for it.
+    fn drop(&mut self) {
+        let waker = self.body.borrow_mut().finish(End::Broken);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
 
 impl<K, M, B> std::fmt::Debug for Reading<K, M, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -226,7 +253,7 @@ impl<K: Presence, M: Methods, B: BodyUse> Future for Reading<K, M, B> {
             let mut body = self.body.borrow_mut();
             let request = self.guard.as_ref().and_then(|guard| Some(&guard.as_ref().ok()?.request));
             let said = request.map(|request| said(B::FORM, request, digester, &mut body));
-            let waker = body.finish();
+            let waker = body.finish(End::Whole);
             drop(body);
             if let (Some(Ok(Guard { keyed: Some(keyed), .. })), Some(said)) = (&mut self.guard, said) {
                 keyed.said = said;

@@ -59,14 +59,22 @@ impl<K, M, B> Guard<K, M, B> {
             (Err(error), _) => return run.nobody(error),
             (Ok(_), Said::Body(_)) => return run.refuse(Kind::Misconfigured, Outcome::Unavailable),
         };
+        // Counted first, then checked: a drain that begins in between either is seen here or waits for this.
+        let counted = run.idempotency.work().token();
         if run.idempotency.is_draining() {
             return run.refuse(Kind::ShuttingDown, Outcome::Unavailable);
         }
-        let tracker = run.idempotency.work().clone();
         let (idempotency, request) = (run.idempotency.clone(), run.request.clone());
         // actix drops this future when the client goes away. Claim, work and recording are in one task that it does not drop, so
         // that no claim is left without its work and no work without its recording.
-        let task = rt::spawn(tracker.track_future(run.carry_out(scope, digest, work)).in_current_span());
+        let task = rt::spawn(
+            async move {
+                let response = run.carry_out(scope, digest, work).await;
+                drop(counted);
+                response
+            }
+            .in_current_span(),
+        );
         task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a guarded operation was cut off outside of its handler");
             let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());

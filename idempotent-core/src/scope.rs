@@ -31,12 +31,18 @@ impl Scope {
         Self { kind, principal: principal.into() }
     }
 
-    /// One scope inside another, such as a user inside a tenant. It keeps the kind of the inner one.
+    /// One scope inside another, such as a user inside a tenant. It keeps the kind of the inner one. Nobody inside a tenant, and
+    /// anybody inside nothing, is nobody.
     #[must_use]
     pub fn within(self, outer: &Self) -> Self {
-        let length = u64::try_from(outer.principal.len()).unwrap_or(u64::MAX);
-        let mut principal = length.to_be_bytes().to_vec();
-        principal.extend_from_slice(&outer.principal);
+        if self.is_empty() || outer.is_empty() {
+            return Self { kind: self.kind, principal: Vec::new() };
+        }
+        let mut principal = Vec::new();
+        for part in outer.parts() {
+            principal.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            principal.extend_from_slice(part);
+        }
         principal.extend_from_slice(&self.principal);
         Self { kind: self.kind, principal }
     }

@@ -47,7 +47,7 @@ use proc_macro::TokenStream;
 /// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it. With `"hold"` an answer that is not kept does the same, unless the handler says `Disposition::Retryable` |
 /// | `claim` | `"lease"` | `"lease"` | how the claim is committed; `"transaction"` needs a `Tx` parameter, which this version does not have |
 /// | `method` | `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"` | from the route attribute | for handlers routed by hand |
-/// | `name` | string | method and route pattern | the operation's identity in stored records; fix it before you rename a route |
+/// | `name` | string | method and route pattern | the operation's identity in stored records; fix it before you rename a route, and tell handlers apart by it that share a pattern and differ in a guard only |
 /// | `crate` | a path | `"::idempotent_actix"` | where the crate is found if it was renamed or re-exported |
 ///
 /// Durations are whole numbers with the units `d`, `h`, `m`, `s` and `ms`, the largest first, up to `36500d`.

@@ -17,6 +17,7 @@ mod http {
     mod fencing;
     mod fingerprints;
     mod handlers;
+    mod hazards;
     mod headers;
     mod identities;
     mod keys;

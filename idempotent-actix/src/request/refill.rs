@@ -15,20 +15,34 @@ use futures_util::Stream;
 /// Chunks below this size are joined up to this size.
 const SMALL: usize = 4096;
 
+/// Bytes that come in chunks.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    pub(crate) chunks: VecDeque<Bytes>,
+    /// Small chunks that came last, joined.
+    small: BytesMut,
+}
+
 /// What the guard has read.
 #[derive(Default)]
 pub(super) struct Refill {
-    chunks: VecDeque<Bytes>,
-    /// Small chunks that came last, joined.
-    small: BytesMut,
-    whole: bool,
+    pieces: Pieces,
+    end: Option<End>,
     waker: Option<Waker>,
 }
 
-impl Refill {
+/// How the reading ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Whole,
+    /// Cut off or over the limit: whoever reads on is told, and not left waiting.
+    Broken,
+}
+
+impl Pieces {
     /// Adds a chunk. A chunk costs more than its bytes, and its sender chooses its size: in chunks of one byte, a body would take
     /// more than thirty times its size.
-    pub(super) fn push(&mut self, chunk: Bytes) {
+    pub(crate) fn push(&mut self, chunk: Bytes) {
         if chunk.len() >= SMALL {
             self.join_small();
             self.chunks.push_back(chunk);
@@ -40,14 +54,14 @@ impl Refill {
         }
     }
 
-    fn join_small(&mut self) {
+    pub(crate) fn join_small(&mut self) {
         if !self.small.is_empty() {
             self.chunks.push_back(self.small.split().freeze());
         }
     }
 
     /// Joins all chunks into one, which then is the only one.
-    pub(super) fn joined(&mut self) -> Bytes {
+    pub(crate) fn joined(&mut self) -> Bytes {
         self.join_small();
         if self.chunks.len() > 1 {
             let mut whole = BytesMut::with_capacity(self.chunks.iter().map(Bytes::len).sum());
@@ -56,11 +70,21 @@ impl Refill {
         }
         self.chunks.front().cloned().unwrap_or_default()
     }
+}
 
-    /// Lets the other extractors read; gives back what wakes the one that waits.
-    pub(super) fn finish(&mut self) -> Option<Waker> {
-        self.join_small();
-        self.whole = true;
+impl Refill {
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.pieces.push(chunk);
+    }
+
+    pub(super) fn joined(&mut self) -> Bytes {
+        self.pieces.joined()
+    }
+
+    /// Lets the other extractors read, unless that was settled before; gives back what wakes the one that waits.
+    pub(super) fn finish(&mut self, end: End) -> Option<Waker> {
+        self.pieces.join_small();
+        self.end.get_or_insert(end);
         self.waker.take()
     }
 }
@@ -78,11 +102,13 @@ impl Stream for Refilled {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut body = self.0.borrow_mut();
-        if body.whole {
-            Poll::Ready(body.chunks.pop_front().map(Ok))
-        } else {
-            body.waker = Some(cx.waker().clone());
-            Poll::Pending
+        match body.end {
+            Some(End::Whole) => Poll::Ready(body.pieces.chunks.pop_front().map(Ok)),
+            Some(End::Broken) => Poll::Ready(Some(Err(PayloadError::Incomplete(None)))),
+            None => {
+                body.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
         }
     }
 }

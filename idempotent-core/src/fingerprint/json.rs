@@ -15,8 +15,31 @@ pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
     if has_long_number(text) {
         return None;
     }
+    if has_too_many_values(text) {
+        return None;
+    }
     let Strict(value) = serde_json::from_slice(text).ok()?;
     serde_json_canonicalizer::to_vec(&value).ok()
+}
+
+/// The most values that a text is brought into canonical form with. A value in memory is far larger than its text: an object with one
+/// member takes 8 bytes here and 600 there.
+const MOST_VALUES: usize = 20_000;
+
+/// Whether the text may have too many values. Two texts with the same values have the same structural bytes, so either both are
+/// compared as they were sent, or neither is.
+fn has_too_many_values(text: &[u8]) -> bool {
+    let (mut in_string, mut escaped, mut values) = (false, false, 0usize);
+    for &byte in text {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
+        in_string = byte == b'"';
+        values += usize::from(matches!(byte, b',' | b'[' | b'{'));
+    }
+    values > MOST_VALUES
 }
 
 /// Whether a number in the text has more than 15 significant digits. Digits within strings do not count.
@@ -142,6 +165,14 @@ mod tests {
         assert_eq!(canonical("not json"), None);
         assert_eq!(canonical(""), None);
         assert_eq!(canonical("1e999"), None);
+    }
+
+    #[test]
+    fn a_text_of_very_many_values_is_not_taken_apart() {
+        let many = |values: usize| canonical(&format!("[{}0]", "0,".repeat(values)));
+        assert!(many(MOST_VALUES - 10).is_some());
+        assert_eq!(many(MOST_VALUES), None);
+        assert!(canonical(&format!("[\"{}\"]", ",[{".repeat(MOST_VALUES))).is_some(), "within a string nothing counts");
     }
 
     #[test]

@@ -104,8 +104,7 @@ impl Attempt {
                 self.stage = Stage::Ended;
                 self.ended(fence).await
             }
-            Err(error) if lost => {
-                self.log(&error);
+            Err(_) if lost => {
                 self.stage = Stage::Ended;
                 self.ended(Fence::Fenced).await
             }
@@ -137,7 +136,7 @@ impl Attempt {
 
     fn log(&self, error: &StoreError) {
         let cause = std::error::Error::source(error);
-        tracing::warn!(id = %self.lease.id, %error, cause, "an attempt's end could not be stored at once");
+        tracing::warn!(id = %self.lease.id, %error, cause, "an attempt's end is told again in the background");
     }
 }
 

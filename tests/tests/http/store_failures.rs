@@ -179,7 +179,7 @@ fn an_unguarded_run_that_panics_is_answered() {
     let server = world.serve(all);
     world.store.fail(Op::Claim, 2, Fault::Before);
     let broken = server.send(&pay());
-    assert_problem(&broken, 500, "handler_failed", true);
+    assert_problem(&broken, 500, "handler_failed", false);
     assert!(!broken.text().contains("secret"), "{}", broken.text());
     assert_eq!((world.probe.runs(), state(&world)), (1, None), "it ran, and without a guard");
 }
