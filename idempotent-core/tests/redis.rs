@@ -1,5 +1,6 @@
 //! The Redis store, on servers of its own. `REDIS_URL` names another server for the tests that do not have to stop or configure it.
 
+#![expect(unreachable_pub, reason = "the servers are for the tests of other crates too")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod redis {
@@ -8,6 +9,7 @@ mod redis {
     mod losses;
     mod promises;
     mod replicas;
+    #[path = "../servers/redis.rs"]
     mod server;
     mod subject;
     mod topologies;

@@ -7,6 +7,7 @@ pub mod client;
 pub mod log;
 pub mod probe;
 pub mod server;
+pub mod servers;
 pub mod store;
 pub mod world;
 

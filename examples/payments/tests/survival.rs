@@ -1,19 +1,19 @@
-//! The payments server as its users run it: several processes on one file, killed, stopped, and left by their clients.
+//! The payments server as its users run it: several processes on one store, killed, stopped, and left by their clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "survival/contention.rs"]
+mod contention;
 #[path = "survival/payments.rs"]
 mod payments;
 #[path = "survival/readme.rs"]
 mod readme;
+#[path = "survival/records.rs"]
+mod records;
 
-use std::{
-    net::TcpStream,
-    sync::{Arc, Barrier},
-    thread,
-};
+use std::net::TcpStream;
 
 use payments::{Files, Payments};
-use tests::{Answer, Pending, Request};
+use tests::Request;
 
 fn pay(key: &str, card: &str) -> Request {
     let body = format!("amount=2000&currency=usd&payment_method={card}&confirm=true");
@@ -31,48 +31,6 @@ fn post(path: &str, key: &str, body: &str) -> Request {
 fn payments_of_alice(server: &Payments) -> usize {
     let list = Request::new("GET", "/v1/payment_intents").header("Authorization", "Bearer sk_test_alice");
     server.send(&list).json()["data"].as_array().unwrap().len()
-}
-
-#[test]
-fn a_hundred_duplicates_in_four_processes_make_one_payment() {
-    let files = Files::new();
-    let starting: Vec<_> = (0..4)
-        .map(|_| {
-            thread::spawn({
-                let files = files.clone();
-                move || Payments::start(&files)
-            })
-        })
-        .collect();
-    let servers: Vec<_> = starting.into_iter().map(|server| server.join().unwrap()).collect();
-    let together = Arc::new(Barrier::new(100));
-    let sending: Vec<_> = (0..100)
-        .map(|turn| {
-            let (address, together) = (servers[turn % 4].address, together.clone());
-            thread::spawn(move || {
-                together.wait();
-                Pending::send(address, &pay("order-1", "pm_card_slow_300").bytes()).answer()
-            })
-        })
-        .collect();
-    let answers: Vec<Answer> = sending.into_iter().map(|answer| answer.join().unwrap()).collect();
-
-    let ran = |answer: &&Answer| answer.status == 200 && !answer.is_replay();
-    assert_eq!(answers.iter().filter(ran).count(), 1, "one answer comes from a run");
-    let first = answers.iter().find(ran).unwrap();
-    for answer in &answers {
-        match answer.status {
-            200 => assert_eq!(answer.body, first.body),
-            409 => assert_eq!(answer.json()["code"], "in_flight"),
-            other => panic!("{other}: {}", answer.text()),
-        }
-    }
-    assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
-    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
-    for server in &servers {
-        server.send(&pay("order-1", "pm_card_slow_300")).assert_replays(first);
-        assert_eq!(payments_of_alice(server), 1);
-    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ const MISSING: &str =
 /// A running server.
 pub struct Postgres {
     directory: PathBuf,
+    /// Where it listens, on this machine.
     pub port: u16,
     _watchdog: Watchdog,
 }
@@ -157,6 +158,7 @@ impl Postgres {
         run(as_server(program("pg_ctl")).arg("-D").arg(self.directory.join("data")).args(arguments).args(log));
     }
 
+    /// The URL of a database on it.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -14,24 +14,32 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use tempfile::TempDir;
 use tests::{Answer, PATIENCE, Pending, Request};
 
-/// A directory with the file of records and ledger. Clones share it; the last one removes it.
+use crate::records::Records;
+
+/// A directory with the ledger's file, and the store of the records. Clones share both; the last one removes the directory.
 #[derive(Clone)]
 pub(crate) struct Files {
     directory: Arc<TempDir>,
+    records: Records,
 }
 
 impl Files {
+    /// Everything in one file.
     pub(crate) fn new() -> Self {
-        Self { directory: Arc::new(TempDir::new().unwrap()) }
+        Self::with(Records::Ledger)
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn with(records: Records) -> Self {
+        Self { directory: Arc::new(TempDir::new().unwrap()), records }
+    }
+
+    fn ledger(&self) -> PathBuf {
         self.directory.path().join("payments.db")
     }
 
-    /// The one number that a query gives.
+    /// The one number that a query of the ledger gives.
     pub(crate) fn count(&self, query: &str) -> i64 {
-        self.ask(async |connection| {
+        ask(&self.ledger(), async |connection| {
             sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
         })
     }
@@ -45,33 +53,51 @@ impl Files {
         }
     }
 
-    /// Moves the time of all leases back behind the present.
-    pub(crate) fn end_leases(&self) {
-        self.change("UPDATE idempotency_records SET lease_until = 0 WHERE state = 1");
+    /// Runs statements in the ledger.
+    pub(crate) fn prepare(&self, statements: &'static str) {
+        ask(&self.ledger(), async |connection| sqlx::raw_sql(statements).execute(connection).await.map(drop)).unwrap();
     }
 
-    /// Moves the end of all records behind the present.
-    pub(crate) fn end_ttls(&self) {
-        self.change("UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
-    }
-
-    fn change(&self, statement: &str) {
-        let changed = self.ask(async |connection| {
-            sqlx::query(AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap().rows_affected()
-        });
-        assert!(changed > 0, "nothing was there to change");
-    }
-
-    fn ask<T>(&self, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let url = format!("sqlite:{}", self.file().display());
-            let mut connection = SqliteConnection::connect(&url).await.unwrap();
-            let answer = question(&mut connection).await;
-            connection.close().await.unwrap();
-            answer
+    /// Lets nobody write to the ledger while something is done.
+    pub(crate) fn while_locked<T>(&self, doing: impl FnOnce() -> T) -> T {
+        ask(&self.ledger(), async |connection| {
+            sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.unwrap();
+            let done = doing();
+            sqlx::raw_sql("COMMIT").execute(connection).await.unwrap();
+            done
         })
     }
+
+    /// Moves the time of all leases back behind the present.
+    pub(crate) fn end_leases(&self) {
+        self.records.end_leases(self.directory.path());
+    }
+
+    /// Moves the end of all records behind the present, where they are in the ledger's file.
+    pub(crate) fn end_ttls(&self) {
+        change(&self.ledger(), "UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+    }
+}
+
+/// Runs a statement that has to change something.
+pub(crate) fn change(file: &Path, statement: &'static str) {
+    let changed =
+        ask(file, async |connection| sqlx::query(statement).execute(connection).await.unwrap().rows_affected());
+    assert!(changed > 0, "nothing was there to change");
+}
+
+fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+    wait(async {
+        let mut connection = SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+        let answer = question(&mut connection).await;
+        connection.close().await.unwrap();
+        answer
+    })
+}
+
+/// Waits for something, outside of any runtime.
+pub(crate) fn wait<T>(something: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(something)
 }
 
 /// A running server. It is killed when it is dropped.
@@ -82,10 +108,20 @@ pub(crate) struct Payments {
 }
 
 impl Payments {
+    /// Starts so many servers at once, and waits until they listen.
+    pub(crate) fn start_all(number: usize, files: &Files) -> Vec<Self> {
+        thread::scope(|scope| {
+            let starting: Vec<_> = (0..number).map(|_| scope.spawn(|| Self::start(files))).collect();
+            starting.into_iter().map(|server| server.join().unwrap()).collect()
+        })
+    }
+
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_payments"))
-            .args(["--listen", "127.0.0.1:0", "--store", &format!("sqlite:{}", files.file().display())])
+            .args(["--listen", "127.0.0.1:0", "--store", &files.records.url(files.directory.path())])
+            .arg("--ledger")
+            .arg(files.ledger())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

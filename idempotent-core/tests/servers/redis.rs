@@ -1,4 +1,4 @@
-//! Private servers on free ports, which end with the test.
+//! Private Redis servers on free ports, which end with the test.
 
 use std::{
     env, fs,
@@ -12,20 +12,22 @@ use std::{
 use redis::{Client, ConnectionLike, FromRedisValue, cluster::ClusterClient};
 
 /// A `redis-server` in a directory of its own, or one that Sentinels run in.
-pub(super) struct Server {
-    pub(super) port: u16,
+pub struct Server {
+    /// Where it listens, on this machine.
+    pub port: u16,
     child: Option<Child>,
     directory: PathBuf,
     args: Vec<String>,
 }
 
 /// As durable as it can be.
-pub(super) const DURABLE: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
+pub const DURABLE: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
 /// Keeps nothing on disk.
-pub(super) const FORGETFUL: &[&str] = &["--save", "", "--appendonly", "no"];
+pub const FORGETFUL: &[&str] = &["--save", "", "--appendonly", "no"];
 
 impl Server {
-    pub(super) fn start(args: &[&str]) -> Self {
+    /// Starts an empty server with these arguments, such as [`DURABLE`].
+    pub fn start(args: &[&str]) -> Self {
         let port = free_port();
         let directory = env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -36,7 +38,7 @@ impl Server {
     }
 
     /// A server that follows this one.
-    pub(super) fn replica(&self, args: &[&str]) -> Self {
+    pub fn replica(&self, args: &[&str]) -> Self {
         let of = ["--replicaof", "127.0.0.1", &self.port.to_string(), "--repl-diskless-sync-delay", "0"];
         let replica = Self::start(&[args, of.as_slice()].concat());
         within("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
@@ -44,7 +46,7 @@ impl Server {
     }
 
     /// A Sentinel that watches a master as `payments`.
-    pub(super) fn sentinel(master: &Self, quorum: usize) -> Self {
+    pub fn sentinel(master: &Self, quorum: usize) -> Self {
         let port = free_port();
         let directory = env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -75,7 +77,7 @@ impl Server {
     }
 
     /// `kill -9`, and nothing after it.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -83,25 +85,28 @@ impl Server {
     }
 
     /// Starts it again, on the same port and files.
-    pub(super) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         self.run();
     }
 
-    pub(super) fn url(&self) -> String {
+    /// The URL that a store connects to.
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub(super) fn client(&self) -> Client {
+    /// A client of its own, beside the store.
+    pub fn client(&self) -> Client {
         Client::open(self.url()).unwrap()
     }
 
     /// Sends a command, written with spaces between its words.
-    pub(super) fn ask<T: FromRedisValue>(&self, command: &str) -> T {
+    pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
         ask(&mut self.client().get_connection().unwrap(), command)
     }
 
-    pub(super) fn info(&self, field: &str) -> Option<String> {
+    /// What `INFO` says of a field, if the server answers and has it.
+    pub fn info(&self, field: &str) -> Option<String> {
         let mut connection = self.client().get_connection().ok()?;
         let info: String = ask(&mut connection, "INFO everything");
         let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -109,7 +114,7 @@ impl Server {
     }
 
     /// How often a command was called since `CONFIG RESETSTAT`.
-    pub(super) fn calls(&self, command: &str) -> u64 {
+    pub fn calls(&self, command: &str) -> u64 {
         let calls = self.info(&format!("cmdstat_{command}")).and_then(|stat| {
             let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="))?;
             calls.parse().ok()
@@ -126,10 +131,14 @@ impl Drop for Server {
 }
 
 /// Three masters that share the slots.
-pub(super) struct Cluster(pub(super) Vec<Server>);
+pub struct Cluster(
+    /// The masters.
+    pub Vec<Server>,
+);
 
 impl Cluster {
-    pub(super) fn start() -> Self {
+    /// Starts three servers and waits until they are a cluster.
+    pub fn start() -> Self {
         let args = [DURABLE, &["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]].concat();
         let nodes: Vec<_> = (0..3).map(|_| Server::start(&args)).collect();
         let mut create = Command::new("redis-cli");
@@ -144,17 +153,20 @@ impl Cluster {
         cluster
     }
 
-    pub(super) fn url(&self) -> String {
+    /// The URL that a store connects to.
+    pub fn url(&self) -> String {
         let nodes: Vec<_> = self.0.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    pub(super) fn client(&self) -> ClusterClient {
+    /// A client of its own, beside the store.
+    pub fn client(&self) -> ClusterClient {
         ClusterClient::new(self.0.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
     }
 }
 
-pub(super) fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str) -> T {
+/// Sends a command, written with spaces between its words.
+pub fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str) -> T {
     let mut words = command.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
     words.for_each(|word| {
@@ -164,7 +176,7 @@ pub(super) fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, comman
 }
 
 /// Waits until something holds.
-pub(super) fn within(what: &str, holds: impl Fn() -> bool) {
+pub fn within(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(20), "{what}: not within 20 seconds");

@@ -1,0 +1,146 @@
+//! Several processes that are sent the same request at once, on each store that processes can share.
+
+use std::{sync::Barrier, thread};
+
+use tests::{Answer, Pending, Request};
+
+use crate::{
+    pay,
+    payments::{Files, Payments},
+    payments_of_alice, post,
+    records::Records,
+};
+
+macro_rules! on_each_store {
+    ($($test:ident)*) => {
+        mod sqlite {
+            $(#[test] fn $test() { super::$test(super::Records::Sqlite); })*
+        }
+        mod postgres {
+            $(#[test] fn $test() { super::$test(super::Records::postgres()); })*
+        }
+        mod redis {
+            $(#[test] fn $test() { super::$test(super::Records::redis()); })*
+        }
+    };
+}
+
+on_each_store! {
+    a_hundred_duplicates_in_four_processes_make_one_payment
+    a_payment_whose_server_is_killed_runs_once_more_among_the_other_three_and_is_charged_once
+    a_refund_that_fails_retryably_is_taken_over_by_exactly_one_waiter
+}
+
+fn a_hundred_duplicates_in_four_processes_make_one_payment(records: Records) {
+    let files = Files::with(records);
+    let servers = Payments::start_all(4, &files);
+    let request = pay("order-1", "pm_card_slow_300");
+    let answers = answers(send_at_once(&servers, &request, 100));
+    let first = the_only_run(&answers);
+    assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
+    for server in &servers {
+        server.send(&request).assert_replays(first);
+        assert_eq!(payments_of_alice(server), 1);
+    }
+}
+
+fn a_payment_whose_server_is_killed_runs_once_more_among_the_other_three_and_is_charged_once(records: Records) {
+    let files = Files::with(records);
+    let mut servers = Payments::start_all(4, &files);
+    let request = pay("order-1", "pm_card_slow_1000");
+    let killed = servers.pop().unwrap();
+    let lost = killed.begin(&request);
+    files.await_count("SELECT count(*) FROM bank_transfers", 1);
+    killed.kill();
+    assert!(lost.try_answer().is_err(), "the server was killed too late");
+    for server in &servers {
+        assert_eq!(server.send(&request).problem(), (409, "in_flight".to_owned()));
+    }
+
+    files.end_leases();
+    let answers = answers(send_at_once(&servers, &request, 30));
+    let first = the_only_run(&answers);
+    assert_eq!(first.json()["status"], "succeeded");
+    // The documented second attempt: the bank was asked twice, with one derived key, and charged once.
+    assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 2);
+    for server in &servers {
+        server.send(&request).assert_replays(first);
+        assert_eq!(payments_of_alice(server), 1);
+    }
+}
+
+/// The first run cannot write to the ledger until all have asked, and then fails before money moves.
+fn a_refund_that_fails_retryably_is_taken_over_by_exactly_one_waiter(records: Records) {
+    let files = Files::with(records);
+    let servers = Payments::start_all(4, &files);
+    let paid = servers[0].send(&pay("order-1", "pm_card_slow_200"));
+    let refund = post("/v1/refunds", "refund-1", &format!("payment_intent={}", paid.json()["id"].as_str().unwrap()));
+    files.prepare(
+        "CREATE TABLE runs (number INTEGER PRIMARY KEY);
+         CREATE TRIGGER the_first_fails BEFORE INSERT ON refunds BEGIN
+             INSERT INTO runs VALUES (NULL);
+             -- Unlike ABORT, it leaves the row of `runs` where it is.
+             SELECT raise(FAIL, 'the first run fails') WHERE (SELECT count(*) FROM runs) = 1;
+         END",
+    );
+    let pending = files.while_locked(|| {
+        let pending = send_at_once(&servers, &refund, 40);
+        servers.iter().for_each(await_all_before);
+        pending
+    });
+
+    let (failed, others): (Vec<_>, Vec<_>) = answers(pending).into_iter().partition(|answer| answer.status == 500);
+    assert_eq!(failed.iter().map(Answer::problem).collect::<Vec<_>>(), [(500, "ledger_unavailable".to_owned())]);
+    let first = the_only_run(&others);
+    assert_eq!(files.count("SELECT count(*) FROM runs"), 2);
+    assert_eq!(files.count("SELECT sum(attempts) FROM refunds"), 1);
+    assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers WHERE kind = 'refund'"), 1);
+    for server in &servers {
+        server.send(&refund).assert_replays(first);
+    }
+}
+
+/// Sends so many duplicates to the servers in turn.
+fn send_at_once(servers: &[Payments], request: &Request, number: usize) -> Vec<Pending> {
+    let (bytes, together) = (&request.bytes(), &Barrier::new(number));
+    thread::scope(|scope| {
+        let send = |server: &Payments| {
+            let address = server.address;
+            scope.spawn(move || {
+                together.wait();
+                Pending::send(address, bytes)
+            })
+        };
+        let sending: Vec<_> = servers.iter().cycle().take(number).map(send).collect();
+        sending.into_iter().map(|pending| pending.join().unwrap()).collect()
+    })
+}
+
+fn answers(pending: Vec<Pending>) -> Vec<Answer> {
+    pending.into_iter().map(Pending::answer).collect()
+}
+
+/// Waits until a server has begun what was sent to it before: its workers take connections in turn and in order.
+fn await_all_before(server: &Payments) {
+    let workers = thread::available_parallelism().unwrap().get();
+    for _ in 0..workers {
+        assert_eq!(server.send(&Request::new("GET", "/idempotency")).status, 200);
+    }
+}
+
+/// The one answer that comes from a run. The others are its replays, or say that it is at work.
+fn the_only_run(answers: &[Answer]) -> &Answer {
+    let ran = |answer: &&Answer| answer.status == 200 && !answer.is_replay();
+    assert_eq!(answers.iter().filter(ran).count(), 1, "one answer comes from a run");
+    let first = answers.iter().find(ran).unwrap();
+    for answer in answers {
+        match answer.status {
+            200 => assert_eq!(answer.body, first.body),
+            409 => assert_eq!(answer.json()["code"], "in_flight"),
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+    first
+}
