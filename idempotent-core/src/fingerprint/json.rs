@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 ///
 /// That is the case for what RFC 8785 takes no responsibility for (§3.1: input must be I-JSON, RFC 7493): repeated names in an
 /// object, and numbers of more than 15 significant digits, which a double cannot tell apart. It is also the case for what is no JSON.
-/// Such a body has to be compared as it was sent.
+/// So are texts of more than 20,000 values, which would take many times their size. Such a body has to be compared as it was sent.
 #[must_use]
 pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
     if has_long_number(text) {
