@@ -1,6 +1,8 @@
 //! The payments server as its users run it: several processes on one store, killed, stopped, and left by their clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "survival/api.rs"]
+mod api;
 #[path = "survival/contention.rs"]
 mod contention;
 #[path = "survival/payments.rs"]
