@@ -19,9 +19,22 @@ pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10));
-    let pool = SqlitePoolOptions::new().max_connections(4).connect_with(options).await?;
+    let pool = connect(options).await?;
     sqlx::raw_sql(include_str!("schema.sql")).execute(&pool).await?;
     Ok(pool)
+}
+
+/// Turning a new file to WAL takes a lock that SQLite does not wait for, and several servers may open the file at once.
+async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    for _ in 0..100 {
+        match SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await {
+            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "5") => {
+                actix_web::rt::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => return opened,
+        }
+    }
+    SqlitePoolOptions::new().max_connections(4).connect_with(options).await
 }
 
 /// What a user wants to be paid.
