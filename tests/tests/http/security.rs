@@ -1,4 +1,4 @@
-//! T14: what others can get out of a key that is not theirs, in each state that it can be in.
+//! What others can get out of a key that is not theirs, in each state that it can be in.
 //!
 //! Whoever sends the request, the first operation never runs again, and nothing of its answer shows. A request that is another
 //! operation (another user's, another route's) runs as the first of its own, whatever the state of the key: nobody can tell that
