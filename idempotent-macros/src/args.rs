@@ -5,7 +5,7 @@ use syn::{ExprPath, LitStr, Path, parse_quote};
 
 use crate::duration;
 use crate::entry::{Entries, example};
-use crate::errors::{Errors, Mistake, Reported};
+use crate::errors::{Errors, Reading, Reported};
 use crate::method::{Method, MethodKey};
 use crate::nearest::nearest;
 
@@ -127,11 +127,11 @@ fn retention(entries: &mut Entries<'_>, transaction: bool) -> (u64, u64) {
 }
 
 /// A duration that may be zero.
-fn period(key: &str, text: &LitStr) -> Result<u64, Mistake> {
+fn period(key: &str, text: &LitStr) -> Reading<u64> {
     duration::parse(&text.value()).map_err(|wrong| (format!("`{key}` {wrong}"), example(key)))
 }
 
-fn positive(key: &str, text: &LitStr) -> Result<u64, Mistake> {
+fn positive(key: &str, text: &LitStr) -> Reading<u64> {
     match period(key, text)? {
         0 => Err((format!("`{key}` is zero; write how long it lasts"), example(key))),
         milliseconds => Ok(milliseconds),
@@ -139,7 +139,7 @@ fn positive(key: &str, text: &LitStr) -> Result<u64, Mistake> {
 }
 
 /// One of a few words.
-fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Result<Variant, Mistake> {
+fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Reading<Variant> {
     move |key, text| {
         let text = text.value();
         let found = values.iter().find(|(word, _)| *word == text);
@@ -154,7 +154,7 @@ fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Result<Variant, Mista
 }
 
 /// A supplied fingerprint or a path. A word that only its case tells from a supplied one was meant as that one.
-fn fingerprint(key: &str, text: &LitStr) -> Result<Fingerprint, Mistake> {
+fn fingerprint(key: &str, text: &LitStr) -> Reading<Fingerprint> {
     let value = text.value();
     let mut words = FINGERPRINT.iter().map(|(word, _)| word);
     if words.any(|word| word.eq_ignore_ascii_case(&value)) {
@@ -166,7 +166,7 @@ fn fingerprint(key: &str, text: &LitStr) -> Result<Fingerprint, Mistake> {
     })
 }
 
-fn krate(key: &str, text: &LitStr) -> Result<Path, Mistake> {
+fn krate(key: &str, text: &LitStr) -> Reading<Path> {
     text.parse_with(Path::parse_mod_style).map_err(|_| {
         let text = text.value();
         let what = format!("`{text}` is not a path; write where your crate finds `idempotent_actix`");
@@ -174,7 +174,7 @@ fn krate(key: &str, text: &LitStr) -> Result<Path, Mistake> {
     })
 }
 
-fn method(_: &str, text: &LitStr) -> Result<(Method, LitStr), Mistake> {
+fn method(_: &str, text: &LitStr) -> Reading<(Method, LitStr)> {
     let name = text.value();
     let method = Method::named(&name).ok_or_else(|| {
         let meant = Method::named(&name.to_ascii_uppercase()).unwrap_or(Method::POST);

@@ -5,7 +5,7 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::LitStr;
 
-use crate::errors::{Errors, Mistake, Reported};
+use crate::errors::{Errors, Reading, Reported};
 use crate::nearest::nearest;
 
 /// Every key, with a value that shows its use in messages.
@@ -95,7 +95,7 @@ impl<'a> Entries<'a> {
     pub(crate) fn take<T>(
         &mut self,
         key: &str,
-        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
+        read: impl FnOnce(&str, &LitStr) -> Reading<T>,
     ) -> Option<Result<T, Reported>> {
         let entry = self.remove(key)?;
         let Some(literal) = entry.string() else {
@@ -111,14 +111,8 @@ impl<'a> Entries<'a> {
     }
 
     /// As [`take`](Self::take); a value that is absent or has been reported is the `default`.
-    pub(crate) fn take_or<T>(
-        &mut self,
-        key: &str,
-        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
-        default: T,
-    ) -> T {
-        let taken = self.take(key, read).and_then(Result::ok);
-        taken.unwrap_or(default)
+    pub(crate) fn take_or<T>(&mut self, key: &str, read: impl FnOnce(&str, &LitStr) -> Reading<T>, default: T) -> T {
+        self.take(key, read).and_then(Result::ok).unwrap_or(default)
     }
 
     /// Takes out and reports a key that has no place here.

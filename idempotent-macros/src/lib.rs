@@ -57,7 +57,7 @@ use proc_macro::TokenStream;
 /// # The transaction
 ///
 /// A handler that takes a `Tx<Db>`, such as `mut tx: Tx<Postgres>`, writes through the transaction in which its answer is
-/// recorded: either both are committed or neither is. `claim` says what becomes of the claim:
+/// recorded: what it wrote is there only if its answer is. `claim` says what becomes of the claim:
 ///
 /// * `"lease"`: it is committed before the work. A duplicate is told at once that the first attempt is at work, and the
 ///   work may take long and call other services.

@@ -13,8 +13,8 @@ pub(crate) const EXAMPLE: &str = "write `mut tx: Tx<Postgres>`";
 /// Reports a second `Tx`, and a missing one where `claim` is `"transaction"`, which stands at that literal.
 pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Errors) -> Result<(), Reported> {
     let parameters = handler.parameters.iter();
-    let mut certain = parameters.clone().filter(|parameter| parameter.cfg.is_empty());
-    if let Some(second) = certain.by_ref().flat_map(|parameter| taken(&parameter.ty)).nth(1) {
+    let certain = parameters.clone().filter(|parameter| parameter.cfg.is_empty());
+    if let Some(second) = certain.flat_map(|parameter| taken(&parameter.ty)).nth(1) {
         let what = "the handler takes a second `Tx`, but its answer is recorded in one transaction; take one";
         return Err(errors.at(second, what, EXAMPLE));
     }
@@ -57,10 +57,12 @@ pub(crate) fn named(ty: &Type) -> bool {
 #[cfg(test)]
 mod tests {
     use proc_macro2::{Delimiter, Group, TokenTree};
-    use quote::ToTokens;
+    use quote::{ToTokens, quote};
     use syn::{Type, parse_quote};
 
-    use super::{named, taken};
+    use super::{check, named, taken};
+    use crate::errors::Errors;
+    use crate::handler::Handler;
 
     /// What a `$ty:ty` becomes.
     fn from_a_declarative_macro(ty: Type) -> Type {
@@ -90,6 +92,26 @@ mod tests {
         ];
         for (ty, is_named, count) in &cases {
             assert_eq!((named(ty), taken(ty).len()), (*is_named, *count), "{}", ty.to_token_stream());
+        }
+    }
+
+    #[test]
+    fn one_transaction_is_enough_and_alternatives_are_one() {
+        let claim = parse_quote!("transaction");
+        for (parameters, fit) in [
+            (quote!(tx: Tx<Postgres>), true),
+            (quote!(user: User, Tx(mut tx): idempotent_actix::Tx<Postgres>), true),
+            (quote!((user, mut tx): (User, Tx<Postgres>)), true),
+            (quote!(tx: Tx<Postgres>, other: Option<Tx<Postgres>>), true),
+            (quote!(#[cfg(a)] tx: Tx<Postgres>, #[cfg(not(a))] tx: Tx<Sqlite>), true),
+            (quote!(#[cfg(a)] body: Body, tx: Tx<Postgres>, more: Tx<Postgres>), false),
+            (quote!(tx: Transaction), false),
+            (quote!(), false),
+        ] {
+            let mut errors = Errors::default();
+            let handler = Handler::read(quote!(async fn pay(#parameters) {}), &mut errors).unwrap();
+            assert_eq!(check(&handler, Some(&claim), &mut errors).is_ok(), fit, "{parameters}");
+            assert_eq!(errors.is_empty(), fit, "{parameters}");
         }
     }
 }
