@@ -63,6 +63,12 @@ impl<K, M, B> Guard<K, M, B> {
             (Err(error), _) => return run.nobody(error),
             (Ok(_), Said::Body(_)) => return run.refuse(Kind::Misconfigured, Outcome::Unavailable),
         };
+        if run.operation.claim == ClaimMode::Transaction && Account::of(&run.request).is_none() {
+            tracing::error!(
+                "`claim = \"transaction\"` without idempotent_actix's `Tx`: the handler takes another type of that name"
+            );
+            return run.refuse(Kind::Misconfigured, Outcome::Unavailable);
+        }
         // Counted first, then checked: a drain that begins in between either is seen here or waits for this.
         let counted = run.idempotency.work().token();
         if run.idempotency.is_draining() {

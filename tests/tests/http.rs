@@ -32,6 +32,7 @@ mod http {
     mod scopes;
     mod security;
     mod store_failures;
+    mod transactions;
     mod unsupported;
     mod waiting;
 }

@@ -1,0 +1,143 @@
+//! Handlers that write one row through their transaction, and then do what the request's body says.
+
+use actix_web::{HttpResponse, post, web, web::Data, web::ServiceConfig};
+use idempotent_actix::{Disposition, Tx, idempotent};
+use sqlx::Connection;
+use tests::Probe;
+
+use super::super::handlers::User;
+
+const INSERT: &str = "INSERT INTO effects (note, record, beside) VALUES ($1, $2, $3)";
+
+macro_rules! handlers {
+    ($name:ident, $database:ty, $connection:ty) => {
+        pub(crate) mod $name {
+            use super::*;
+
+            type Alias = Tx<$database>;
+
+            #[idempotent(scope = "_user", claim = "transaction")]
+            #[post("/within")]
+            async fn within(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user")]
+            #[post("/leased")]
+            async fn leased(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", wait = "15s")]
+            #[post("/patient")]
+            async fn patient(_user: User, probe: Data<Probe>, (tx, body): (Tx<$database>, String)) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", key = "optional")]
+            #[post("/optional")]
+            async fn optional(
+                _user: User,
+                probe: Data<Probe>,
+                tx: idempotent_actix::Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", abandoned = "hold")]
+            #[post("/held")]
+            async fn held(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", record = "all")]
+            #[post("/all")]
+            async fn everything(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user")]
+            #[post("/twice")]
+            async fn twice(_user: User, probe: Data<Probe>, _one: Alias, _other: Alias) -> HttpResponse {
+                probe.run().await
+            }
+
+            async fn unannotated(_tx: Alias, probe: Data<Probe>) -> HttpResponse {
+                probe.run().await
+            }
+
+            async fn insert(connection: &mut $connection, note: &str, record: Option<&[u8]>, beside: Option<&str>) {
+                let insert = sqlx::query(INSERT).bind(note).bind(record).bind(beside);
+                insert.execute(connection).await.unwrap();
+            }
+
+            async fn work(mut tx: Tx<$database>, probe: &Probe, body: &str) -> HttpResponse {
+                let note = format!("{body} {}", probe.runs());
+                let record = tx.record_id().map(|id| id.as_bytes().to_vec());
+                let record = record.as_deref();
+                match body {
+                    "nothing" => {}
+                    "dangling" => insert(&mut tx, &note, record, Some("nobody")).await,
+                    "savepoint" => {
+                        let mut savepoint = tx.begin().await.unwrap();
+                        insert(&mut savepoint, "undone", record, None).await;
+                        savepoint.rollback().await.unwrap();
+                        let mut savepoint = tx.begin().await.unwrap();
+                        insert(&mut savepoint, &note, record, None).await;
+                        savepoint.commit().await.unwrap();
+                    }
+                    "open savepoint" => {
+                        let mut savepoint = tx.begin().await.unwrap();
+                        insert(&mut savepoint, &note, record, None).await;
+                        std::mem::forget(savepoint);
+                    }
+                    "failed statement" => {
+                        insert(&mut tx, &note, record, None).await;
+                        sqlx::query("SELECT nonsense").execute(&mut *tx).await.unwrap_err();
+                    }
+                    "lost connection" => {
+                        insert(&mut tx, &note, record, None).await;
+                        let end = sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())");
+                        end.execute(&mut *tx).await.unwrap_err();
+                    }
+                    _ => insert(&mut tx, &note, record, None).await,
+                }
+                let response = probe.run().await;
+                match body {
+                    "panic" => panic!("the handler breaks down, as it was told to"),
+                    "kept" => {
+                        actix_web::rt::spawn(async move {
+                            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                            drop(tx);
+                        });
+                    }
+                    "retryable" => return response.with(Disposition::Retryable),
+                    "unknown" => return response.with(Disposition::Unknown),
+                    _ => {}
+                }
+                response
+            }
+
+            pub(crate) fn all(config: &mut ServiceConfig) {
+                config.service(within).service(leased).service(patient).service(optional).service(held);
+                config.service(everything).service(twice).route("/unannotated", web::post().to(unannotated));
+            }
+        }
+    };
+}
+
+/// An answer that says itself what it does to its key.
+trait With {
+    fn with(self, disposition: Disposition) -> Self;
+}
+
+impl With for HttpResponse {
+    fn with(mut self, disposition: Disposition) -> Self {
+        self.extensions_mut().insert(disposition);
+        self
+    }
+}
+
+handlers!(sqlite, sqlx::Sqlite, sqlx::SqliteConnection);
+handlers!(postgres, sqlx::Postgres, sqlx::PgConnection);
