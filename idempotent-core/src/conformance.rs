@@ -222,4 +222,16 @@ cases! {
         one_of_takeover_and_renewal_wins,
         a_dropped_call_leaves_nothing_locked,
     }
+    transacting {
+        a_completion_counts_once_its_transaction_is_committed,
+        a_completion_that_is_rolled_back_never_was,
+        a_replaced_owner_is_fenced_in_a_transaction_too,
+        a_claim_within_a_transaction_is_seen_once_it_is_committed,
+        a_claim_within_a_transaction_that_is_rolled_back_never_was,
+        what_is_undone_leaves_the_claim,
+        a_claim_within_a_transaction_can_end_held,
+        a_claim_within_a_transaction_meets_what_is_committed,
+        a_claim_within_a_transaction_starts_an_expired_key_over,
+        one_of_many_claims_within_transactions_wins,
+    }
 }

@@ -7,3 +7,4 @@ pub(super) mod fencing;
 pub(super) mod holding;
 pub(super) mod racing;
 pub(super) mod renewing;
+pub(super) mod transacting;
