@@ -2,7 +2,7 @@
 
 use actix_web::{HttpResponse, body::to_bytes, http::StatusCode};
 use anyhow::{Context, anyhow};
-use sqlx::{Executor, PgPool, Postgres, Row, Transaction, postgres::PgHasArrayType};
+use sqlx::{Executor, PgPool, Postgres, Row, Transaction};
 use uuid::Uuid;
 
 pub const TABLE: &str = "
@@ -33,13 +33,6 @@ struct HeaderPairRecord {
     value: Vec<u8>,
 }
 
-impl PgHasArrayType for HeaderPairRecord {
-    fn array_type_info() -> sqlx::postgres::PgTypeInfo {
-        sqlx::postgres::PgTypeInfo::with_name("_header_pair")
-    }
-}
-
-#[allow(clippy::large_enum_variant)]
 pub enum NextAction {
     StartProcessing(Transaction<'static, Postgres>),
     ReturnSavedResponse(HttpResponse),
