@@ -35,9 +35,9 @@ OTHER_BODY = BODY.replace("2000", "2001")
 
 
 def chosen(words):
-    """Contestants with one store each: those whose `name/store` contains one of the words, or all."""
+    """Contestants with one store each: those whose `name/store` begins with one of the words, or all."""
     pairs = [(name, command, store) for name, command, stores in CONTESTANTS for store in stores]
-    return [pair for pair in pairs if not words or any(word in f"{pair[0]}/{pair[2]}" for word in words)]
+    return [pair for pair in pairs if not words or any(f"{pair[0]}/{pair[2]}".startswith(word) for word in words)]
 
 
 class Stores:

@@ -46,7 +46,10 @@ async fn serve<S: SessionStore>(sessions: S, port: u16) -> Result<(), Failed> {
     let guarded = Router::new()
         .route("/work", post(nothing))
         .layer(IdempotentLayer::<S>::new(options))
-        .layer(SessionLayer::new(Arc::new(sessions)).with_cookie_options(CookieOptions::build().name("session")))
+        .layer(
+            SessionLayer::new(Arc::new(sessions))
+                .with_cookie_options(CookieOptions::build().name("session").max_age(24 * 60 * 60)),
+        )
         .layer(CookieManagerLayer::new())
         .layer(from_fn(carry));
     let app = guarded.route("/runs", get(async || work::runs()));
