@@ -27,6 +27,7 @@ mod servers {
 mod postgres {
     pub mod claims;
     mod following;
+    mod migrations;
     mod opening;
     mod outages;
     mod runtimes;

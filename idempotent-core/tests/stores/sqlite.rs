@@ -258,3 +258,25 @@ async fn a_file_that_cannot_be_opened_is_an_error_with_its_cause() {
     let missing = format!("{}?mode=rw", File::new().url());
     assert!(SqliteStore::connect(&missing).await.is_err());
 }
+
+/// What the file says of its tables and indexes.
+async fn schema(file: &File) -> Vec<(String, String)> {
+    let listed = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
+    sqlx::query_as(listed).fetch_all(&file.pool().await).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_documented_sql_is_what_migrate_does() {
+    let document = include_str!("../../../MIGRATIONS.md");
+    let section = document.split("\n## SQLite, version 1\n").nth(1).unwrap();
+    let sql = section.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    let (by_hand, by_us) = (File::new(), File::new());
+    let script = format!("BEGIN; {sql} COMMIT;");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&by_hand.pool().await).await.unwrap();
+    migrated(&by_us).await;
+    let ours = schema(&by_us).await;
+    assert_eq!(ours.len(), 3, "{ours:#?}");
+    assert_eq!(schema(&by_hand).await, ours);
+    completed(&migrated(&by_hand).await).await;
+    assert_eq!(schema(&by_hand).await, ours);
+}

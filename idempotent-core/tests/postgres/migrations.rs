@@ -1,0 +1,58 @@
+//! Migrations that somebody else has run.
+
+use idempotent_core::{
+    Store,
+    store::{ClaimOutcome, postgres::PostgresStore},
+};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use crate::{database, id, number, request, sql, store};
+
+const DOCUMENT: &str = include_str!("../../../MIGRATIONS.md");
+
+/// The document's SQL for Postgres.
+fn documented() -> &'static str {
+    let section = DOCUMENT.split("\n## Postgres, version 1\n").nth(1).unwrap();
+    section.split("```sql\n").nth(1).unwrap().split("```").next().unwrap()
+}
+
+/// Everything that the catalog says of the tables, but for names that the server has made up.
+async fn described(url: &str) -> Vec<String> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let text = "SELECT c.relname || ' ' || coalesce(c.reloptions::text, '') || ' ' || a.attname || ' ' || a.atttypid::regtype || a.attnotnull
+                FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relname LIKE 'idempotency%' AND a.attnum > 0
+                UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'idempotency%'
+                UNION ALL SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid::regclass::text LIKE 'idempotency%'
+                ORDER BY 1";
+    let rows = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).fetch_all(&mut connection).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn the_documented_sql_is_what_migrate_does() {
+    let url = database().await;
+    sql(&url, format!("BEGIN; {} COMMIT;", documented())).await;
+    let (_, migrated) = store().await;
+    let (by_hand, by_us) = (described(&url).await, described(&migrated).await);
+    assert!(by_us.len() >= 20, "{by_us:#?}");
+    assert_eq!(by_hand, by_us);
+}
+
+#[tokio::test]
+async fn a_user_who_may_create_nothing_works_with_tables_that_are_there() {
+    let url = database().await;
+    let user = format!(
+        "clerk_{}",
+        number(&url, "SELECT oid::bigint FROM pg_database WHERE datname = current_database()").await
+    );
+    let grants = format!(
+        "CREATE ROLE {user} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO {user};
+         GRANT SELECT ON idempotency_records_migrations TO {user}; REVOKE CREATE ON SCHEMA public FROM PUBLIC;"
+    );
+    sql(&url, format!("{} {grants}", documented())).await;
+    let store = PostgresStore::connect(&url.replace("postgres@", &format!("{user}@"))).await.unwrap();
+    store.migrate().await.unwrap();
+    assert_eq!(store.claim(&id(), &request()).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+    assert_eq!(store.purge(10).await.unwrap(), 0);
+    sql(&url, format!("DROP OWNED BY {user}; DROP ROLE {user};")).await;
+}
