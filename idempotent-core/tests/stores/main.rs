@@ -6,5 +6,6 @@ mod conformance;
 mod connecting;
 mod memory;
 mod mutants;
+mod settling;
 mod sqlite;
 mod support;

@@ -1,0 +1,324 @@
+//! Commits whose acknowledgement is lost.
+
+use std::{
+    any::{Any, TypeId},
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Body, BodyForm, Digester, Key, Lease, OwnerToken, Policy, RecordId, Recording, RequestDigest, Scope,
+    State, Store, StoreError,
+    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
+    store::{
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Transaction,
+        Transactions, sqlite::SqliteStore,
+    },
+};
+use sqlx::{SqliteConnection, SqlitePool};
+
+use crate::support::File;
+
+/// What a commit does before its acknowledgement is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    AfterTheCommit,
+    BeforeTheCommit,
+    /// The store cannot be asked what became of it either, for so many calls.
+    AndTheStoreIsGone,
+}
+
+/// A SQLite store that loses acknowledgements.
+#[derive(Clone)]
+struct Losing {
+    store: SqliteStore,
+    loss: Loss,
+    gone: Arc<AtomicUsize>,
+}
+
+struct LosingTransaction {
+    inner: Box<dyn Transaction>,
+    store: Losing,
+}
+
+fn lost() -> StoreError {
+    StoreError::transient("losing", "do as it was told", "the internal cause")
+}
+
+impl Losing {
+    fn wrap(&self, inner: Box<dyn Transaction>) -> Box<dyn Transaction> {
+        Box::new(LosingTransaction { inner, store: self.clone() })
+    }
+
+    fn there(&self) -> Result<&SqliteStore, StoreError> {
+        let count = |left: usize| left.checked_sub(1);
+        if self.gone.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
+            Err(lost())
+        } else {
+            Ok(&self.store)
+        }
+    }
+}
+
+#[async_trait]
+impl Transactions for Losing {
+    fn database(&self) -> TypeId {
+        self.store.database()
+    }
+    async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        Ok(self.wrap(self.store.begin().await?))
+    }
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
+        Ok(match Transactions::claim(self.there()?, id, claim, patience).await? {
+            ClaimedWithin::Granted { attempt, transaction } => {
+                ClaimedWithin::Granted { attempt, transaction: self.wrap(transaction) }
+            }
+            told @ ClaimedWithin::Told(_) => told,
+        })
+    }
+}
+
+#[async_trait]
+impl Transaction for LosingTransaction {
+    fn connection(&self) -> &(dyn Any + Send) {
+        self.inner.connection()
+    }
+    fn connection_mut(&mut self) -> &mut (dyn Any + Send) {
+        self.inner.connection_mut()
+    }
+    async fn undo(&mut self) -> Result<(), StoreError> {
+        self.inner.undo().await
+    }
+    async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        self.inner.complete(lease, recording).await
+    }
+    async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        self.inner.abandon(lease, policy).await
+    }
+    async fn commit(self: Box<Self>) -> Result<(), StoreError> {
+        match self.store.loss {
+            Loss::AfterTheCommit => self.inner.commit().await?,
+            Loss::BeforeTheCommit => self.inner.roll_back().await,
+            Loss::AndTheStoreIsGone => {
+                self.inner.commit().await?;
+                self.store.gone.store(2, Ordering::SeqCst);
+            }
+        }
+        Err(lost())
+    }
+    async fn roll_back(self: Box<Self>) {
+        self.inner.roll_back().await;
+    }
+}
+
+#[async_trait]
+impl Store for Losing {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Store::migrate(&self.store).await
+    }
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        Store::claim(self.there()?, id, claim).await
+    }
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        self.store.renew(leases).await
+    }
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        self.there()?.complete(lease, recording).await
+    }
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.there()?.release(lease).await
+    }
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        self.there()?.abandon(lease, policy).await
+    }
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        self.there()?.look_up(id).await
+    }
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        self.store.resolve(id, seen, resolution).await
+    }
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        self.store.purge(limit).await
+    }
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
+    }
+}
+
+/// A runtime over a store that loses acknowledgements.
+struct World {
+    runtime: Runtime,
+    store: Losing,
+    pool: SqlitePool,
+    within: bool,
+    _file: File,
+}
+
+fn digest() -> RequestDigest {
+    Digester::new("POST", "/", "", b"", BodyForm::Raw).finish()
+}
+
+fn id() -> RecordId {
+    RecordId::new(&Scope::new("alice"), "POST /", &Key::parse(b"k").unwrap())
+}
+
+impl World {
+    async fn new(loss: Loss, within: bool) -> Self {
+        let file = File::new();
+        let store = Losing { store: file.open().await, loss, gone: Arc::default() };
+        Store::migrate(&store).await.unwrap();
+        let pool = file.pool().await;
+        sqlx::raw_sql("CREATE TABLE effects (attempt INTEGER)").execute(&pool).await.unwrap();
+        let runtime = Runtime::new(store.clone(), Options::default());
+        Self { runtime, store, pool, within, _file: file }
+    }
+
+    async fn begin(&self, policy: &Policy) -> Begun {
+        match self.within {
+            true => self.runtime.begin_within(id(), digest(), policy).await.unwrap(),
+            false => self.runtime.begin(id(), digest(), policy).await.unwrap(),
+        }
+    }
+
+    /// Runs an attempt that writes its effect and completes.
+    async fn run(&self, policy: &Policy) -> (u32, Ending) {
+        let Begun::Run(mut attempt) = self.begin(policy).await else { panic!("it does not run") };
+        if !self.within {
+            attempt.transact().await.unwrap();
+        }
+        let number = attempt.number();
+        write(&mut attempt).await;
+        let answer = Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) };
+        (number, attempt.complete(&answer).await)
+    }
+
+    async fn effects(&self) -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM effects").fetch_one(&self.pool).await.unwrap()
+    }
+
+    async fn state(&self) -> Option<State> {
+        self.store.store.look_up(&id()).await.unwrap().map(|found| found.record.state)
+    }
+
+    async fn replays(&self) -> bool {
+        matches!(self.begin(&Policy::DEFAULT).await, Begun::Told(Verdict::Replay(answer)) if answer.status == 201)
+    }
+}
+
+async fn write(attempt: &mut Attempt) {
+    let mut transaction = attempt.lend().unwrap();
+    let connection: &mut SqliteConnection = transaction.connection_mut().downcast_mut().unwrap();
+    let number = i64::from(attempt.number());
+    sqlx::query("INSERT INTO effects VALUES (?1)").bind(number).execute(connection).await.unwrap();
+    attempt.take_back(transaction);
+}
+
+#[tokio::test]
+async fn a_commit_without_its_acknowledgement_is_settled() {
+    for within in [false, true] {
+        let world = World::new(Loss::AfterTheCommit, within).await;
+        assert_eq!(world.run(&Policy::DEFAULT).await, (1, Ending::Stored), "within: {within}");
+        assert_eq!(world.effects().await, 1);
+        assert!(world.replays().await, "within: {within}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_did_not_happen_is_settled() {
+    for within in [false, true] {
+        let world = World::new(Loss::BeforeTheCommit, within).await;
+        for attempt in 1..=3 {
+            // What was claimed before is abandoned; what was claimed within is not there.
+            let number = if within { 1 } else { attempt };
+            let ended = Ending::NotCommitted { transient: true };
+            assert_eq!(world.run(&Policy::DEFAULT).await, (number, ended), "within: {within}");
+            assert_eq!(world.effects().await, 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_did_not_happen_is_held_where_that_is_wanted() {
+    let world = World::new(Loss::BeforeTheCommit, false).await;
+    let policy = Policy { abandoned: Abandoned::Hold, ..Policy::DEFAULT };
+    assert_eq!(world.run(&policy).await.1, Ending::NotCommitted { transient: true });
+    assert_eq!((world.state().await, world.effects().await), (Some(State::Held), 0));
+    assert!(matches!(world.begin(&policy).await, Begun::Told(Verdict::Held)));
+}
+
+#[tokio::test]
+async fn a_commit_that_cannot_be_settled_yet_is_found_by_the_next_request() {
+    for within in [false, true] {
+        let world = World::new(Loss::AndTheStoreIsGone, within).await;
+        assert_eq!(world.run(&Policy::DEFAULT).await, (1, Ending::NotCommitted { transient: true }));
+        world.runtime.settled().await;
+        world.store.gone.store(0, Ordering::SeqCst);
+        assert_eq!(world.effects().await, 1);
+        assert!(world.replays().await, "within: {within}");
+        assert_eq!(world.effects().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_dropped_in_mid_work_commits_nothing() {
+    for within in [false, true] {
+        let world = World::new(Loss::AfterTheCommit, within).await;
+        let policy = Policy { lease: Duration::from_millis(50), ..Policy::DEFAULT };
+        let Begun::Run(mut attempt) = world.begin(&policy).await else { panic!("it does not run") };
+        if !within {
+            attempt.transact().await.unwrap();
+        }
+        write(&mut attempt).await;
+        drop(attempt);
+        assert_eq!(world.effects().await, 0);
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let number = if within { 1 } else { 2 };
+        assert_eq!(world.run(&policy).await, (number, Ending::Stored), "within: {within}");
+        assert_eq!(world.effects().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_is_dropped_after_any_poll_leaves_effect_and_record_alike() {
+    let (mut committed, mut not) = (0, 0);
+    for within in [false, true] {
+        for polls in 0..10 {
+            let world = World::new(Loss::AfterTheCommit, within).await;
+            let Begun::Run(mut attempt) = world.begin(&Policy::DEFAULT).await else { panic!("it does not run") };
+            if !within {
+                attempt.transact().await.unwrap();
+            }
+            write(&mut attempt).await;
+            let answer = Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) };
+            {
+                let mut end = std::pin::pin!(attempt.complete(&answer));
+                for _ in 0..polls {
+                    let ready = poll_fn(|context| Poll::Ready(end.as_mut().poll(context).is_ready())).await;
+                    if ready {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            world.runtime.settled().await;
+            // Whatever was begun has ended when the file can be written.
+            sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&world.pool).await.unwrap();
+            let completed = matches!(world.state().await, Some(State::Completed(_)));
+            assert_eq!(world.effects().await, i64::from(completed), "within: {within}, {polls} polls");
+            if completed { committed += 1 } else { not += 1 }
+        }
+    }
+    assert!(committed >= 5 && not >= 2, "{committed} committed, {not} not");
+}
