@@ -16,6 +16,7 @@ const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
 const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Nothing")];
 const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
 const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
+const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 
 /// The values of a key, the default first: how the user writes each, and what the runtime calls it.
 type Values = &'static [(&'static str, Variant)];
@@ -38,6 +39,8 @@ pub(crate) struct Args {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) record: Variant,
     pub(crate) abandoned: Variant,
+    /// The literal of `claim = "transaction"`, which is at fault where the handler takes no `Tx`.
+    pub(crate) transaction: Option<LitStr>,
     /// Kept with its literal, which is at fault where the route attribute says otherwise.
     pub(crate) method: MethodKey,
     /// Empty where the runtime shall name the operation by its method and route.
@@ -56,9 +59,10 @@ impl Args {
     /// Reads the attribute's tokens.
     pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut entries = Entries::parse(tokens, errors);
-        let (ttl, lease) = retention(&mut entries);
-        entries.take("claim", claim);
+        let transaction = transaction(&mut entries);
+        let (ttl, lease) = retention(&mut entries, transaction.is_some());
         Self {
+            transaction,
             ttl,
             lease,
             wait: entries.take_or("wait", period, 0),
@@ -85,9 +89,20 @@ fn scope(mut entries: Entries<'_>) -> Result<LitStr, Reported> {
     })
 }
 
+/// `claim`, and the keys that mean nothing where it is `"transaction"`.
+fn transaction(entries: &mut Entries<'_>) -> Option<LitStr> {
+    let read = |key: &str, text: &LitStr| Ok((choice(CLAIM)(key, text)? == "Transaction").then(|| text.clone()));
+    let transaction = entries.take_or("claim", read, None)?;
+    for (key, nothing) in [("lease", "there is no `lease`"), ("abandoned", "nothing is ever `abandoned`")] {
+        let what = format!("{nothing} with `claim = \"transaction\"`: a crash rolls the claim back; leave it out");
+        entries.refuse(key, what, "write `#[idempotent(scope = \"user\", claim = \"transaction\")]`");
+    }
+    Some(transaction)
+}
+
 /// `ttl` and `lease`, which have to fit each other: a lease that outlives the record would let a key be
 /// claimed anew while its first attempt still runs.
-fn retention(entries: &mut Entries<'_>) -> (u64, u64) {
+fn retention(entries: &mut Entries<'_>, transaction: bool) -> (u64, u64) {
     let spanned = |key: &str, text: &LitStr| Ok((positive(key, text)?, Some(text.clone())));
     let ttl = entries.take("ttl", spanned);
     let lease = entries.take("lease", spanned);
@@ -96,6 +111,9 @@ fn retention(entries: &mut Entries<'_>) -> (u64, u64) {
     let (Ok((ttl, ttl_at)), Ok((lease, lease_at))) = (ttl, lease) else {
         return (DEFAULT_TTL, DEFAULT_LEASE); // one of them is reported already
     };
+    if transaction {
+        return (ttl, lease.min(ttl / 2)); // nobody asked for a lease, so it is the one to fit
+    }
     let least = lease.saturating_mul(2);
     if ttl < least {
         let [ttl, lease, least] = [ttl, lease, least].map(duration::show);
@@ -163,12 +181,4 @@ fn method(_: &str, text: &LitStr) -> Result<(Method, LitStr), Mistake> {
         (Method::refusal(&name), format!("write `method = \"{}\"`", meant.name))
     })?;
     Ok((method, text.clone()))
-}
-
-fn claim(key: &str, text: &LitStr) -> Result<(), Mistake> {
-    if text.value() == "transaction" {
-        let what = "`transaction` needs a `Tx` parameter, which this version does not have; write `lease` or leave the key out";
-        return Err((what.to_owned(), example(key)));
-    }
-    choice(&[("lease", "Lease")])(key, text).map(|_| ())
 }

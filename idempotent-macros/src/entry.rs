@@ -18,7 +18,7 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("fingerprint", "json"),
     ("record", "success"),
     ("abandoned", "hold"),
-    ("claim", "lease"),
+    ("claim", "transaction"),
     ("method", "POST"),
     ("name", "create-payment"),
     ("crate", "my_crate::idempotent_actix"),
@@ -97,8 +97,7 @@ impl<'a> Entries<'a> {
         key: &str,
         read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
     ) -> Option<Result<T, Reported>> {
-        let position = self.entries.iter().position(|entry| entry.key == key)?;
-        let entry = self.entries.remove(position);
+        let entry = self.remove(key)?;
         let Some(literal) = entry.string() else {
             let what = format!("`{key}` takes a string; write the value in double quotes");
             return Some(Err(self.errors.at(&entry.value, what, example(key))));
@@ -120,6 +119,18 @@ impl<'a> Entries<'a> {
     ) -> T {
         let taken = self.take(key, read).and_then(Result::ok);
         taken.unwrap_or(default)
+    }
+
+    /// Takes out and reports a key that has no place here.
+    pub(crate) fn refuse(&mut self, key: &str, what: String, help: &str) {
+        if let Some(Entry { key, .. }) = self.remove(key) {
+            self.errors.at(key, what, help);
+        }
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Entry> {
+        let position = self.entries.iter().position(|entry| entry.key == key)?;
+        Some(self.entries.remove(position))
     }
 
     /// Reports the entries that nobody took, and tells whether `missing` was probably meant by one of them:

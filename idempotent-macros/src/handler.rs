@@ -8,6 +8,7 @@ use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Path, Signature, Type, Visibi
 
 use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
+use crate::transaction;
 
 /// actix-web's handlers take sixteen parameters, and the guard is one of them.
 const MOST_PARAMETERS: usize = 15;
@@ -100,9 +101,13 @@ impl Handler {
         }
         for parameter in &self.parameters {
             if let Some(borrow) = borrow(parameter.ty.to_token_stream()) {
-                let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
-                let help = "write `String` for `&str`, `web::Data<T>` for `&T`";
-                refuse(&borrow, what, help);
+                let (owned, help) = if transaction::named(&parameter.ty) {
+                    ("`Tx` by value", transaction::EXAMPLE)
+                } else {
+                    ("an owned value", "write `String` for `&str`, `web::Data<T>` for `&T`")
+                };
+                let what = format!("the parameter borrows, but a guarded handler outlives its request; take {owned}");
+                refuse(&borrow, &what, help);
             }
         }
         if let Some(extra) = self.parameters.get(MOST_PARAMETERS) {
