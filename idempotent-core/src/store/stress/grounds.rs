@@ -5,6 +5,7 @@ use std::{any::Any, path::PathBuf, sync::Arc};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::{
+    effects::{Effects, hex},
     postgres_server::shared,
     redis_server::{FORGETFUL, Server},
 };
@@ -16,13 +17,24 @@ use crate::{
 /// Stores that share their records, and what they need to stay there.
 pub(super) struct Ground {
     pub(super) stores: Vec<Arc<dyn Store>>,
+    /// Where what is done in the stores' transactions is seen.
+    pub(super) effects: Option<Arc<Effects>>,
     _kept: Box<dyn Any + Send>,
 }
 
 impl Ground {
     pub(super) fn new(stores: impl IntoIterator<Item = impl Store>, kept: impl Any + Send) -> Self {
         let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
-        Self { stores, _kept: Box::new(kept) }
+        Self { stores, effects: None, _kept: Box::new(kept) }
+    }
+
+    fn with(self, effects: Effects) -> Self {
+        Self { effects: Some(Arc::new(effects)), ..self }
+    }
+
+    /// Lets the stores complete by themselves.
+    pub(super) fn without_effects(self) -> Self {
+        Self { effects: None, ..self }
     }
 
     pub(super) fn memory() -> Self {
@@ -33,14 +45,15 @@ impl Ground {
         let file = File::new();
         let stores = [file.open().await, file.open().await];
         stores[0].migrate().await.unwrap();
-        Self::new(stores, file)
+        let effects = Effects::sqlite(&file.url()).await;
+        Self::new(stores, file).with(effects)
     }
 
     pub(super) async fn postgres() -> Self {
         let url = database().await;
         let stores = [PostgresStore::connect(&url).await.unwrap(), PostgresStore::connect(&url).await.unwrap()];
         Store::migrate(&stores[0]).await.unwrap();
-        Self::new(stores, ())
+        Self::new(stores, ()).with(Effects::postgres(&url).await)
     }
 
     pub(super) async fn redis() -> Self {
@@ -52,8 +65,7 @@ impl Ground {
 
 /// A word that nobody else has.
 pub(super) fn unique() -> String {
-    let word: String = OwnerToken::random().unwrap().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("s{word}")
+    format!("s{}", hex(OwnerToken::random().unwrap().as_bytes()))
 }
 
 /// A SQLite database, removed when it is dropped.

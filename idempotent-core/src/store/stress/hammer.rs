@@ -23,13 +23,17 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
-    store::{Claim, ClaimOutcome, Store, stress::grounds::Ground},
+    store::{
+        Claim, ClaimOutcome, Store,
+        stress::{effects::Effects, grounds::Ground},
+    },
 };
 
 mod attempt;
 mod ledger;
 mod runs;
 mod tally;
+mod within;
 
 /// For how long an owner renews.
 const RENEWED: Duration = Duration::from_secs(2);
@@ -42,6 +46,8 @@ pub(super) struct Hammer {
     /// How many of the keys that are not completed the workers are at.
     pub(super) front: usize,
     pub(super) lease: Duration,
+    /// How many of a hundred claims are made in the transaction of the effect, where there are effects.
+    pub(super) within: u8,
     /// How long all of it may take.
     pub(super) patience: Duration,
 }
@@ -70,12 +76,18 @@ fn holds(what: bool, or: impl FnOnce() -> String) -> Checked {
 }
 
 impl Hammer {
-    pub(super) const WHOLE: Self =
-        Self { workers: 8, keys: 500, front: 12, lease: Duration::from_millis(30), patience: Duration::from_secs(180) };
+    pub(super) const WHOLE: Self = Self {
+        workers: 8,
+        keys: 500,
+        front: 12,
+        lease: Duration::from_millis(30),
+        within: 0,
+        patience: Duration::from_secs(180),
+    };
 
-    /// Works until each key is completed or something is wrong, and then looks at every key.
+    /// Works until each key is completed or something is wrong, and then looks at every key, and at its effects if there are any.
     pub(super) async fn strike(self, ground: &Ground) -> Checked<Tally> {
-        let field = Field::new(self);
+        let field = Field::new(self, ground.effects.clone());
         let stores = ground.stores.iter().cycle().take(self.workers);
         let workers = stores.map(|store| {
             let worker = Worker { store: store.clone(), field: field.clone(), rng: Rng::new() };
@@ -87,6 +99,9 @@ impl Hammer {
             for store in &ground.stores {
                 ledger.check(store.look_up(&ledger.id).await?)?;
             }
+            if let Some(effects) = &field.effects {
+                ledger.check_effects(&effects.of(&ledger.id).await)?;
+            }
         }
         Ok(field.tally.clone())
     }
@@ -96,20 +111,22 @@ impl Hammer {
 struct Field {
     hammer: Hammer,
     ledgers: Vec<Ledger>,
+    effects: Option<Arc<Effects>>,
     tally: Tally,
     broken: AtomicBool,
     started: Instant,
 }
 
 impl Field {
-    fn new(hammer: Hammer) -> Arc<Self> {
+    fn new(hammer: Hammer, effects: Option<Arc<Effects>>) -> Arc<Self> {
         let (ledgers, tally, broken) = (Ledger::many(hammer.keys), Tally::default(), AtomicBool::new(false));
-        Arc::new(Self { hammer, ledgers, tally, broken, started: Instant::now() })
+        Arc::new(Self { hammer, ledgers, effects, tally, broken, started: Instant::now() })
     }
 
     /// One of the first keys that are not completed; now and then one that is.
     fn draw(&self, rng: &mut Rng) -> Option<&Ledger> {
-        let left: Vec<_> = self.ledgers.iter().filter(|ledger| !ledger.done()).take(self.hammer.front).collect();
+        let left = self.ledgers.iter().filter(|ledger| !ledger.done() && !ledger.doomed);
+        let left: Vec<_> = left.take(self.hammer.front).collect();
         let any = rng.choice(&self.ledgers).filter(|_| !left.is_empty() && rng.u8(..16) == 0);
         any.or_else(|| rng.choice(left))
     }
@@ -153,6 +170,11 @@ impl Worker {
         if known && self.rng.u8(..16) == 0 {
             return self.ask_for_something_else(ledger).await;
         }
+        if let Some(effects) = self.field.effects.clone()
+            && self.rng.u8(..100) < self.field.hammer.within
+        {
+            return self.ask_within(ledger, &effects).await;
+        }
         match self.claim(&ledger.id, &claim).await? {
             None => Ok(()),
             Some(ClaimOutcome::Granted { attempt }) => {
@@ -163,17 +185,26 @@ impl Worker {
                     Attempt { store: &*self.store, field: &self.field, ledger, claim, lease, attempt, safe_until };
                 attempt.run(&mut self.rng).await
             }
-            Some(ClaimOutcome::Completed(recording)) => {
-                self.field.tally.count(Count::Replays);
+            Some(outcome) => self.told(ledger, outcome).await,
+        }
+    }
+
+    /// The key was not granted.
+    async fn told(&mut self, ledger: &Ledger, outcome: ClaimOutcome) -> Checked {
+        let Field { tally, hammer, .. } = &*self.field;
+        match outcome {
+            ClaimOutcome::Completed(recording) => {
+                tally.count(Count::Replays);
                 ledger.replayed(recording)
             }
-            Some(ClaimOutcome::InFlight { lease_left }) => {
-                self.field.tally.count(Count::InFlight);
-                holds(lease_left <= RENEWED.max(claim.lease), || format!("a lease of {lease_left:?} was never given"))?;
+            ClaimOutcome::InFlight { lease_left } => {
+                tally.count(Count::InFlight);
+                let given = RENEWED.max(hammer.lease);
+                holds(lease_left <= given, || format!("a lease of {lease_left:?} was never given"))?;
                 sleep(Duration::from_micros(self.rng.u64(200..4_000))).await;
                 Ok(())
             }
-            Some(other @ (ClaimOutcome::Held | ClaimOutcome::Mismatch { .. })) => {
+            other @ (ClaimOutcome::Granted { .. } | ClaimOutcome::Held | ClaimOutcome::Mismatch { .. }) => {
                 Err(Violation(format!("a claim came to {other:?}")))
             }
         }

@@ -11,11 +11,13 @@ use super::{Checked, Violation, holds};
 use crate::{
     lease::OwnerToken,
     record::{RecordId, State},
-    store::Found,
+    store::{Found, stress::effects::hex},
 };
 
 pub(super) struct Ledger {
     pub(super) id: RecordId,
+    /// Whoever has it dies.
+    pub(super) doomed: bool,
     entries: Mutex<Entries>,
 }
 
@@ -28,14 +30,15 @@ struct Entries {
 }
 
 impl Ledger {
-    /// Ledgers of keys that nobody else has.
+    /// Ledgers of keys that nobody else has; to so many that are to be completed come a few that never are.
     pub(super) fn many(keys: usize) -> Vec<Self> {
         let id = || {
             let mut id = [0; 32];
             id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
             RecordId::from_bytes(id)
         };
-        (0..keys).map(|_| Self { id: id(), entries: Mutex::default() }).collect()
+        let doomed = keys / 20;
+        (0..keys + doomed).map(|key| Self { id: id(), doomed: key >= keys, entries: Mutex::default() }).collect()
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -70,7 +73,8 @@ impl Ledger {
     pub(super) fn check(&self, found: Option<Found>) -> Checked {
         let entries = self.entries();
         let Some((attempt, owner, answer)) = &entries.completed else {
-            return Err(Violation("a key was left".into()));
+            let open = found.is_none_or(|found| found.record.state == State::InFlight);
+            return holds(self.doomed && open, || "a key was left, or completed by the dead".into());
         };
         let last = entries.granted.last_key_value();
         holds(last == Some((attempt, owner)), || format!("{last:?} was granted, {attempt} {owner:?} completed"))?;
@@ -81,5 +85,11 @@ impl Ledger {
         };
         let kept = record.owner == *owner && record.attempt == *attempt;
         holds(kept && record.state == State::Completed(answer.clone()), || format!("{answer:?} became {record:?}"))
+    }
+
+    /// At the end: whoever completed the key had an effect, once, and nobody else had any.
+    pub(super) fn check_effects(&self, owners: &[String]) -> Checked {
+        let completed = self.entries().completed.as_ref().map(|(_, owner, _)| hex(owner.as_bytes()));
+        holds(owners.iter().eq(&completed), || format!("{owners:?} had effects, {completed:?} completed"))
     }
 }
