@@ -6,7 +6,12 @@
 mod effects;
 mod grounds;
 mod hammer;
+mod mutants;
+mod within;
 
+#[path = "../../tests/redis/subject.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod moved_redis;
 #[path = "../../tests/servers/postgres.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod postgres_server;

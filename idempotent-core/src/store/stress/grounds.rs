@@ -19,16 +19,16 @@ pub(super) struct Ground {
     pub(super) stores: Vec<Arc<dyn Store>>,
     /// Where what is done in the stores' transactions is seen.
     pub(super) effects: Option<Arc<Effects>>,
-    _kept: Box<dyn Any + Send>,
+    _kept: Box<dyn Any + Send + Sync>,
 }
 
 impl Ground {
-    pub(super) fn new(stores: impl IntoIterator<Item = impl Store>, kept: impl Any + Send) -> Self {
+    pub(super) fn new(stores: impl IntoIterator<Item = impl Store>, kept: impl Any + Send + Sync) -> Self {
         let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
         Self { stores, effects: None, _kept: Box::new(kept) }
     }
 
-    fn with(self, effects: Effects) -> Self {
+    pub(super) fn with(self, effects: Effects) -> Self {
         Self { effects: Some(Arc::new(effects)), ..self }
     }
 

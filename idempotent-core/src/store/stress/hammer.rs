@@ -132,12 +132,12 @@ impl Field {
     }
 }
 
-fn request(lease: Duration) -> Claim {
+pub(super) fn request(lease: Duration) -> Claim {
     Claim {
         fingerprint: Fingerprint::from_bytes([1; Fingerprint::BYTES]),
         owner: OwnerToken::random().unwrap(),
         lease,
-        ttl: Duration::from_secs(3600),
+        ttl: Duration::from_secs(7200),
         abandoned: Abandoned::Retry,
     }
 }
