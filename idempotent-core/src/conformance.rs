@@ -179,6 +179,7 @@ cases! {
         a_replaced_owner_can_do_nothing,
         nobody_owns_an_absent_key,
         an_owner_of_one_key_does_not_own_another,
+        what_is_done_to_one_key_of_an_owner_is_not_done_to_another,
         the_owner_of_an_expired_answer_cannot_touch_the_next_one,
     }
     renewing {
@@ -219,6 +220,8 @@ cases! {
         one_of_takeover_and_completion_wins,
         one_of_takeover_and_release_wins,
         an_answer_is_not_lost_to_a_hold,
+        one_of_takeover_and_abandonment_wins,
+        one_of_late_answer_and_new_request_wins,
         one_of_takeover_and_renewal_wins,
         a_dropped_call_leaves_nothing_locked,
     }

@@ -7,6 +7,10 @@
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// The tests here share files with those beside the crate, which call it by its name.
+#[cfg(test)]
+extern crate self as idempotent_core;
+
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -26,6 +26,9 @@ mod sql;
 pub mod sqlite;
 
 mod connect;
+#[cfg(test)]
+#[cfg(all(feature = "memory", feature = "sqlite", feature = "postgres", feature = "redis", feature = "conformance"))]
+mod stress;
 mod transactions;
 
 pub use connect::{ConnectError, connect};

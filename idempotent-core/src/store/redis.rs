@@ -128,6 +128,16 @@ impl RedisStore {
     }
 }
 
+#[cfg(test)]
+impl RedisStore {
+    /// The store with another text in place of a file of its scripts.
+    pub(crate) fn altered(self, file: &str, text: &str) -> Self {
+        let mut connections = self.connections.with(|times| times);
+        connections.altered = Some((file.to_owned(), text.to_owned()));
+        Self { connections: Arc::new(connections), ..self }
+    }
+}
+
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("prefix", &self.prefix).finish_non_exhaustive()

@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
-    store::{ClaimOutcome, Fence},
+    store::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
 
 pub(in crate::conformance) async fn a_stranger_can_do_nothing(bench: Bench) {
@@ -42,6 +42,35 @@ pub(in crate::conformance) async fn an_owner_of_one_key_does_not_own_another(ben
     let lease = mine.claimed(bench.request()).await;
     other.claimed(bench.request()).await;
     other.assert_fenced(lease.owner).await;
+}
+
+pub(in crate::conformance) async fn what_is_done_to_one_key_of_an_owner_is_not_done_to_another(bench: Bench) {
+    let (request, known) = (bench.request(), Resolution::Complete(answer("known")));
+    for (next, resolution) in [
+        (bench.request(), None),
+        (bench.hold_request(), Some(known)),
+        (bench.hold_request(), Some(Resolution::Release)),
+    ] {
+        let (one, other) = (bench.key(), bench.key());
+        one.claimed(request).await;
+        other.claimed(request).await;
+        bench.lapse().await;
+        let before = other.record().await;
+        one.claim(&next).await;
+        assert_eq!(other.record().await, before);
+        if let Some(resolution) = resolution {
+            assert_eq!(other.claim(&next).await, ClaimOutcome::Held);
+            let before = other.record().await;
+            assert_eq!(one.resolve(&request.owner, resolution).await, ResolveOutcome::Resolved);
+            assert_eq!(other.record().await, before);
+        }
+    }
+    let (one, other) = (bench.key(), bench.key());
+    one.claimed(request).await;
+    other.claimed(request).await;
+    bench.expire().await;
+    one.claimed(bench.other_request()).await;
+    other.claimed(bench.other_request()).await;
 }
 
 pub(in crate::conformance) async fn the_owner_of_an_expired_answer_cannot_touch_the_next_one(bench: Bench) {

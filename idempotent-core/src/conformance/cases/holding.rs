@@ -3,7 +3,7 @@
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
     policy::Abandoned,
-    record::State,
+    record::{Record, State},
     store::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
 
@@ -16,7 +16,9 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(bench: Bench) {
     ] {
         let key = bench.key();
         let lease = key.claimed(request).await;
+        let before = key.record().await.unwrap();
         assert_eq!(key.abandon(&lease, policy).await, Fence::Passed);
+        assert_eq!(key.record().await, Some(Record { state: State::Held, ..before }));
         assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held);
         assert_eq!(key.record().await.unwrap().state, State::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
@@ -78,7 +80,9 @@ pub(in crate::conformance) async fn the_owner_of_a_held_key_can_neither_renew_no
 pub(in crate::conformance) async fn a_held_key_is_resolved_by_an_answer(bench: Bench) {
     let key = bench.key();
     let seen = key.held().await.owner;
+    let expires_at = key.record().await.unwrap().expires_at;
     assert_eq!(key.resolve(&seen, Resolution::Complete(answer("known"))).await, ResolveOutcome::Resolved);
+    assert_eq!(key.record().await.unwrap().expires_at, expires_at);
     assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("known")));
     assert_eq!(key.resolve(&seen, Resolution::Release).await, ResolveOutcome::Conflict);
 }
@@ -106,11 +110,20 @@ pub(in crate::conformance) async fn a_lapsed_key_is_resolved_before_anyone_asks_
 
 pub(in crate::conformance) async fn a_key_that_is_not_held_is_not_resolved(bench: Bench) {
     let [absent, live, lapsed, completed] = [bench.key(), bench.key(), bench.key(), bench.key()];
+    let answered = bench.key();
     let abandoned = lapsed.claimed(bench.request()).await;
+    let careful = answered.claimed(bench.hold_request()).await;
+    assert_eq!(answered.complete(&careful, &answer("done")).await, Fence::Passed);
     bench.lapse().await;
     let working = live.claimed(bench.hold_request()).await;
     let done = completed.completed(&answer("done")).await;
-    for (key, seen) in [(absent, owner()), (live, working.owner), (lapsed, abandoned.owner), (completed, done.owner)] {
+    for (key, seen) in [
+        (absent, owner()),
+        (live, working.owner),
+        (lapsed, abandoned.owner),
+        (completed, done.owner),
+        (answered, careful.owner),
+    ] {
         let before = key.record().await;
         for resolution in [Resolution::Release, Resolution::Complete(answer("wrong"))] {
             assert_eq!(key.resolve(&seen, resolution).await, ResolveOutcome::Conflict);

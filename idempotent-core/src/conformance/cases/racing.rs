@@ -89,6 +89,46 @@ pub(in crate::conformance) async fn an_answer_is_not_lost_to_a_hold(bench: Bench
     }
 }
 
+pub(in crate::conformance) async fn one_of_takeover_and_abandonment_wins(bench: Bench) {
+    // A takeover, and a new request under a key that has expired.
+    for (next, past_ttl) in [(bench.request(), false), (bench.other_request(), true)] {
+        let mut keys = Vec::new();
+        for _ in 0..MANY {
+            let key = bench.key();
+            keys.push((key.claimed(bench.request()).await, key));
+        }
+        bench.lapse().await;
+        if past_ttl {
+            bench.expire().await;
+        }
+        for (late, key) in keys {
+            let (abandoning, taking) = (key.clone(), key.clone());
+            let takeover = tokio::spawn(async move { taking.claim(&next).await });
+            let abandonment = tokio::spawn(async move { abandoning.abandon(&late, crate::Abandoned::Hold).await });
+            let (abandonment, outcome) = (abandonment.await.unwrap(), takeover.await.unwrap());
+            let refused = matches!(outcome, ClaimOutcome::Held | ClaimOutcome::Mismatch { .. });
+            assert_eq!(abandonment == Fence::Passed, refused, "the abandonment {abandonment:?}, the claim {outcome:?}");
+        }
+    }
+}
+
+pub(in crate::conformance) async fn one_of_late_answer_and_new_request_wins(bench: Bench) {
+    let mut keys = Vec::new();
+    for _ in 0..MANY {
+        let key = bench.key();
+        keys.push((key.claimed(bench.request()).await, key));
+    }
+    bench.expire().await;
+    for (late, key) in keys {
+        let (completing, taking, next) = (key.clone(), key.clone(), bench.other_request());
+        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let completion = tokio::spawn(async move { completing.complete(&late, &answer("late")).await });
+        let (completion, outcome) = (completion.await.unwrap(), takeover.await.unwrap());
+        let refused = matches!(outcome, ClaimOutcome::Mismatch { .. });
+        assert_eq!(completion == Fence::Passed, refused, "the completion {completion:?}, the claim {outcome:?}");
+    }
+}
+
 pub(in crate::conformance) async fn one_of_takeover_and_release_wins(bench: Bench) {
     for _ in 0..16 {
         let (key, next) = (bench.key(), bench.request());

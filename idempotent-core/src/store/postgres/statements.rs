@@ -33,6 +33,14 @@ macro_rules! statements {
                 $(let $name = names.filled(include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
                 Self { names, $($name,)* }
             }
+
+            /// With the texts of other files.
+            #[cfg(test)]
+            pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
+                $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
+                $(let $name = names.filled(&$name);)*
+                Self { names, $($name,)* }
+            }
         }
     };
 }
@@ -234,6 +242,15 @@ fn claiming<'a, const N: usize>(id: &'a RecordId, claim: &'a Claim, more: [Value
 fn fenced<'a, const N: usize>(text: &'a SqlStr, lease: &'a Lease, more: [Value<'a>; N]) -> Statement<'a> {
     let first = [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes())];
     Statement::new(text, first.into_iter().chain(more).collect())
+}
+
+#[cfg(test)]
+impl super::PostgresStore {
+    /// The store with other statements; `alter` is told the name of a file and what is in it.
+    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
+        let statements = Statements::altered(self.statements.names.clone(), alter);
+        Self { statements: std::sync::Arc::new(statements), ..self }
+    }
 }
 
 #[cfg(test)]

@@ -88,11 +88,22 @@ pub(super) struct Connections {
     slots: Arc<Slots>,
     /// Its end tells the runtimes' tasks that there is nothing left to forget.
     open: watch::Sender<()>,
+    /// A file of the scripts, and what stands in its place.
+    #[cfg(test)]
+    pub(super) altered: Option<(String, String)>,
 }
 
 impl Connections {
     pub(super) fn new(address: Arc<Address>, times: Times) -> Self {
-        Self { address, times, warned: Once::new(), slots: Arc::default(), open: watch::Sender::new(()) }
+        Self {
+            address,
+            times,
+            warned: Once::new(),
+            slots: Arc::default(),
+            open: watch::Sender::new(()),
+            #[cfg(test)]
+            altered: None,
+        }
     }
 
     /// Connections to the same servers, with other times.
@@ -114,6 +125,10 @@ impl Connections {
         key: &[u8],
         args: &[Arg<'_>],
     ) -> Result<(Value, Connection), Failure> {
+        #[cfg(test)]
+        let altered = self.altered.as_ref().map(|altered| script.altered(altered));
+        #[cfg(test)]
+        let script = altered.as_ref().unwrap_or(script);
         match self.send((lane, again), &script.by_hash(key, args)).await {
             Err(Failure::Redis(error)) if is_forgotten(&error) => {
                 self.send((lane, again), &script.by_code(key, args)).await

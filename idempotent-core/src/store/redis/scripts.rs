@@ -38,6 +38,12 @@ impl Script {
         Self { code: code.to_owned(), hash: Hashed::new(code).get_hash().to_owned() }
     }
 
+    /// The step with another text in place of one of its files.
+    #[cfg(test)]
+    pub(super) fn altered(&self, (file, text): &(String, String)) -> Self {
+        Self::new(&self.code.replacen(file, text, 1))
+    }
+
     /// The call by its hash, which the server may have forgotten.
     pub(super) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, key, args)

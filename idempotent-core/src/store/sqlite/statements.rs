@@ -28,6 +28,14 @@ macro_rules! statements {
                 $(let $name = filled(&table, include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
                 Self { table, $($name,)* }
             }
+
+            /// With the texts of other files.
+            #[cfg(test)]
+            pub(super) fn altered(table: TableName, alter: impl Fn(&str, &str) -> String) -> Self {
+                $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
+                $(let $name = filled(&table, &$name);)*
+                Self { table, $($name,)* }
+            }
         }
     };
 }
@@ -103,4 +111,13 @@ fn claiming<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> State
         .bind(claim.fingerprint.to_bytes().to_vec())
         .bind(claim.owner.as_bytes().as_slice())
         .bind(sql_millis(claim.lease))
+}
+
+#[cfg(test)]
+impl super::SqliteStore {
+    /// The store with other statements; `alter` is told the name of a file and what is in it.
+    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
+        let statements = Statements::altered(self.statements.table.clone(), alter);
+        Self { statements: std::sync::Arc::new(statements), ..self }
+    }
 }

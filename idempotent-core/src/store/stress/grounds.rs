@@ -1,0 +1,125 @@
+//! Stores to be hammered: each more than once, as several processes would have them.
+
+use std::{any::Any, path::PathBuf, sync::Arc};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::{
+    effects::{Effects, hex},
+    postgres_server::shared,
+    redis_server::{FORGETFUL, Server},
+};
+use crate::{
+    lease::OwnerToken,
+    store::{Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
+};
+
+/// Stores that share their records, and what they need to stay there.
+pub(super) struct Ground {
+    pub(super) stores: Vec<Arc<dyn Store>>,
+    /// Where what is done in the stores' transactions is seen.
+    pub(super) effects: Option<Arc<Effects>>,
+    _kept: Box<dyn Any + Send + Sync>,
+}
+
+impl Ground {
+    pub(super) fn new(stores: impl IntoIterator<Item = impl Store>, kept: impl Any + Send + Sync) -> Self {
+        let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
+        Self { stores, effects: None, _kept: Box::new(kept) }
+    }
+
+    pub(super) fn with(self, effects: Effects) -> Self {
+        Self { effects: Some(Arc::new(effects)), ..self }
+    }
+
+    /// Lets the stores complete by themselves.
+    pub(super) fn without_effects(self) -> Self {
+        Self { effects: None, ..self }
+    }
+
+    pub(super) fn memory() -> Self {
+        Self::new([MemoryStore::new()], ())
+    }
+
+    pub(super) async fn sqlite() -> Self {
+        let file = File::new();
+        let stores = [file.open().await, file.open().await];
+        stores[0].migrate().await.unwrap();
+        let effects = Effects::sqlite(&file.url()).await;
+        Self::new(stores, file).with(effects)
+    }
+
+    pub(super) async fn postgres() -> Self {
+        let url = database().await;
+        let stores = [PostgresStore::connect(&url).await.unwrap(), PostgresStore::connect(&url).await.unwrap()];
+        Store::migrate(&stores[0]).await.unwrap();
+        Self::new(stores, ()).with(Effects::postgres(&url).await)
+    }
+
+    pub(super) async fn redis() -> Self {
+        let (server, prefix) = (Redis::start(), format!("{}:", unique()));
+        let stores = [server.open().await.key_prefix(&prefix), server.open().await.key_prefix(&prefix)];
+        Self::new(stores, server)
+    }
+}
+
+/// A word that nobody else has.
+pub(super) fn unique() -> String {
+    format!("s{}", hex(OwnerToken::random().unwrap().as_bytes()))
+}
+
+/// A SQLite database, removed when it is dropped.
+pub(super) struct File(PathBuf);
+
+impl File {
+    pub(super) fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("idempotent-stress-{}", unique()));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("sqlite:{}", self.0.join("records.db").display())
+    }
+
+    pub(super) async fn open(&self) -> SqliteStore {
+        SqliteStore::connect(&self.url()).await.unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The URL of a new database on the shared Postgres server.
+pub(super) async fn database() -> String {
+    let name = unique();
+    let mut connection = PgConnection::connect(shared()).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    format!("{server}/{name}?{parameters}")
+}
+
+/// A Redis server: one of the test's own, or the one that `REDIS_URL` names.
+pub(super) struct Redis {
+    pub(super) url: String,
+    _own: Option<Server>,
+}
+
+impl Redis {
+    pub(super) fn start() -> Self {
+        if let Ok(url) = std::env::var("REDIS_URL") {
+            return Self { url, _own: None };
+        }
+        let own = Server::start(FORGETFUL);
+        Self { url: own.url(), _own: Some(own) }
+    }
+
+    pub(super) async fn open(&self) -> RedisStore {
+        RedisStore::connect(&self.url).await.unwrap()
+    }
+}

@@ -1,0 +1,232 @@
+//! Workers at the same keys: most bring an answer in time, some die, some come back when their lease is over.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use tokio::{task::JoinSet, time::sleep};
+
+use self::{
+    attempt::Attempt,
+    ledger::Ledger,
+    tally::{Count, Tally},
+};
+use crate::{
+    error::StoreError,
+    fingerprint::Fingerprint,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::RecordId,
+    store::{
+        Claim, ClaimOutcome, Store,
+        stress::{effects::Effects, grounds::Ground},
+    },
+};
+
+mod attempt;
+mod ledger;
+mod runs;
+mod tally;
+mod within;
+
+/// For how long an owner renews.
+const RENEWED: Duration = Duration::from_secs(2);
+
+/// What the workers do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hammer {
+    pub(super) workers: usize,
+    pub(super) keys: usize,
+    /// How many of the keys that are not completed the workers are at.
+    pub(super) front: usize,
+    pub(super) lease: Duration,
+    /// How many of a hundred claims are made in the transaction of the effect, where there are effects.
+    pub(super) within: u8,
+    /// How long all of it may take.
+    pub(super) patience: Duration,
+}
+
+/// What must not happen has happened.
+#[derive(Debug)]
+pub(super) struct Violation(String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<StoreError> for Violation {
+    fn from(error: StoreError) -> Self {
+        Self(format!("the store failed: {error:?}"))
+    }
+}
+
+type Checked<T = ()> = Result<T, Violation>;
+
+/// Says what must hold.
+fn holds(what: bool, or: impl FnOnce() -> String) -> Checked {
+    if what { Ok(()) } else { Err(Violation(or())) }
+}
+
+impl Hammer {
+    pub(super) const WHOLE: Self = Self {
+        workers: 8,
+        keys: 500,
+        front: 12,
+        lease: Duration::from_millis(30),
+        within: 0,
+        patience: Duration::from_secs(180),
+    };
+
+    /// Works until each key is completed or something is wrong, and then looks at every key, and at its effects if there are any.
+    pub(super) async fn strike(self, ground: &Ground) -> Checked<Tally> {
+        let field = Field::new(self, ground.effects.clone());
+        let stores = ground.stores.iter().cycle().take(self.workers);
+        let workers = stores.map(|store| {
+            let worker = Worker { store: store.clone(), field: field.clone(), rng: Rng::new() };
+            worker.work()
+        });
+        let ended = workers.collect::<JoinSet<_>>().join_all().await;
+        ended.into_iter().collect::<Checked>()?;
+        for ledger in &field.ledgers {
+            for store in &ground.stores {
+                ledger.check(store.look_up(&ledger.id).await?)?;
+            }
+            if let Some(effects) = &field.effects {
+                ledger.check_effects(&effects.of(&ledger.id).await)?;
+            }
+        }
+        Ok(field.tally.clone())
+    }
+}
+
+/// What all workers see.
+struct Field {
+    hammer: Hammer,
+    ledgers: Vec<Ledger>,
+    effects: Option<Arc<Effects>>,
+    tally: Tally,
+    broken: AtomicBool,
+    started: Instant,
+}
+
+impl Field {
+    fn new(hammer: Hammer, effects: Option<Arc<Effects>>) -> Arc<Self> {
+        let (ledgers, tally, broken) = (Ledger::many(hammer.keys), Tally::default(), AtomicBool::new(false));
+        Arc::new(Self { hammer, ledgers, effects, tally, broken, started: Instant::now() })
+    }
+
+    /// One of the first keys that are not completed; now and then one that is.
+    fn draw(&self, rng: &mut Rng) -> Option<&Ledger> {
+        let left = self.ledgers.iter().filter(|ledger| !ledger.done() && !ledger.doomed);
+        let left: Vec<_> = left.take(self.hammer.front).collect();
+        let any = rng.choice(&self.ledgers).filter(|_| !left.is_empty() && rng.u8(..16) == 0);
+        any.or_else(|| rng.choice(left))
+    }
+}
+
+pub(super) fn request(lease: Duration) -> Claim {
+    Claim {
+        fingerprint: Fingerprint::from_bytes([1; Fingerprint::BYTES]),
+        owner: OwnerToken::random().unwrap(),
+        lease,
+        ttl: Duration::from_secs(7200),
+        abandoned: Abandoned::Retry,
+    }
+}
+
+struct Worker {
+    store: Arc<dyn Store>,
+    field: Arc<Field>,
+    rng: Rng,
+}
+
+impl Worker {
+    async fn work(mut self) -> Checked {
+        let field = self.field.clone();
+        while let (Some(ledger), false) = (field.draw(&mut self.rng), field.broken.load(Ordering::Relaxed)) {
+            let mut done = self.ask(ledger).await;
+            if done.is_ok() {
+                done = holds(field.started.elapsed() < field.hammer.patience, || "some key is never completed".into());
+            }
+            if done.is_err() {
+                field.broken.store(true, Ordering::Relaxed);
+                return done;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a key, and does what its owner does if it is granted.
+    async fn ask(&mut self, ledger: &Ledger) -> Checked {
+        let (claim, asked, known) = (request(self.field.hammer.lease), Instant::now(), ledger.last_attempt() > 0);
+        if known && self.rng.u8(..16) == 0 {
+            return self.ask_for_something_else(ledger).await;
+        }
+        if let Some(effects) = self.field.effects.clone()
+            && self.rng.u8(..100) < self.field.hammer.within
+        {
+            return self.ask_within(ledger, &effects).await;
+        }
+        match self.claim(&ledger.id, &claim).await? {
+            None => Ok(()),
+            Some(ClaimOutcome::Granted { attempt }) => {
+                ledger.granted(attempt, claim.owner)?;
+                let lease = Lease { id: ledger.id, owner: claim.owner };
+                let safe_until = asked + claim.lease;
+                let mut attempt =
+                    Attempt { store: &*self.store, field: &self.field, ledger, claim, lease, attempt, safe_until };
+                attempt.run(&mut self.rng).await
+            }
+            Some(outcome) => self.told(ledger, outcome).await,
+        }
+    }
+
+    /// The key was not granted.
+    async fn told(&mut self, ledger: &Ledger, outcome: ClaimOutcome) -> Checked {
+        let Field { tally, hammer, .. } = &*self.field;
+        match outcome {
+            ClaimOutcome::Completed(recording) => {
+                tally.count(Count::Replays);
+                ledger.replayed(recording)
+            }
+            ClaimOutcome::InFlight { lease_left } => {
+                tally.count(Count::InFlight);
+                let given = RENEWED.max(hammer.lease);
+                holds(lease_left <= given, || format!("a lease of {lease_left:?} was never given"))?;
+                sleep(Duration::from_micros(self.rng.u64(200..4_000))).await;
+                Ok(())
+            }
+            other @ (ClaimOutcome::Granted { .. } | ClaimOutcome::Held | ClaimOutcome::Mismatch { .. }) => {
+                Err(Violation(format!("a claim came to {other:?}")))
+            }
+        }
+    }
+
+    async fn ask_for_something_else(&mut self, ledger: &Ledger) -> Checked {
+        let fingerprint = Fingerprint::from_bytes([2; Fingerprint::BYTES]);
+        let claim = Claim { fingerprint, ..request(self.field.hammer.lease) };
+        let outcome = self.claim(&ledger.id, &claim).await?;
+        self.field.tally.count(Count::Mismatches);
+        let mismatch = matches!(outcome, None | Some(ClaimOutcome::Mismatch { .. }));
+        holds(mismatch, || format!("a claim for something else came to {outcome:?}"))
+    }
+
+    /// A claim; `None` if others were faster so often that the store gave up.
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Checked<Option<ClaimOutcome>> {
+        match self.store.claim(id, claim).await {
+            Err(error) if error.is_transient() => {
+                self.field.tally.count(Count::Unknown);
+                Ok(None)
+            }
+            outcome => Ok(Some(outcome?)),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Stores with a guard less.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+
+use super::Mutant;
+use crate::{
+    conformance::{Step, Subject, history},
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::RecordId,
+    store::{
+        Claim, Store,
+        postgres::PostgresStore,
+        redis::RedisStore,
+        sqlite::SqliteStore,
+        stress::{
+            effects::Effects,
+            grounds::{File, Ground, Redis, database, unique},
+            hammer::request,
+            moved_redis,
+            within::Within,
+        },
+    },
+};
+use bytes::Bytes;
+
+const COLUMNS: [&str; 3] = ["lease_until", "first_seen", "expires_at"];
+
+pub(super) enum Backend {
+    Sqlite,
+    Postgres { url: String, pool: PgPool },
+    Redis(Redis),
+}
+
+impl Backend {
+    pub(super) async fn postgres() -> Self {
+        let url = database().await;
+        Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url }
+    }
+
+    /// Two stores with a guard less.
+    pub(super) async fn ground(&self, mutant: Option<&Mutant>) -> Ground {
+        match self {
+            Self::Sqlite => {
+                let file = File::new();
+                let stores = [sqlite(&file, mutant).await, sqlite(&file, mutant).await];
+                stores[0].migrate().await.unwrap();
+                let effects = Effects::sqlite(&file.url()).await;
+                Ground::new(stores, file).with(effects)
+            }
+            Self::Postgres { url, .. } => {
+                let table = unique();
+                let stores = [postgres(url, &table, mutant).await, postgres(url, &table, mutant).await];
+                Store::migrate(&stores[0]).await.unwrap();
+                Ground::new(stores, ()).with(Effects::postgres(url).await)
+            }
+            Self::Redis(server) => {
+                let (prefix, open) = (unique(), || async { altered(server.open().await, mutant) });
+                let stores = [open().await.key_prefix(&prefix), open().await.key_prefix(&prefix)];
+                Ground::new(stores, ())
+            }
+        }
+    }
+
+    /// A store with a guard less, whose time is moved.
+    pub(super) async fn subject(&self, mutant: Option<&Mutant>, within: bool) -> Arc<dyn Subject> {
+        let subject: Arc<dyn Subject> = match self {
+            Self::Sqlite => {
+                let file = File::new();
+                let store = sqlite(&file, mutant).await;
+                let pool = SqlitePool::connect(&file.url()).await.unwrap();
+                let rows = Rows::Sqlite { pool, _file: file };
+                Arc::new(Moved { store: boxed(store, within), rows })
+            }
+            Self::Postgres { url, pool } => {
+                let table = unique();
+                let store = postgres(url, &table, mutant).await;
+                Arc::new(Moved { store: boxed(store, within), rows: Rows::Postgres { pool: pool.clone(), table } })
+            }
+            Self::Redis(server) => {
+                let raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+                Arc::new(moved_redis::Moved::new(altered(server.open().await, mutant), Box::new(raw)))
+            }
+        };
+        subject.store().migrate().await.unwrap();
+        subject
+    }
+}
+
+impl Backend {
+    /// A random history. In one of Redis what has expired is gone at once: it purges by itself, as time passes.
+    pub(super) fn history(&self, seed: u64) -> Vec<Step> {
+        let purges = matches!(self, Self::Redis(_));
+        let purge = |step| if purges && step == Step::Advance { vec![step, Step::Purge] } else { vec![step] };
+        history(seed, 200).into_iter().flat_map(purge).collect()
+    }
+
+    /// Whether a key that is held, or that could come to be, expires in the server; or an answer that comes after the ttl is refused,
+    /// though its claim is still there.
+    pub(super) async fn expires_wrongly(&self, mutant: &Mutant) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let prefix = unique();
+        let store = altered(server.open().await, Some(mutant)).key_prefix(&prefix);
+        let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let mut expires = false;
+        for (number, abandoned) in [(1, Abandoned::Retry), (2, Abandoned::Hold)] {
+            let claim = Claim { abandoned, ..request(Duration::from_secs(60)) };
+            let lease = Lease { id: RecordId::from_bytes([number; 32]), owner: claim.owner };
+            store.claim(&lease.id, &claim).await.unwrap();
+            if abandoned == Abandoned::Retry {
+                store.abandon(&lease, Abandoned::Hold).await.unwrap();
+            }
+            let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
+            let left: i64 = ::redis::cmd("PTTL").arg(key).query(&mut raw).unwrap();
+            expires |= left != -1;
+        }
+        let claim = Claim { ttl: Duration::from_millis(20), ..request(Duration::from_millis(10)) };
+        let lease = Lease { id: RecordId::from_bytes([3; 32]), owner: claim.owner };
+        store.claim(&lease.id, &claim).await.unwrap();
+        while store.look_up(&lease.id).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        expires || store.complete(&lease, &Bytes::new()).await.is_err()
+    }
+
+    /// Whether a step takes a record that cannot be read for one that can.
+    pub(super) async fn takes_damage(&self, mutant: &Mutant) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let prefix = unique();
+        let store = altered(server.open().await, Some(mutant)).key_prefix(&prefix);
+        let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
+        let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
+        let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let head = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36], &[0, 0, 0, 9, 9, 9, 9, 9].repeat(3)].concat();
+        assert_eq!(head.len(), 83);
+        let other = |at: usize, byte| head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect();
+        let longer = [head.as_slice(), b"x"].concat();
+        let damaged: [Vec<u8>; 6] =
+            [longer[..82].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
+        for damaged in damaged {
+            let () = ::redis::cmd("SET").arg(&key).arg(&damaged).query(&mut raw).unwrap();
+            // Of what is completed or held no more than the head is looked at.
+            if store.release(&lease).await.is_ok() || store.complete(&lease, &Bytes::new()).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn boxed(store: impl Store, within: bool) -> Box<dyn Store> {
+    if within { Box::new(Within(store)) } else { Box::new(store) }
+}
+
+async fn sqlite(file: &File, mutant: Option<&Mutant>) -> SqliteStore {
+    let store = file.open().await;
+    match mutant {
+        Some(mutant) => store.altered(|name, text| mutant.alter(&format!("{name}.sql"), text)),
+        None => store,
+    }
+}
+
+async fn postgres(url: &str, table: &str, mutant: Option<&Mutant>) -> PostgresStore {
+    let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
+    match mutant {
+        Some(mutant) => store.altered(|name, text| mutant.alter(&format!("{name}.sql"), text)),
+        None => store,
+    }
+}
+
+fn altered(store: RedisStore, mutant: Option<&Mutant>) -> RedisStore {
+    match mutant {
+        Some(mutant) => {
+            let text = super::read("lua", mutant.file);
+            store.altered(&text, &mutant.alter(mutant.file, &text))
+        }
+        None => store,
+    }
+}
+
+/// A store whose time moves by shifting its rows back.
+struct Moved {
+    store: Box<dyn Store>,
+    rows: Rows,
+}
+
+enum Rows {
+    Sqlite { pool: SqlitePool, _file: File },
+    Postgres { pool: PgPool, table: String },
+}
+
+#[async_trait]
+impl Subject for Moved {
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn advance(&self, by: Duration) {
+        let set = COLUMNS.map(|column| format!("{column} = {column} - {}", by.as_millis())).join(", ");
+        match &self.rows {
+            Rows::Sqlite { pool, .. } => {
+                let shift = AssertSqlSafe(format!("UPDATE idempotency_records SET {set}"));
+                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
+            }
+            Rows::Postgres { pool, table } => {
+                let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
+                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
+            }
+        }
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}

@@ -1,0 +1,92 @@
+//! A store each of whose claims and completions is a transaction.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::RecordId,
+    store::{
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transaction,
+        Transactions,
+    },
+};
+
+pub(super) struct Within<S>(pub(super) S);
+
+impl<S: Store> Within<S> {
+    fn within(&self) -> &dyn Transactions {
+        self.0.transactions().unwrap()
+    }
+}
+
+async fn end(transaction: Box<dyn Transaction>, fence: Result<Fence, StoreError>) -> Result<Fence, StoreError> {
+    match fence {
+        Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
+        Ok(Fence::Fenced) | Err(_) => {
+            transaction.roll_back().await;
+            fence
+        }
+    }
+}
+
+#[async_trait]
+impl<S: Store> Store for Within<S> {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.0.migrate().await
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match self.within().claim(id, claim, Duration::from_secs(5)).await? {
+            ClaimedWithin::Granted { attempt, transaction } => {
+                transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
+            }
+            ClaimedWithin::Told(outcome) => Ok(outcome),
+        }
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+        self.0.renew(leases).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        let mut transaction = self.within().begin().await?;
+        let fence = transaction.complete(lease, recording).await;
+        end(transaction, fence).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.0.release(lease).await
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        let mut transaction = self.within().begin().await?;
+        let fence = transaction.abandon(lease, policy).await;
+        end(transaction, fence).await
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        self.0.look_up(id).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        self.0.resolve(id, seen, resolution).await
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        self.0.purge(limit).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.0.transactions()
+    }
+}
