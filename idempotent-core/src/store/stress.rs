@@ -6,6 +6,7 @@
 mod effects;
 mod grounds;
 mod hammer;
+mod linearizable;
 mod mutants;
 mod within;
 

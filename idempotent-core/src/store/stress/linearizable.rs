@@ -1,0 +1,233 @@
+//! What concurrent calls came to is what they come to one after another, in some order that real time allows.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fastrand::Rng;
+use stateright::semantics::{ConsistencyTester, LinearizabilityTester};
+use tokio::{
+    sync::{Barrier, Semaphore},
+    task::JoinSet,
+};
+
+use self::spec::{Key, Op, Told};
+use super::{grounds::Ground, hammer::request};
+use crate::{
+    fingerprint::Fingerprint,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    record::RecordId,
+    store::{Claim, ClaimOutcome, Fence, Renewal, Store},
+};
+
+mod spec;
+
+const THREADS: usize = 3;
+const OPERATIONS: usize = 5;
+const KEYS: usize = 340;
+/// No lease ends by itself, so that time decides nothing.
+const LEASE: Duration = Duration::from_secs(3000);
+
+/// A call, or the return of one.
+#[derive(Clone, Debug)]
+enum Event {
+    Called(usize, Op),
+    Returned(usize, Told),
+}
+
+type History = Vec<Event>;
+
+fn is_linearizable(history: &History) -> bool {
+    let mut tester = LinearizabilityTester::new(Key::default());
+    for event in history {
+        match event {
+            Event::Called(thread, op) => drop(tester.on_invoke(*thread, op.clone()).unwrap()),
+            Event::Returned(thread, told) => drop(tester.on_return(*thread, told.clone()).unwrap()),
+        }
+    }
+    tester.is_consistent()
+}
+
+/// One of those who are at a key.
+struct Thread {
+    number: usize,
+    store: Arc<dyn Store>,
+    id: RecordId,
+    history: Arc<Mutex<History>>,
+    owner: OwnerToken,
+}
+
+impl Thread {
+    async fn run(mut self, start: Arc<Barrier>) {
+        let mut rng = Rng::new();
+        start.wait().await;
+        for nth in 0..OPERATIONS {
+            let op = self.choose(nth, &mut rng);
+            self.history.lock().unwrap().push(Event::Called(self.number, op.clone()));
+            let told = self.call(&op).await;
+            self.history.lock().unwrap().push(Event::Returned(self.number, told));
+        }
+    }
+
+    fn choose(&mut self, nth: usize, rng: &mut Rng) -> Op {
+        let what = if nth == 0 { 0 } else { rng.u8(..20) };
+        match what {
+            0..6 => {
+                // A token of its own for each claim, but now and then one that is sent again.
+                if nth > 0 && rng.u8(..4) > 0 {
+                    self.owner = OwnerToken::random().unwrap();
+                }
+                let fingerprint = Fingerprint::from_bytes([1 + u8::from(rng.u8(..8) == 0); Fingerprint::BYTES]);
+                Op::Claim(Claim { fingerprint, owner: self.owner, ..request(LEASE) })
+            }
+            6..9 => Op::Complete(self.owner, Bytes::from(vec![rng.u8(..), rng.u8(..)])),
+            9..12 => Op::Release(self.owner),
+            12..14 => Op::Renew(self.owner),
+            14..18 => Op::Abandon(self.owner),
+            _ => Op::LookUp,
+        }
+    }
+
+    async fn call(&self, op: &Op) -> Told {
+        let lease = |owner| Lease { id: self.id, owner };
+        match op {
+            Op::Claim(claim) => Told::claim(self.claim(claim).await),
+            Op::Complete(owner, answer) => Told::Fence(self.store.complete(&lease(*owner), answer).await.unwrap()),
+            Op::Release(owner) => Told::Fence(self.store.release(&lease(*owner)).await.unwrap()),
+            Op::Renew(owner) => {
+                let renewal = Renewal { lease: lease(*owner), extend: LEASE };
+                Told::Fence(self.store.renew(&[renewal]).await.unwrap()[0])
+            }
+            Op::Abandon(owner) => Told::Fence(self.store.abandon(&lease(*owner), Abandoned::Retry).await.unwrap()),
+            Op::LookUp => Told::seen(self.store.look_up(&self.id).await.unwrap().map(|found| found.record).as_ref()),
+        }
+    }
+}
+
+impl Thread {
+    /// A claim that others were faster than three times has changed nothing, and is made again.
+    async fn claim(&self, claim: &Claim) -> ClaimOutcome {
+        for _ in 0..50 {
+            match self.store.claim(&self.id, claim).await {
+                Ok(outcome) => return outcome,
+                Err(error) => assert!(format!("{error:?}").contains("Contended"), "{error:?}"),
+            }
+        }
+        panic!("others are faster all the time");
+    }
+}
+
+/// Lets a few be at one key.
+async fn record(stores: Vec<Arc<dyn Store>>) -> History {
+    let mut id = [0; 32];
+    id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
+    let (id, history, start) = (RecordId::from_bytes(id), Arc::default(), Arc::new(Barrier::new(THREADS)));
+    let threads = stores.iter().cycle().take(THREADS).enumerate().map(|(number, store)| {
+        let (store, history) = (store.clone(), Arc::clone(&history));
+        Thread { number, store, id, history, owner: OwnerToken::random().unwrap() }.run(start.clone())
+    });
+    threads.collect::<JoinSet<_>>().join_all().await;
+    std::mem::take(&mut *history.lock().unwrap())
+}
+
+async fn record_many(ground: &Ground) -> Vec<History> {
+    let at_once = Arc::new(Semaphore::new(4));
+    let histories = (0..KEYS).map(|_| {
+        let (stores, at_once) = (ground.stores.clone(), at_once.clone());
+        async move {
+            let _turn = at_once.acquire_owned().await;
+            record(stores).await
+        }
+    });
+    histories.collect::<JoinSet<_>>().join_all().await
+}
+
+/// The history with another outcome where the first one is that can be changed so.
+fn changed(history: &History, change: impl Fn(&Told) -> Option<Told>) -> Option<History> {
+    let mut history = history.clone();
+    for event in &mut history {
+        if let Event::Returned(_, told) = event
+            && let Some(other) = change(told)
+        {
+            *told = other;
+            return Some(history);
+        }
+    }
+    None
+}
+
+/// The history with the outcomes of two claims exchanged.
+fn exchanged(history: &History) -> Option<History> {
+    let claims: Vec<_> = history
+        .iter()
+        .enumerate()
+        .filter_map(|(at, event)| match event {
+            Event::Returned(_, told @ Told::Claim(_)) => Some((at, told.clone())),
+            Event::Called(..) | Event::Returned(..) => None,
+        })
+        .collect();
+    let (first, one) = claims.first()?;
+    let (last, other) = claims.iter().rev().find(|(_, other)| other != one)?;
+    let mut history = history.clone();
+    for (at, told) in [(first, other), (last, one)] {
+        if let Event::Returned(_, is) = &mut history[*at] {
+            *is = told.clone();
+        }
+    }
+    Some(history)
+}
+
+fn assert_rejected(what: &str, tampered: impl Iterator<Item = History>, at_least: usize) {
+    let (mut all, mut rejected) = (0, 0);
+    for history in tampered {
+        all += 1;
+        rejected += usize::from(!is_linearizable(&history));
+    }
+    println!("{what}: {rejected} of {all} rejected");
+    assert!(rejected >= at_least, "{what}: only {rejected} of {all} rejected");
+    // Some are as right as what they were made of: calls that overlapped could have come in the other order.
+    assert!(rejected * 2 > all, "{what}: only {rejected} of {all} rejected");
+}
+
+async fn check(ground: Ground, overlapping: usize) {
+    let histories = record_many(&ground).await;
+    let operations = histories.iter().map(Vec::len).sum::<usize>() / 2;
+    assert!(operations >= 5_000, "{operations}");
+    let overlaps =
+        |history: &&History| history.windows(2).any(|pair| matches!(pair, [Event::Called(..), Event::Called(..)]));
+    let overlapped = histories.iter().filter(overlaps).count();
+    println!("{operations} operations; {overlapped} of {} histories overlap", histories.len());
+    assert!(overlapped >= overlapping, "{overlapped}");
+    for history in &histories {
+        assert!(is_linearizable(history), "{history:#?}");
+    }
+    let pass = |told: &Told| (*told == Told::Fence(Fence::Fenced)).then_some(Told::Fence(Fence::Passed));
+    assert_rejected("a fenced call passes", histories.iter().filter_map(|history| changed(history, pass)), 100);
+    let in_flight = Told::claim(ClaimOutcome::InFlight { lease_left: Duration::ZERO });
+    let grant = |told: &Told| (*told == in_flight).then_some(Told::claim(ClaimOutcome::Granted { attempt: 1 }));
+    assert_rejected("two are granted", histories.iter().filter_map(|history| changed(history, grant)), 100);
+    assert_rejected("two outcomes are exchanged", histories.iter().filter_map(exchanged), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_memory_store_is_linearizable() {
+    check(Ground::memory(), 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_sqlite_store_is_linearizable() {
+    check(Ground::sqlite().await, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_postgres_store_is_linearizable() {
+    check(Ground::postgres().await, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_redis_store_is_linearizable() {
+    check(Ground::redis().await, 200).await;
+}
