@@ -20,12 +20,16 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 #[path = "servers"]
 mod servers {
+    pub mod cuts;
     pub mod pgbouncer;
     pub mod postgres;
+    pub mod proxy;
 }
 #[path = "postgres"]
 mod postgres {
     pub mod claims;
+    mod commits;
+    mod cuts;
     mod following;
     mod migrations;
     mod opening;

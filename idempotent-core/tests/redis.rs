@@ -6,8 +6,15 @@
 mod redis {
     mod conforms;
     mod connections;
+    mod cuts;
     mod losses;
     mod promises;
+    mod promotion;
+    #[path = "../servers"]
+    mod proxied {
+        pub mod cuts;
+        pub mod proxy;
+    }
     mod replicas;
     #[path = "../servers/redis.rs"]
     mod server;

@@ -5,6 +5,8 @@
 mod api;
 #[path = "survival/contention.rs"]
 mod contention;
+#[path = "survival/outages.rs"]
+mod outages;
 #[path = "survival/payments.rs"]
 mod payments;
 #[path = "survival/readme.rs"]

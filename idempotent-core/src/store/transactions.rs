@@ -69,12 +69,12 @@ pub enum ClaimedWithin {
 /// # Errors
 /// After an error only [`roll_back`](Self::roll_back) makes sense.
 #[async_trait]
-pub trait Transaction: Send {
+pub trait Transaction: Send + Sync {
     /// The connection, of the type `sqlx::Database::Connection`.
-    fn connection(&self) -> &(dyn Any + Send);
+    fn connection(&self) -> &(dyn Any + Send + Sync);
 
     /// The same, to write through.
-    fn connection_mut(&mut self) -> &mut (dyn Any + Send);
+    fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync);
 
     /// Undoes what was written since [`Transactions::begin`] or [`Transactions::claim`]; the claim of the latter stays.
     async fn undo(&mut self) -> Result<(), StoreError>;

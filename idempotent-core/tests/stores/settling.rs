@@ -87,10 +87,10 @@ impl Transactions for Losing {
 
 #[async_trait]
 impl Transaction for LosingTransaction {
-    fn connection(&self) -> &(dyn Any + Send) {
+    fn connection(&self) -> &(dyn Any + Send + Sync) {
         self.inner.connection()
     }
-    fn connection_mut(&mut self) -> &mut (dyn Any + Send) {
+    fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
         self.inner.connection_mut()
     }
     async fn undo(&mut self) -> Result<(), StoreError> {

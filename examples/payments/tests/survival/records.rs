@@ -31,6 +31,8 @@ pub(crate) enum Records {
     Postgres(String),
     /// A server.
     Redis(Arc<Server>),
+    /// A server that the test stops and starts, by its URL.
+    Outside(String),
 }
 
 impl Records {
@@ -54,7 +56,7 @@ impl Records {
     pub(crate) fn url(&self, directory: &Path) -> String {
         match self {
             Self::Ledger | Self::Sqlite => format!("sqlite:{}", self.file(directory).display()),
-            Self::Postgres(url) => url.clone(),
+            Self::Postgres(url) | Self::Outside(url) => url.clone(),
             Self::Redis(server) => server.url(),
         }
     }
@@ -70,6 +72,7 @@ impl Records {
             Self::Ledger | Self::Sqlite => change(&self.file(directory), statement),
             Self::Postgres(url) => assert!(on_postgres(url, statement) > 0, "nothing was there to change"),
             Self::Redis(server) => server.pass(LEASE),
+            Self::Outside(_) => panic!("time does not move there"),
         }
     }
 }

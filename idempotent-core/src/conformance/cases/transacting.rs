@@ -27,13 +27,12 @@ async fn told(transactions: &dyn Transactions, key: &Key, claim: &Claim) -> Clai
 
 /// Claims within a transaction, and expects to get this attempt.
 async fn within(transactions: &dyn Transactions, key: &Key, claim: &Claim, expected: u32) -> Box<dyn Transaction> {
-    match transactions.claim(&key.id, claim, PATIENCE).await.unwrap() {
-        ClaimedWithin::Granted { attempt, transaction } => {
-            assert_eq!(attempt, expected);
-            transaction
-        }
-        ClaimedWithin::Told(outcome) => panic!("{outcome:?} in place of attempt {expected}"),
-    }
+    let (outcome, transaction) = match transactions.claim(&key.id, claim, PATIENCE).await.unwrap() {
+        ClaimedWithin::Granted { attempt, transaction } => (granted(attempt), Some(transaction)),
+        ClaimedWithin::Told(outcome) => (outcome, None),
+    };
+    assert_eq!(outcome, granted(expected));
+    transaction.unwrap()
 }
 
 pub(in crate::conformance) async fn a_completion_counts_once_its_transaction_is_committed(bench: Bench) {

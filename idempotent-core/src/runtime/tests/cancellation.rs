@@ -5,12 +5,13 @@ use std::{future::Future, pin::pin, task::Poll};
 use crate::{
     policy::{Abandoned, Policy},
     runtime::{
-        Verdict,
+        Attempt, Runtime, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
         },
     },
+    store::memory::MemoryStore,
 };
 
 /// Polls a future until it is at a store call that hangs, and drops it there.
@@ -98,4 +99,22 @@ async fn a_release_and_an_abandonment_that_are_dropped_are_told_in_the_backgroun
         soon(runtime.settled()).await;
         assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), number);
     }
+}
+
+/// A framework whose tasks move between threads can use all of it.
+#[test]
+fn every_future_may_move_to_another_thread() {
+    fn movable<T: Send>(of: impl FnOnce() -> T) {
+        // The type is what counts.
+        let _ = of;
+    }
+    let (runtime, answer) = (Runtime::new(MemoryStore::new(), quiet()), answer("done"));
+    movable(|| runtime.begin(id("k"), request("b"), &Policy::DEFAULT));
+    movable(|| runtime.begin_within(id("k"), request("b"), &Policy::DEFAULT));
+    let attempt = || -> Attempt { unreachable!("it is not called") };
+    movable(|| async { attempt().transact().await });
+    movable(|| attempt().complete(&answer));
+    movable(|| attempt().complete_undone(&answer));
+    movable(|| attempt().release());
+    movable(|| attempt().abandon(Abandoned::Hold));
 }

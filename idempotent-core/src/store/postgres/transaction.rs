@@ -181,11 +181,11 @@ impl PgTransaction {
 #[async_trait]
 impl Transaction for PgTransaction {
     #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes it")]
-    fn connection(&self) -> &(dyn Any + Send) {
+    fn connection(&self) -> &(dyn Any + Send + Sync) {
         self.open.as_ref().expect("the transaction is open").connection()
     }
 
-    fn connection_mut(&mut self) -> &mut (dyn Any + Send) {
+    fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
         self.connection_mut()
     }
 

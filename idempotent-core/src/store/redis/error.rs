@@ -73,6 +73,8 @@ fn passes(error: &RedisError) -> bool {
         ServerErrorKind::NoScript,
     ];
     error.is_io_error()
+        // A connection that was lost in the middle of an answer.
+        || error.kind() == ErrorKind::Parse
         || error.kind() == ErrorKind::ClusterConnectionNotFound
         || error.kind() == ErrorKind::MasterNameNotFoundBySentinel
         || passing.into_iter().any(|kind| is_server(error, kind))

@@ -113,11 +113,11 @@ impl SqliteTransaction {
 
 #[async_trait]
 impl Transaction for SqliteTransaction {
-    fn connection(&self) -> &(dyn Any + Send) {
+    fn connection(&self) -> &(dyn Any + Send + Sync) {
         self.open.connection()
     }
 
-    fn connection_mut(&mut self) -> &mut (dyn Any + Send) {
+    fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
         self.open.connection_mut()
     }
 

@@ -1,0 +1,223 @@
+//! A connection that is cut at each byte of a completion and of the commit that it belongs to.
+#![allow(
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "helpers of tests are tests"
+)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use idempotent_core::{
+    Lease, OwnerToken, Policy, RecordId, Runtime, State, Store, StoreError,
+    runtime::{Attempt, Begun, Ending, Verdict},
+    store::{Fence, postgres::PostgresStore},
+};
+use sqlx::{PgConnection, PgPool, Row};
+use tokio::{
+    task::{JoinSet, LocalSet},
+    time::timeout,
+};
+
+use super::cuts::{LANES, fast, lane};
+use crate::{
+    servers::{
+        cuts::{Lane, digest, id, recording, runtime},
+        proxy::{Cut, Direction, Plan},
+    },
+    sql,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// The claim was committed before.
+    Leased,
+    /// It is part of the transaction.
+    Within,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    form: Form,
+    plan: Plan,
+    /// Whether the server has all of the commit, and nobody listens to its answer.
+    whole: bool,
+}
+
+/// How often a commit that was cut had happened, and how often not.
+#[derive(Default)]
+struct Tally {
+    committed: AtomicU32,
+    not_committed: AtomicU32,
+}
+
+/// Fails if a record is completed without its effect or the other way round, if a retry makes a second effect, or if it is told anything
+/// but the answer of the one that was committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_cut_at_any_byte_leaves_one_effect_and_its_answer() {
+    let server = fast().await;
+    let url = server.url("postgres");
+    sql(&url, "CREATE TABLE effects (id bytea NOT NULL)").await;
+    let first = Working::new(&url).await;
+    let cases = Arc::new([first.cases(Form::Leased).await, first.cases(Form::Within).await].concat());
+    println!("{} cuts", cases.len());
+    let (next, tally) = (Arc::new(AtomicUsize::new(0)), Arc::new(Tally::default()));
+    let mut working = JoinSet::new();
+    let local = LocalSet::new();
+    for _ in 0..LANES {
+        let (cases, next, tally, lane) = (cases.clone(), next.clone(), tally.clone(), Working::new(&url).await);
+        let work = async move {
+            while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                timeout(PATIENCE, lane.take(*case, &tally)).await.unwrap_or_else(|_| panic!("{case:?} hangs"));
+            }
+        };
+        working.spawn_local_on(work, &local);
+    }
+    local.run_until(working.join_all()).await;
+    let (committed, not) = (tally.committed.load(Ordering::Relaxed), tally.not_committed.load(Ordering::Relaxed));
+    println!("commits whose acknowledgement was lost: {committed}; not committed: {not}");
+    assert!(committed >= 100 && not >= 500, "{committed}, {not}");
+}
+
+struct Working {
+    lane: Lane<PostgresStore>,
+    cut: Runtime,
+    direct: Runtime,
+    effects: PgPool,
+}
+
+impl Working {
+    async fn new(url: &str) -> Self {
+        let lane = lane(url).await;
+        let (cut, direct) = (runtime(lane.cut.clone()), runtime(lane.direct.clone()));
+        Self { lane, cut, direct, effects: PgPool::connect(url).await.unwrap() }
+    }
+
+    async fn cases(&self, form: Form) -> Vec<Case> {
+        let [to_server, to_client] = self.measure(form).await;
+        println!("{form:?}: {to_server} bytes to the server, {to_client} to the client");
+        assert_eq!(self.measure(form).await, [to_server, to_client]);
+        let sent = (0..=to_server).map(|after| (Direction::ToServer, after));
+        let answered = (0..to_client).map(|after| (Direction::ToClient, after));
+        let mut cases = Vec::new();
+        for (direction, after) in sent.chain(answered) {
+            for (cut, outage) in [(Cut::Fin, false), (Cut::Fin, true), (Cut::Reset, false), (Cut::Reset, true)] {
+                let plan = Plan { direction, after, cut, outage };
+                cases.push(Case { form, plan, whole: (direction, after) == (Direction::ToServer, to_server) });
+            }
+        }
+        cases
+    }
+
+    async fn measure(&self, form: Form) -> [u64; 2] {
+        let (_, attempt) = self.worked(form).await;
+        self.lane.proxy.count(None);
+        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+        self.lane.counted().await
+    }
+
+    /// An attempt that has written its effect, on a connection that knows the statements.
+    async fn worked(&self, form: Form) -> (RecordId, Attempt) {
+        let unknown = Lease { id: id(), owner: OwnerToken::random().unwrap() };
+        let mut warm = self.cut.transaction().await.unwrap();
+        assert_eq!(warm.complete(&unknown, &recording().encode()).await.unwrap(), Fence::Fenced);
+        warm.roll_back().await;
+        let id = id();
+        match begin(&self.cut, form, id).await.unwrap() {
+            Begun::Run(attempt) => (id, work(form, attempt).await),
+            told @ Begun::Told(_) => panic!("{told:?}"),
+        }
+    }
+
+    async fn take(&self, case: Case, tally: &Tally) {
+        let Self { lane, cut, .. } = self;
+        let (id, attempt) = self.worked(case.form).await;
+        lane.proxy.count(Some(case.plan));
+        let ending = attempt.complete(&recording()).await;
+        assert_eq!(lane.proxy.cuts(), 1, "{case:?}");
+        let committed = self.committed(case, &id).await;
+        match ending {
+            // It was found out, or it was known: the answer to the commit's last byte is nobody's.
+            Ending::Stored => assert!(committed && !case.plan.outage, "{case:?}"),
+            Ending::NotCommitted { transient: true } => assert!(!committed || case.plan.outage, "{case:?}"),
+            other => panic!("{case:?}: {other:?}"),
+        }
+        if committed { &tally.committed } else { &tally.not_committed }.fetch_add(1, Ordering::Relaxed);
+        lane.proxy.mend();
+        cut.settled().await;
+        let ran = self.retried(case, id).await;
+        assert_eq!(ran, !committed, "{case:?}");
+        assert!(self.committed(case, &id).await, "{case:?}");
+    }
+
+    /// Whether it was committed: the record and the effect, or neither.
+    async fn committed(&self, case: Case, id: &RecordId) -> bool {
+        let look = || async {
+            // In one statement, since the commit may come between two.
+            let both = "SELECT (SELECT count(*) FROM effects WHERE id = $1) AS effects, \
+                        (SELECT count(*) FROM idempotency_records WHERE id = $1 AND state = 2) AS completed";
+            let row = sqlx::query(both).bind(&id.as_bytes()[..]).fetch_one(&self.effects).await.unwrap();
+            let (effects, completed): (i64, i64) = (row.get("effects"), row.get("completed"));
+            assert_eq!(effects, completed, "{case:?}");
+            completed == 1
+        };
+        for _ in 0..if case.whole { 50 } else { 0 } {
+            if look().await {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        look().await
+    }
+
+    /// Sends the request again until it has the answer; says whether it had to run.
+    async fn retried(&self, case: Case, id: RecordId) -> bool {
+        let mut ran = false;
+        loop {
+            match begin(&self.direct, case.form, id).await.unwrap() {
+                Begun::Told(Verdict::Replay(answer)) => {
+                    assert_eq!(answer, recording());
+                    let found = self.lane.direct.look_up(&id).await.unwrap().unwrap();
+                    assert!(matches!(found.record.state, State::Completed(_)), "{case:?}");
+                    return ran;
+                }
+                // The server has yet to notice that the connection is gone.
+                Begun::Told(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                told @ Begun::Told(_) => panic!("{case:?}: {told:?}"),
+                Begun::Run(attempt) => {
+                    assert!(!ran, "{case:?}");
+                    ran = true;
+                    let attempt = work(case.form, attempt).await;
+                    assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+                }
+            }
+        }
+    }
+}
+
+async fn begin(runtime: &Runtime, form: Form, id: RecordId) -> Result<Begun, StoreError> {
+    match form {
+        Form::Leased => runtime.begin(id, digest(), &Policy::DEFAULT).await,
+        Form::Within => runtime.begin_within(id, digest(), &Policy::DEFAULT).await,
+    }
+}
+
+async fn work(form: Form, mut attempt: Attempt) -> Attempt {
+    if form == Form::Leased {
+        attempt.transact().await.unwrap();
+    }
+    let mut transaction = attempt.lend().unwrap();
+    let connection = transaction.connection_mut().downcast_mut::<PgConnection>().unwrap();
+    let effect = sqlx::query("INSERT INTO effects VALUES ($1)").bind(attempt.id().as_bytes().to_vec());
+    effect.execute(connection).await.unwrap();
+    attempt.take_back(transaction);
+    attempt
+}

@@ -1,0 +1,204 @@
+//! What is done to a key while its connection is cut, and after it.
+
+use idempotent_core::{
+    Lease, Policy, RecordId, Runtime, Store,
+    runtime::{Attempt, Begun, Ending, Verdict},
+    store::{ClaimOutcome, Fence},
+};
+
+use super::{Case, GRANTED, Lane, Step, Way, digest, id, recording, runtime};
+
+/// A lane with its runtimes.
+pub(super) struct Running<S> {
+    lane: Lane<S>,
+    cut: Runtime,
+    direct: Runtime,
+}
+
+impl<S: Store + Clone> Running<S> {
+    pub(super) fn new(lane: Lane<S>) -> Self {
+        let (cut, direct) = (runtime(lane.cut.clone()), runtime(lane.direct.clone()));
+        Self { lane, cut, direct }
+    }
+
+    /// Whether the step had happened, where that can be seen.
+    pub(super) async fn take(&self, case: Case) -> Option<bool> {
+        self.lane.warm().await;
+        let happened = match (case.way, case.step) {
+            (Way::Told, Step::Claim) => Some(self.claim_told_again(case).await),
+            (Way::Told, Step::Complete) => Some(self.completion_told_again(case).await),
+            (Way::Told, Step::Release) => Some(self.release_told_again(case).await),
+            (Way::Run, _) => {
+                self.run(case).await;
+                None
+            }
+            (Way::Kept, Step::Claim) => Some(self.claim_kept(case).await),
+            (Way::Kept, Step::Complete) => Some(self.completion_kept(case).await),
+            (Way::Kept, Step::Release) => Some(self.release_kept(case).await),
+        };
+        assert_eq!(self.lane.proxy.cuts(), 1, "{case:?}");
+        happened
+    }
+
+    async fn claim_told_again(&self, case: Case) -> bool {
+        let Self { lane, .. } = self;
+        let (Lease { id, owner }, claim) = lane.prepared(case.step).await;
+        lane.count(Some(case.plan)).await;
+        let error = lane.cut.claim(&id, &claim).await.unwrap_err();
+        assert!(error.is_transient(), "{case:?}: {error:?}");
+        let happened = lane.happened(case, &id).await;
+        if happened {
+            assert!(matches!(lane.other(&id).await, ClaimOutcome::InFlight { .. }), "{case:?}");
+        }
+        lane.proxy.mend();
+        assert_eq!(lane.again(async || lane.cut.claim(&id, &claim).await).await, GRANTED, "{case:?}");
+        assert!(matches!(lane.other(&id).await, ClaimOutcome::InFlight { .. }), "{case:?}");
+        let recording = recording().encode();
+        assert_eq!(lane.direct.complete(&Lease { id, owner }, &recording).await.unwrap(), Fence::Passed, "{case:?}");
+        happened
+    }
+
+    async fn completion_told_again(&self, case: Case) -> bool {
+        let Self { lane, .. } = self;
+        let (lease, _) = lane.prepared(case.step).await;
+        let recording = recording().encode();
+        lane.count(Some(case.plan)).await;
+        let error = lane.cut.complete(&lease, &recording).await.unwrap_err();
+        assert!(error.is_transient(), "{case:?}: {error:?}");
+        let happened = lane.happened(case, &lease.id).await;
+        match lane.other(&lease.id).await {
+            ClaimOutcome::Completed(kept) if happened => assert_eq!(kept, recording),
+            ClaimOutcome::InFlight { .. } if !happened => {}
+            other => panic!("{case:?}: {other:?}"),
+        }
+        lane.proxy.mend();
+        let again = lane.again(async || lane.cut.complete(&lease, &recording).await).await;
+        assert_eq!(again, Fence::Passed, "{case:?}");
+        assert_eq!(lane.other(&lease.id).await, ClaimOutcome::Completed(recording), "{case:?}");
+        happened
+    }
+
+    async fn release_told_again(&self, case: Case) -> bool {
+        let Self { lane, .. } = self;
+        let (lease, _) = lane.prepared(case.step).await;
+        lane.count(Some(case.plan)).await;
+        let error = lane.cut.release(&lease).await.unwrap_err();
+        assert!(error.is_transient(), "{case:?}: {error:?}");
+        let happened = lane.happened(case, &lease.id).await;
+        lane.proxy.mend();
+        let again = lane.again(async || lane.cut.release(&lease).await).await;
+        assert_eq!(again, if happened { Fence::Fenced } else { Fence::Passed }, "{case:?}");
+        assert_eq!(lane.other(&lease.id).await, GRANTED, "{case:?}");
+        happened
+    }
+
+    /// One connection is lost in the middle of an attempt, and nobody notices.
+    async fn run(&self, case: Case) {
+        let Self { lane, cut, .. } = self;
+        let (id, plan) = (id(), Some(case.plan));
+        if case.step == Step::Claim {
+            lane.count(plan).await;
+        }
+        let attempt = self.begin(cut, &id, case).await;
+        assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        match case.step {
+            Step::Claim => assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}"),
+            Step::Complete => {
+                lane.count(plan).await;
+                assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+            }
+            Step::Release => {
+                lane.count(plan).await;
+                let ending = attempt.release().await;
+                assert!(matches!(ending, Ending::Stored | Ending::Deferred), "{case:?}: {ending:?}");
+                cut.settled().await;
+                let second = self.begin(&self.direct, &id, case).await;
+                assert_eq!(second.complete(&recording()).await, Ending::Stored, "{case:?}");
+            }
+        }
+        self.assert_done(&id, case).await;
+    }
+
+    async fn claim_kept(&self, case: Case) -> bool {
+        let Self { lane, cut, .. } = self;
+        let id = id();
+        lane.count(Some(case.plan)).await;
+        let error = cut.begin(id, digest(), &Policy::DEFAULT).await.unwrap_err();
+        assert!(error.is_transient(), "{case:?}: {error:?}");
+        let happened = lane.happened(case, &id).await;
+        if happened {
+            assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        }
+        lane.proxy.mend();
+        cut.settled().await;
+        // It was given back: nobody waits for its lease, and nobody takes it over.
+        let attempt = self.begin(&self.direct, &id, case).await;
+        assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+        self.assert_done(&id, case).await;
+        happened
+    }
+
+    async fn completion_kept(&self, case: Case) -> bool {
+        let Self { lane, cut, .. } = self;
+        let id = id();
+        let attempt = self.begin(cut, &id, case).await;
+        lane.count(Some(case.plan)).await;
+        assert_eq!(attempt.complete(&recording()).await, Ending::Deferred, "{case:?}");
+        let happened = lane.happened(case, &id).await;
+        match self.tell(&id).await {
+            Verdict::Replay(kept) if happened => assert_eq!(kept, recording()),
+            Verdict::InFlight { .. } if !happened => {}
+            other => panic!("{case:?}: {other:?}"),
+        }
+        lane.proxy.mend();
+        cut.settled().await;
+        self.assert_done(&id, case).await;
+        happened
+    }
+
+    async fn release_kept(&self, case: Case) -> bool {
+        let Self { lane, cut, .. } = self;
+        let id = id();
+        let attempt = self.begin(cut, &id, case).await;
+        lane.count(Some(case.plan)).await;
+        assert_eq!(attempt.release().await, Ending::Deferred, "{case:?}");
+        let happened = lane.happened(case, &id).await;
+        // The key is free, and the release that is told again must not take it from the next one.
+        let next = if happened { Some(self.begin(&self.direct, &id, case).await) } else { None };
+        if next.is_none() {
+            assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        }
+        lane.proxy.mend();
+        cut.settled().await;
+        let next = match next {
+            Some(next) => next,
+            None => self.begin(&self.direct, &id, case).await,
+        };
+        assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        assert_eq!(next.complete(&recording()).await, Ending::Stored, "{case:?}");
+        self.assert_done(&id, case).await;
+        happened
+    }
+
+    /// A first attempt, which has to be granted.
+    async fn begin(&self, runtime: &Runtime, id: &RecordId, case: Case) -> Attempt {
+        match runtime.begin(*id, digest(), &Policy::DEFAULT).await.unwrap() {
+            Begun::Run(attempt) if attempt.number() == 1 => attempt,
+            other => panic!("{case:?}: {other:?}"),
+        }
+    }
+
+    /// What somebody else is told, who must not run.
+    async fn tell(&self, id: &RecordId) -> Verdict {
+        match self.direct.begin(*id, digest(), &Policy::DEFAULT).await.unwrap() {
+            Begun::Told(verdict) => verdict,
+            Begun::Run(attempt) => panic!("a second run was granted: {attempt:?}"),
+        }
+    }
+
+    /// Everybody is told the one answer, and it came with the first attempt.
+    async fn assert_done(&self, id: &RecordId, case: Case) {
+        assert_eq!(self.tell(id).await, Verdict::Replay(recording()), "{case:?}");
+        assert_eq!(self.lane.direct.look_up(id).await.unwrap().unwrap().record.attempt, 1, "{case:?}");
+    }
+}
