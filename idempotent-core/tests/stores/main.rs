@@ -1,6 +1,6 @@
 //! The stores: each against the conformance suite and the pure function, and what is particular to each.
 #![cfg(all(feature = "conformance", feature = "memory", feature = "sqlite"))]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests are tests")]
 
 mod conformance;
 mod connecting;
