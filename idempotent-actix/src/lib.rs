@@ -4,6 +4,7 @@
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod account;
 mod idempotency;
 mod operation;
 mod outcome;
@@ -13,6 +14,8 @@ mod request;
 mod run;
 pub mod scope;
 mod specification;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod transaction;
 mod unsupported;
 
 use __private as private;
@@ -28,6 +31,8 @@ pub use operation::Operation;
 pub use outcome::{Disposed, Disposition, Outcome, Replayable};
 pub use problem::{EXPOSED_HEADERS, Problem};
 pub use scope::{IntoScopeKey, ScopeKey};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use transaction::Tx;
 pub use unsupported::{RejectUnsupportedKeys, Rejecting};
 
 /// Where records live. Each store has a feature of its own.

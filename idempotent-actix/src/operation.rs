@@ -111,14 +111,16 @@ impl FromRequest for Operation {
     }
 }
 
-/// What a client gets where the application forgot to register its [`Idempotency`]; the log tells the application.
+/// What a client gets where the application forgot to register its [`Idempotency`].
 pub(crate) fn misconfigured(request: &HttpRequest) -> Error {
-    tracing::error!(
-        path = request.path(),
-        "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`"
-    );
+    broken(request, "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`")
+}
+
+/// What a client gets where the application is put together wrongly; the log tells the application why.
+pub(crate) fn broken(request: &HttpRequest, why: &'static str) -> Error {
+    tracing::error!(path = request.path(), "{why}");
     let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");
     let mut response = problem::json(&problem, request);
     response.extensions_mut().insert(Outcome::Unavailable);
-    InternalError::from_response("no Idempotency is registered", response).into()
+    InternalError::from_response(why, response).into()
 }

@@ -108,8 +108,19 @@ pub struct OperationSpec {
     pub key_required: bool,
     /// How the body counts.
     pub fingerprint: BodyForm,
+    /// How the key is claimed.
+    pub claim: ClaimMode,
     /// The rest.
     pub policy: Policy,
+}
+
+/// How a key is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimMode {
+    /// `claim = "lease"`: the claim is committed before the work begins.
+    Lease,
+    /// `claim = "transaction"`: claim, work and answer are one transaction.
+    Transaction,
 }
 
 /// The policy of an attribute; the times are in milliseconds.
@@ -139,7 +150,8 @@ macro_rules! __operation {
     (static $operation:ident = {
         name: $name:literal, handler: $handler:literal, methods: [$($method:literal),+ $(,)?], path: $path:literal,
         ttl: $ttl:literal, lease: $lease:literal, wait: $wait:literal,
-        key: $key:ident, fingerprint: $fingerprint:ident, record: $record:ident, abandoned: $abandoned:ident $(,)?
+        key: $key:ident, fingerprint: $fingerprint:ident, record: $record:ident, abandoned: $abandoned:ident,
+        claim: $claim:ident $(,)?
     }) => {
         static $operation: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
             name: $name,
@@ -148,6 +160,7 @@ macro_rules! __operation {
             path: $path,
             key_required: <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
             fingerprint: $crate::__private::Fingerprint::$fingerprint,
+            claim: $crate::__private::ClaimMode::$claim,
             policy: $crate::__private::policy(
                 $ttl, $lease, $wait,
                 $crate::__private::Rule::$record,

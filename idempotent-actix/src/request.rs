@@ -49,6 +49,9 @@ impl<K, M, B> std::fmt::Debug for Guard<K, M, B> {
     }
 }
 
+/// Marks a request that a guard has let pass without a key.
+pub(crate) struct Unkeyed;
+
 /// What a request with a key says.
 pub(crate) struct Keyed {
     pub(crate) slot: Rc<Slot>,
@@ -94,7 +97,10 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
         let Some(idempotency) = Idempotency::of(request) else { return Reading::refused(misconfigured(request)) };
         let slot = match check::<K, M>(idempotency, request) {
             Ok(Some(key)) => Rc::new(Slot { key, claimed: OnceCell::new() }),
-            Ok(None) => return Reading::unkeyed(request, idempotency),
+            Ok(None) => {
+                request.extensions_mut().insert(Unkeyed);
+                return Reading::unkeyed(request, idempotency);
+            }
             Err(problem) => return Reading::refused(refuse(idempotency, &problem, request)),
         };
         if B::FORM != BodyForm::Nothing && matches!(payload, Payload::None) && has_body(request) {

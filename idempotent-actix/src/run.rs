@@ -5,20 +5,24 @@ use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 use actix_web::{Error, HttpRequest, HttpResponse, rt};
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use idempotent_core::{
-    Abandoned, RecordId, RequestDigest, Scope, StoreError,
+    Abandoned, RecordId, Recording, RequestDigest, Scope, StoreError,
     runtime::{Attempt, Begun, Ending, Verdict},
 };
 use tracing::Instrument;
 
+use self::unguarded::{no_transaction, not_committed, unguarded};
 use crate::{
+    account::Account,
     idempotency::{Idempotency, StoreFailure},
     operation::Slot,
     outcome::{Disposition, Outcome, Replayable},
-    private::OperationSpec,
+    private::{ClaimMode, OperationSpec},
     problem::{self, Kind},
     recording,
     request::{Guard, Keyed, Said},
 };
+
+mod unguarded;
 
 impl<K, M, B> Guard<K, M, B> {
     /// Runs the work once, or gives the answer that takes its place.
@@ -98,7 +102,12 @@ impl Run {
         R: Replayable,
     {
         let id = self.record_id(&scope);
-        let mut response = match self.idempotency.runtime().begin(id, digest, &self.operation.policy).await {
+        let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
+        let begun = match self.operation.claim {
+            ClaimMode::Lease => runtime.begin(id, digest, policy).await,
+            ClaimMode::Transaction => runtime.begin_within(id, digest, policy).await,
+        };
+        let mut response = match begun {
             Ok(Begun::Run(attempt)) => self.attempt(attempt, work).await,
             Ok(Begun::Told(verdict)) => self.tell(verdict),
             Err(error) => self.without_store(id, &error, work).await,
@@ -118,37 +127,59 @@ impl Run {
     }
 
     /// Runs the handler and ends the attempt.
-    async fn attempt<F, R>(&self, attempt: Attempt, work: F) -> HttpResponse
+    async fn attempt<F, R>(&self, mut attempt: Attempt, work: F) -> HttpResponse
     where
         F: Future<Output = R>,
         R: Replayable,
     {
         // The slot is new with each request, so it is empty here.
         let _ = self.slot.claimed.set((*attempt.id(), attempt.number()));
-        let answer = AssertUnwindSafe(async { work.await.into_response(&self.request) });
-        let Ok(response) = answer.catch_unwind().await else {
-            return self.abandon(attempt, "the handler panicked").await;
-        };
-        let stated = response.extensions().get::<Disposition>().copied();
-        match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
-            Disposition::Final => {
-                let recorded = recording::record(response, self.idempotency.settings().answer_limit);
-                match AssertUnwindSafe(recorded).catch_unwind().await {
-                    Ok(Ok((recording, response))) => self.end(attempt.complete(&recording).await, response),
-                    Ok(Err(error)) => self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
-                    Err(_) => self.abandon(attempt, "the answer's body panicked").await,
-                }
+        let account = Account::of(&self.request);
+        if let Some(account) = &account {
+            if self.operation.claim == ClaimMode::Lease
+                && let Err(error) = attempt.transact().await
+            {
+                attempt.release().await;
+                return no_transaction(&self.idempotency, &self.request, &error);
             }
-            Disposition::Retryable => self.end(attempt.release().await, response),
-            Disposition::Unknown => self.end(attempt.abandon(Abandoned::Hold).await, response),
+            account.lend(attempt.lend());
         }
+        let answer = AssertUnwindSafe(async {
+            let response = work.await.into_response(&self.request);
+            let stated = response.extensions().get::<Disposition>().copied();
+            match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
+                Disposition::Final => {
+                    let recorded = recording::record(response, self.idempotency.settings().answer_limit).await;
+                    recorded.map(|(recording, response)| (Kept::Answer(recording), response))
+                }
+                Disposition::Retryable => Ok((Kept::Nothing, response)),
+                Disposition::Unknown => Ok((Kept::Unknown, response)),
+            }
+        });
+        let answer = answer.catch_unwind().await;
+        if let Some(transaction) = account.and_then(|account| account.close()) {
+            attempt.take_back(transaction);
+        }
+        let (kept, response) = match answer {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
+            Err(_) => return self.abandon(attempt, "the handler, or its answer's body, panicked").await,
+        };
+        let ending = match kept {
+            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(&recording).await,
+            Kept::Answer(recording) => attempt.complete(&recording).await,
+            Kept::Nothing => attempt.release().await,
+            Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
+        };
+        self.end(ending, response)
     }
 
-    /// The handler's answer, unless its attempt was fenced off.
+    /// The handler's answer, unless its attempt does not count.
     fn end(&self, ending: Ending, response: HttpResponse) -> HttpResponse {
         match ending {
             Ending::Stored | Ending::Deferred => ran(response),
             Ending::Fenced(verdict) => self.tell(verdict),
+            Ending::NotCommitted { transient } => not_committed(&self.idempotency, &self.request, transient),
         }
     }
 
@@ -156,7 +187,7 @@ impl Run {
     async fn abandon(&self, attempt: Attempt, why: &str) -> HttpResponse {
         tracing::error!(id = %attempt.id(), why, "an attempt was abandoned");
         match attempt.abandon(self.operation.policy.abandoned).await {
-            Ending::Stored | Ending::Deferred => {
+            Ending::Stored | Ending::Deferred | Ending::NotCommitted { .. } => {
                 let mut problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
                 if self.operation.policy.abandoned == Abandoned::Hold {
                     problem = problem.not_retryable();
@@ -231,20 +262,17 @@ impl Run {
     }
 }
 
-/// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
-async fn unguarded<F, R>(idempotency: &Idempotency, request: &HttpRequest, work: F) -> HttpResponse
-where
-    F: Future<Output = R>,
-    R: Replayable,
-{
-    match AssertUnwindSafe(async { work.await.into_response(request) }).catch_unwind().await {
-        Ok(response) => ran(response),
-        Err(_) => {
-            let problem =
-                idempotency.problem(Kind::HandlerFailed, "part of the operation may have been done").not_retryable();
-            idempotency.render(&problem, Outcome::Panicked, request)
-        }
-    }
+/// What is kept of an answer.
+enum Kept {
+    Answer(Recording),
+    Nothing,
+    /// That nobody knows what was done.
+    Unknown,
+}
+
+/// Whether an answer says that the operation was not done, so that its effects are undone.
+fn fails(response: &HttpResponse) -> bool {
+    response.status().as_u16() >= 400
 }
 
 fn ran(mut response: HttpResponse) -> HttpResponse {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     idempotency::{Idempotency, KeyRule, StoreFailure},
-    private::{OperationSpec, Registered},
+    private::{ClaimMode, OperationSpec, Registered},
     problem::Kind,
 };
 
@@ -15,7 +15,8 @@ impl Idempotency {
     ///
     /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation's path is that of its route
     /// attribute, without the scopes that the application mounts it under, and empty for handlers that are routed by hand. Where an
-    /// operation has no `name`, its records are named by its method and its full route pattern, such as `POST /v1/payments`.
+    /// operation has no `name`, its records are named by its method and its full route pattern, such as `POST /v1/payments`. What is
+    /// claimed by `"transaction"` has neither a lease nor anything abandoned: both are null.
     #[must_use]
     pub fn specification(&self) -> Value {
         let settings = self.settings();
@@ -60,6 +61,7 @@ impl Idempotency {
 
 fn describe(operation: &OperationSpec) -> Value {
     let policy = &operation.policy;
+    let leased = operation.claim == ClaimMode::Lease;
     json!({
         "handler": operation.handler,
         "name": (!operation.name.is_empty()).then_some(operation.name),
@@ -67,7 +69,11 @@ fn describe(operation: &OperationSpec) -> Value {
         "path": operation.path,
         "key": if operation.key_required { "required" } else { "optional" },
         "ttl_seconds": policy.ttl.as_secs_f64(),
-        "lease_seconds": policy.lease.as_secs_f64(),
+        "claim": match operation.claim {
+            ClaimMode::Lease => "lease",
+            ClaimMode::Transaction => "transaction",
+        },
+        "lease_seconds": leased.then_some(policy.lease.as_secs_f64()),
         "wait_seconds": policy.wait.as_secs_f64(),
         "fingerprint": match operation.fingerprint {
             BodyForm::Raw => "body",
@@ -80,9 +86,39 @@ fn describe(operation: &OperationSpec) -> Value {
             RecordRule::Success => "success",
             RecordRule::All => "all",
         },
-        "abandoned": match policy.abandoned {
+        "abandoned": leased.then_some(match policy.abandoned {
             Abandoned::Retry => "retry",
             Abandoned::Hold => "hold",
-        },
+        }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private::policy;
+
+    const LEASED: OperationSpec = OperationSpec {
+        name: "",
+        handler: "pay",
+        methods: &["POST"],
+        path: "/payments",
+        key_required: true,
+        fingerprint: BodyForm::Raw,
+        claim: ClaimMode::Lease,
+        policy: policy(60_000, 30_000, 0, RecordRule::Final, Abandoned::Retry),
+    };
+
+    #[test]
+    fn what_is_claimed_in_a_transaction_has_neither_lease_nor_abandonment() {
+        let leased = describe(&LEASED);
+        assert_eq!((&leased["claim"], &leased["lease_seconds"]), (&json!("lease"), &json!(30.0)));
+        assert_eq!(leased["abandoned"], "retry");
+        let described = describe(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED });
+        let mut expected = leased;
+        expected["claim"] = json!("transaction");
+        expected["lease_seconds"] = Value::Null;
+        expected["abandoned"] = Value::Null;
+        assert_eq!(described, expected);
+    }
 }

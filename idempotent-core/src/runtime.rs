@@ -24,6 +24,7 @@ mod claiming;
 mod patience;
 mod renewal;
 mod waiting;
+mod within;
 
 pub use attempt::{Attempt, Ending};
 
@@ -68,6 +69,7 @@ struct Shared {
     options: Options,
     renewal: Arc<renewal::Live>,
     waiting: waiting::Waiting,
+    within: within::Within,
     /// How many ends of attempts, and claims to be given back, are left to be told in the background.
     deferred: watch::Sender<usize>,
     background: background::Background,
@@ -75,6 +77,7 @@ struct Shared {
 
 /// What a request comes to before any work is done.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Begun {
     /// The key is ours: run, then end the attempt.
     Run(Attempt),
@@ -109,6 +112,7 @@ impl Runtime {
             options,
             renewal: Arc::default(),
             waiting,
+            within: within::Within::default(),
             deferred: watch::Sender::new(0),
             background: background::Background::default(),
         };
@@ -143,12 +147,13 @@ impl Runtime {
             ClaimOutcome::Granted { attempt } => {
                 let lease = Lease { id, owner: asked.owner };
                 shared.renewal.insert(lease, policy.lease, asked.sent);
-                Begun::Run(Attempt::new(shared.clone(), lease, policy.lease, digest, attempt))
+                let claim = Claim { owner: asked.owner, ..claim };
+                Begun::Run(Attempt::new(shared.clone(), lease, claim, digest, attempt))
             }
-            ClaimOutcome::Completed(recording) => Begun::Told(Verdict::of(&id, &recording)),
-            ClaimOutcome::InFlight { lease_left } => Begun::Told(Verdict::InFlight { lease_left }),
-            ClaimOutcome::Held => Begun::Told(Verdict::Held),
-            ClaimOutcome::Mismatch { .. } => Begun::Told(Verdict::Mismatch),
+            outcome @ (ClaimOutcome::Completed(_)
+            | ClaimOutcome::InFlight { .. }
+            | ClaimOutcome::Held
+            | ClaimOutcome::Mismatch { .. }) => Begun::Told(Verdict::of_claim(&id, outcome)),
         })
     }
 
@@ -192,6 +197,18 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Verdict {
+    /// What a claim that was not granted comes to.
+    fn of_claim(id: &RecordId, outcome: ClaimOutcome) -> Self {
+        match outcome {
+            ClaimOutcome::Completed(recording) => Self::of(id, &recording),
+            ClaimOutcome::InFlight { lease_left } => Self::InFlight { lease_left },
+            ClaimOutcome::Held => Self::Held,
+            ClaimOutcome::Mismatch { .. } => Self::Mismatch,
+            // Not asked for; told to come again.
+            ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },
+        }
+    }
+
     fn of(id: &RecordId, recording: &Bytes) -> Self {
         match Recording::decode(recording) {
             Ok(recording) => Self::Replay(recording),

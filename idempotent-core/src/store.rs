@@ -26,8 +26,10 @@ mod sql;
 pub mod sqlite;
 
 mod connect;
+mod transactions;
 
 pub use connect::{ConnectError, connect};
+pub use transactions::{ClaimedWithin, Transaction, Transactions};
 
 /// Where records live, and where each step of the state machine is atomic.
 ///
@@ -98,6 +100,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes up to `limit` expired records and says how many.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
+
+    /// The transactions that an application's writes can share with a record; `None` where they cannot.
+    fn transactions(&self) -> Option<&dyn Transactions>;
 }
 
 /// What a claim asks for.
@@ -218,5 +223,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         (**self).purge(limit).await
+    }
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        (**self).transactions()
     }
 }

@@ -22,7 +22,8 @@ pub(crate) async fn update_order(
     ::idempotent_actix::__private::operation! {
         static __OPERATION = { name : "", handler : "update_order", methods : ["PATCH"],
         path : "/orders/{id}", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Nothing, record : Final, abandoned : Retry, }
+        Required, fingerprint : Nothing, record : Final, abandoned : Retry, claim :
+        Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(&__OPERATION, __scope, update_order(user, __arg1, __arg2, __arg3)).await

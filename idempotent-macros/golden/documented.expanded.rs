@@ -21,7 +21,7 @@ pub async fn create_payment(
     ::idempotent_actix::__private::operation! {
         static __OPERATION = { name : "", handler : "create_payment", methods : ["POST"],
         path : "/v1/payments", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Raw, record : Final, abandoned : Retry, }
+        Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(&__OPERATION, __scope, create_payment(user, body)).await

@@ -14,7 +14,8 @@ async fn put_order(
     my_crate::reexport::__private::operation! {
         static __OPERATION = { name : "put-order", handler : "put_order", methods :
         ["PUT"], path : "/orders/{id}", ttl : 5400000u64, lease : 5000u64, wait : 500u64,
-        key : Optional, fingerprint : Custom, record : Success, abandoned : Hold, }
+        key : Optional, fingerprint : Custom, record : Success, abandoned : Hold, claim :
+        Lease, }
     }
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard

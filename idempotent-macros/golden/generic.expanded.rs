@@ -22,7 +22,7 @@ where
     ::idempotent_actix::__private::operation! {
         static __OPERATION = { name : "", handler : "create", methods : ["POST"], path :
         "", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required, fingerprint
-        : Json, record : Final, abandoned : Retry, }
+        : Json, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(&__OPERATION, __scope, create::<T, LIMIT>(user, body)).await

@@ -10,7 +10,7 @@ async fn r#delete(
     ::idempotent_actix::__private::operation! {
         static __OPERATION = { name : "", handler : "delete", methods : ["DELETE"], path
         : "", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required,
-        fingerprint : Raw, record : All, abandoned : Retry, }
+        fingerprint : Raw, record : All, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&session);
     __guard.run(&__OPERATION, __scope, r#delete(session)).await

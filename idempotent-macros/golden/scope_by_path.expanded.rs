@@ -12,7 +12,7 @@ async fn order(
     ::idempotent_actix::__private::operation! {
         static __OPERATION = { name : "", handler : "order", methods : ["POST", "PATCH"],
         path : "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Raw, record : Final, abandoned : Retry, }
+        Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_by(
         __guard.request(),

@@ -5,7 +5,7 @@ use syn::{ExprPath, LitStr, Path, parse_quote};
 
 use crate::duration;
 use crate::entry::{Entries, example};
-use crate::errors::{Errors, Mistake, Reported};
+use crate::errors::{Errors, Reading, Reported};
 use crate::method::{Method, MethodKey};
 use crate::nearest::nearest;
 
@@ -16,6 +16,7 @@ const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
 const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Nothing")];
 const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
 const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
+const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 
 /// The values of a key, the default first: how the user writes each, and what the runtime calls it.
 type Values = &'static [(&'static str, Variant)];
@@ -38,6 +39,8 @@ pub(crate) struct Args {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) record: Variant,
     pub(crate) abandoned: Variant,
+    /// The literal of `claim = "transaction"`, which is at fault where the handler takes no `Tx`.
+    pub(crate) transaction: Option<LitStr>,
     /// Kept with its literal, which is at fault where the route attribute says otherwise.
     pub(crate) method: MethodKey,
     /// Empty where the runtime shall name the operation by its method and route.
@@ -56,9 +59,10 @@ impl Args {
     /// Reads the attribute's tokens.
     pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut entries = Entries::parse(tokens, errors);
-        let (ttl, lease) = retention(&mut entries);
-        entries.take("claim", claim);
+        let transaction = transaction(&mut entries);
+        let (ttl, lease) = retention(&mut entries, transaction.is_some());
         Self {
+            transaction,
             ttl,
             lease,
             wait: entries.take_or("wait", period, 0),
@@ -85,9 +89,20 @@ fn scope(mut entries: Entries<'_>) -> Result<LitStr, Reported> {
     })
 }
 
+/// `claim`, and the keys that mean nothing where it is `"transaction"`.
+fn transaction(entries: &mut Entries<'_>) -> Option<LitStr> {
+    let read = |key: &str, text: &LitStr| Ok((choice(CLAIM)(key, text)? == "Transaction").then(|| text.clone()));
+    let transaction = entries.take_or("claim", read, None)?;
+    for (key, nothing) in [("lease", "there is no `lease`"), ("abandoned", "nothing is ever `abandoned`")] {
+        let what = format!("{nothing} with `claim = \"transaction\"`: a crash rolls the claim back; leave it out");
+        entries.refuse(key, what, "write `#[idempotent(scope = \"user\", claim = \"transaction\")]`");
+    }
+    Some(transaction)
+}
+
 /// `ttl` and `lease`, which have to fit each other: a lease that outlives the record would let a key be
 /// claimed anew while its first attempt still runs.
-fn retention(entries: &mut Entries<'_>) -> (u64, u64) {
+fn retention(entries: &mut Entries<'_>, transaction: bool) -> (u64, u64) {
     let spanned = |key: &str, text: &LitStr| Ok((positive(key, text)?, Some(text.clone())));
     let ttl = entries.take("ttl", spanned);
     let lease = entries.take("lease", spanned);
@@ -96,6 +111,9 @@ fn retention(entries: &mut Entries<'_>) -> (u64, u64) {
     let (Ok((ttl, ttl_at)), Ok((lease, lease_at))) = (ttl, lease) else {
         return (DEFAULT_TTL, DEFAULT_LEASE); // one of them is reported already
     };
+    if transaction {
+        return (ttl, lease.min(ttl / 2)); // nobody asked for a lease, so it is the one to fit
+    }
     let least = lease.saturating_mul(2);
     if ttl < least {
         let [ttl, lease, least] = [ttl, lease, least].map(duration::show);
@@ -109,11 +127,11 @@ fn retention(entries: &mut Entries<'_>) -> (u64, u64) {
 }
 
 /// A duration that may be zero.
-fn period(key: &str, text: &LitStr) -> Result<u64, Mistake> {
+fn period(key: &str, text: &LitStr) -> Reading<u64> {
     duration::parse(&text.value()).map_err(|wrong| (format!("`{key}` {wrong}"), example(key)))
 }
 
-fn positive(key: &str, text: &LitStr) -> Result<u64, Mistake> {
+fn positive(key: &str, text: &LitStr) -> Reading<u64> {
     match period(key, text)? {
         0 => Err((format!("`{key}` is zero; write how long it lasts"), example(key))),
         milliseconds => Ok(milliseconds),
@@ -121,7 +139,7 @@ fn positive(key: &str, text: &LitStr) -> Result<u64, Mistake> {
 }
 
 /// One of a few words.
-fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Result<Variant, Mistake> {
+fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Reading<Variant> {
     move |key, text| {
         let text = text.value();
         let found = values.iter().find(|(word, _)| *word == text);
@@ -136,7 +154,7 @@ fn choice(values: Values) -> impl FnOnce(&str, &LitStr) -> Result<Variant, Mista
 }
 
 /// A supplied fingerprint or a path. A word that only its case tells from a supplied one was meant as that one.
-fn fingerprint(key: &str, text: &LitStr) -> Result<Fingerprint, Mistake> {
+fn fingerprint(key: &str, text: &LitStr) -> Reading<Fingerprint> {
     let value = text.value();
     let mut words = FINGERPRINT.iter().map(|(word, _)| word);
     if words.any(|word| word.eq_ignore_ascii_case(&value)) {
@@ -148,7 +166,7 @@ fn fingerprint(key: &str, text: &LitStr) -> Result<Fingerprint, Mistake> {
     })
 }
 
-fn krate(key: &str, text: &LitStr) -> Result<Path, Mistake> {
+fn krate(key: &str, text: &LitStr) -> Reading<Path> {
     text.parse_with(Path::parse_mod_style).map_err(|_| {
         let text = text.value();
         let what = format!("`{text}` is not a path; write where your crate finds `idempotent_actix`");
@@ -156,19 +174,11 @@ fn krate(key: &str, text: &LitStr) -> Result<Path, Mistake> {
     })
 }
 
-fn method(_: &str, text: &LitStr) -> Result<(Method, LitStr), Mistake> {
+fn method(_: &str, text: &LitStr) -> Reading<(Method, LitStr)> {
     let name = text.value();
     let method = Method::named(&name).ok_or_else(|| {
         let meant = Method::named(&name.to_ascii_uppercase()).unwrap_or(Method::POST);
         (Method::refusal(&name), format!("write `method = \"{}\"`", meant.name))
     })?;
     Ok((method, text.clone()))
-}
-
-fn claim(key: &str, text: &LitStr) -> Result<(), Mistake> {
-    if text.value() == "transaction" {
-        let what = "`transaction` needs a `Tx` parameter, which this version does not have; write `lease` or leave the key out";
-        return Err((what.to_owned(), example(key)));
-    }
-    choice(&[("lease", "Lease")])(key, text).map(|_| ())
 }

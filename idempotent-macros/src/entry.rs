@@ -5,7 +5,7 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::LitStr;
 
-use crate::errors::{Errors, Mistake, Reported};
+use crate::errors::{Errors, Reading, Reported};
 use crate::nearest::nearest;
 
 /// Every key, with a value that shows its use in messages.
@@ -18,7 +18,7 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("fingerprint", "json"),
     ("record", "success"),
     ("abandoned", "hold"),
-    ("claim", "lease"),
+    ("claim", "transaction"),
     ("method", "POST"),
     ("name", "create-payment"),
     ("crate", "my_crate::idempotent_actix"),
@@ -95,10 +95,9 @@ impl<'a> Entries<'a> {
     pub(crate) fn take<T>(
         &mut self,
         key: &str,
-        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
+        read: impl FnOnce(&str, &LitStr) -> Reading<T>,
     ) -> Option<Result<T, Reported>> {
-        let position = self.entries.iter().position(|entry| entry.key == key)?;
-        let entry = self.entries.remove(position);
+        let entry = self.remove(key)?;
         let Some(literal) = entry.string() else {
             let what = format!("`{key}` takes a string; write the value in double quotes");
             return Some(Err(self.errors.at(&entry.value, what, example(key))));
@@ -112,14 +111,20 @@ impl<'a> Entries<'a> {
     }
 
     /// As [`take`](Self::take); a value that is absent or has been reported is the `default`.
-    pub(crate) fn take_or<T>(
-        &mut self,
-        key: &str,
-        read: impl FnOnce(&str, &LitStr) -> Result<T, Mistake>,
-        default: T,
-    ) -> T {
-        let taken = self.take(key, read).and_then(Result::ok);
-        taken.unwrap_or(default)
+    pub(crate) fn take_or<T>(&mut self, key: &str, read: impl FnOnce(&str, &LitStr) -> Reading<T>, default: T) -> T {
+        self.take(key, read).and_then(Result::ok).unwrap_or(default)
+    }
+
+    /// Takes out and reports a key that has no place here.
+    pub(crate) fn refuse(&mut self, key: &str, what: String, help: &str) {
+        if let Some(Entry { key, .. }) = self.remove(key) {
+            self.errors.at(key, what, help);
+        }
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Entry> {
+        let position = self.entries.iter().position(|entry| entry.key == key)?;
+        Some(self.entries.remove(position))
     }
 
     /// Reports the entries that nobody took, and tells whether `missing` was probably meant by one of them:

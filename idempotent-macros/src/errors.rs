@@ -16,8 +16,9 @@ pub(crate) struct Errors {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported(());
 
-/// What is wrong and what to write instead; then, as help, right code. The place is the caller's to add.
-pub(crate) type Mistake = (String, String);
+/// What a value says; or what is wrong and what to write instead, and, as help, right code. The place of a mistake is
+/// the caller's to add.
+pub(crate) type Reading<T> = Result<T, (String, String)>;
 
 impl Errors {
     /// Reports a mistake at `tokens`. Where something is absent there are none, and the message stands at

@@ -10,6 +10,7 @@ use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
 use crate::handler::{Handler, Parameter, Scope};
 use crate::route::{self, Routing};
+use crate::transaction;
 
 /// The whole attribute: from what was written to what the compiler sees.
 pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -28,6 +29,7 @@ pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Er
     };
     handler.refuse_second_guard(errors);
     let supported = handler.refuse_unsupported(errors);
+    let supported = supported.and(transaction::check(&handler, args.transaction.as_ref(), errors));
     let routing = Routing::of(&handler.attributes, &args.method, errors);
     let scope = args.scope.as_ref().map_err(|&reported| reported);
     let scope = scope.and_then(|scope| handler.scope(scope, errors));
@@ -93,7 +95,8 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let handler = handler.signature.ident.unraw().to_string();
     let methods = routing.methods.iter().map(|method| method.name);
     let path = &routing.path;
-    let [key, record, abandoned] = [args.key, args.record, args.abandoned].map(variant);
+    let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
+    let [key, record, abandoned, claim] = [args.key, args.record, args.abandoned, claim].map(variant);
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Custom",
@@ -103,7 +106,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
             static #operation = {
                 name: #name, handler: #handler, methods: [#(#methods),*], path: #path,
                 ttl: #ttl, lease: #lease, wait: #wait,
-                key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned,
+                key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned, claim: #claim,
             }
         }
     }

@@ -68,4 +68,5 @@ golden! {
     routes
     scope_by_path
     seven_parameters
+    transaction
 }

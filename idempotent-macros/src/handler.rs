@@ -8,6 +8,7 @@ use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Path, Signature, Type, Visibi
 
 use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
+use crate::transaction;
 
 /// actix-web's handlers take sixteen parameters, and the guard is one of them.
 const MOST_PARAMETERS: usize = 15;
@@ -100,9 +101,13 @@ impl Handler {
         }
         for parameter in &self.parameters {
             if let Some(borrow) = borrow(parameter.ty.to_token_stream()) {
-                let what = "the parameter borrows, but a guarded handler outlives its request; take an owned value";
-                let help = "write `String` for `&str`, `web::Data<T>` for `&T`";
-                refuse(&borrow, what, help);
+                let (owned, help) = if transaction::named(&parameter.ty) {
+                    ("`Tx` by value", transaction::EXAMPLE)
+                } else {
+                    ("an owned value", "write `String` for `&str`, `web::Data<T>` for `&T`")
+                };
+                let what = format!("the parameter borrows, but a guarded handler outlives its request; take {owned}");
+                refuse(&borrow, &what, help);
             }
         }
         if let Some(extra) = self.parameters.get(MOST_PARAMETERS) {
@@ -142,10 +147,9 @@ impl Handler {
     pub(crate) fn scope(&self, literal: &LitStr, errors: &mut Errors) -> Result<Scope<'_>, Reported> {
         let name = literal.value();
         let name = name.trim();
-        for parameter in &self.parameters {
-            if matches!(&parameter.pattern, Pat::Ident(pattern) if pattern.ident.unraw() == name) {
-                return Ok(Scope::Parameter(parameter));
-            }
+        let own = |pattern: &Pat| matches!(pattern, Pat::Ident(pattern) if pattern.ident.unraw() == name);
+        if let Some(parameter) = self.parameters.iter().find(|parameter| own(&parameter.pattern)) {
+            return Ok(Scope::Parameter(parameter));
         }
         let mut patterns = self.parameters.iter().map(|parameter| &parameter.pattern);
         if patterns.any(|pattern| binds(pattern.to_token_stream(), name)) {
@@ -166,16 +170,10 @@ impl Handler {
 fn binds(pattern: TokenStream, name: &str) -> bool {
     let mut tokens = pattern.into_iter().peekable();
     while let Some(token) = tokens.next() {
+        let leads = |next: &TokenTree| matches!(next, TokenTree::Group(_)) || next.to_string() == ":";
         let found = match token {
             TokenTree::Group(group) => binds(group.stream(), name),
-            TokenTree::Ident(ident) => {
-                let leads = |next: &TokenTree| match next {
-                    TokenTree::Punct(next) => next.as_char() == ':',
-                    TokenTree::Group(_) => true,
-                    TokenTree::Ident(_) | TokenTree::Literal(_) => false,
-                };
-                ident.unraw() == name && !tokens.peek().is_some_and(leads)
-            }
+            TokenTree::Ident(ident) => ident.unraw() == name && !tokens.peek().is_some_and(leads),
             TokenTree::Punct(_) | TokenTree::Literal(_) => false,
         };
         if found {

@@ -17,6 +17,7 @@ mod method;
 mod mistakes;
 mod nearest;
 mod route;
+mod transaction;
 
 use proc_macro::TokenStream;
 
@@ -39,19 +40,33 @@ use proc_macro::TokenStream;
 /// |---|---|---|---|
 /// | `scope` | a parameter's name, or a path to `fn(&HttpRequest) -> R` with `R: IntoScopeKey` | required | whose key it is. A bare identifier that names a parameter is that parameter, whose type implements `ScopeKey`; anything else is a path. `None` is answered with 401 |
 /// | `ttl` | `"90s"`, `"15m"`, `"24h"`, `"7d"`, sums such as `"1h30m"` | `"24h"` | how long the answer can be replayed |
-/// | `lease` | duration, at most half of `ttl` | `"30s"` | how long a claim outlives a process that died |
+/// | `lease` | duration, at most half of `ttl` | `"30s"` | how long a claim outlives a process that died. Not with `claim = "transaction"` |
 /// | `wait` | duration | `"0s"` | how long a duplicate waits for the first attempt's answer before it gets 409 |
 /// | `key` | `"required"`, `"optional"` | `"required"` | what a request without a key gets: 400, or an unguarded run |
 /// | `fingerprint` | `"body"` (bytes as sent), `"json"` (RFC 8785 canonical form), `"none"`, or a path | `"body"` | what "the same request" means; method, path and query are always part of it |
 /// | `record` | `"final"`, `"success"`, `"all"` | `"final"` | which answers are kept: everything but 408, 425, 429 and 5xx; 2xx; 5xx too |
-/// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it. With `"hold"` an answer that is not kept does the same, unless the handler says `Disposition::Retryable` |
-/// | `claim` | `"lease"` | `"lease"` | how the claim is committed; `"transaction"` needs a `Tx` parameter, which this version does not have |
+/// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it. With `"hold"` an answer that is not kept does the same, unless the handler says `Disposition::Retryable`. Not with `claim = "transaction"` |
+/// | `claim` | `"lease"`, `"transaction"` | `"lease"` | when the claim is committed: before the work, or with it. `"transaction"` needs a `Tx` parameter |
 /// | `method` | `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"` | from the route attribute | for handlers routed by hand |
 /// | `name` | string | method and route pattern | the operation's identity in stored records; fix it before you rename a route, and tell handlers apart by it that share a pattern and differ in a guard only |
 /// | `crate` | a path | `"::idempotent_actix"` | where the crate is found if it was renamed or re-exported |
 ///
 /// Durations are whole numbers with the units `d`, `h`, `m`, `s` and `ms`, the largest first, up to `36500d`.
 /// `ttl` and `lease` are not zero.
+///
+/// # The transaction
+///
+/// A handler that takes a `Tx<Db>`, such as `mut tx: Tx<Postgres>`, writes through the transaction in which its answer is
+/// recorded: what it wrote is there only if its answer is. `claim` says what becomes of the claim:
+///
+/// * `"lease"`: it is committed before the work. A duplicate is told at once that the first attempt is at work, and the
+///   work may take long and call other services.
+/// * `"transaction"`: it is committed with the work and the answer, so there is one commit. A crash rolls all three back,
+///   which is why there is no `lease` and nothing is ever `abandoned`. A duplicate waits for the first attempt, within
+///   bounds. It is for short work that concerns the database alone.
+///
+/// The parameter is taken by value, on its own or in a tuple, once. It is known by the name `Tx`: a type alias with another
+/// name has to be written out.
 ///
 /// # The handler
 ///

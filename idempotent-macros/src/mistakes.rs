@@ -55,6 +55,8 @@ const ARGS: &[&str] = &[
     "scope = \"user\", record = \"some\"",
     "scope = \"user\", abandoned = \"drop\"",
     "scope = \"user\", claim = \"transaction\"",
+    "scope = \"user\", claim = \"transction\"",
+    "scope = \"user\", claim = \"lease\", lease = \"13h\"",
     "scope = \"user\", claim = \"row\"",
     "scope = \"user\", method = \"PUT\"",
     "scope = \"user\", method = \"GET\"",
@@ -62,6 +64,21 @@ const ARGS: &[&str] = &[
     "scope = \"user\", name = \"\"",
     "scope = \"user\", crate = \"not a path\"",
     "scoope = \"user\", ttl = \"1\", lease = \"0s\", key = \"no\", name = \" \", method = \"GET\", wait",
+];
+
+/// Keys with a mistake in them, above a handler that takes a transaction.
+const TRANSACTIONS: &[&str] =
+    &["lease = \"5s\"", "lease = \"soon\", abandoned = \"hold\"", "abandoned = \"drop\"", "ttl = \"0s\""];
+
+/// Parameters with a mistake in them, under `claim = "transaction"`.
+const TRANSACTION_PARAMETERS: &[&str] = &[
+    "tx: PaymentTx",
+    "tx: Option<Tx<Postgres>>",
+    "tx: web::Data<idempotent_actix::Tx<Postgres>>",
+    "tx: &mut Tx<Postgres>",
+    "(body, tx): (Body, Option<&mut Tx<Postgres>>)",
+    "tx: Tx<Postgres>, body: Body, Tx(other): idempotent_actix::Tx<Sqlite>, third: Tx<Sqlite>",
+    "(tx, other): (Tx<Postgres>, Tx<Postgres>)",
 ];
 
 /// Items with a mistake, under `scope = "user"`.
@@ -90,6 +107,8 @@ const ITEMS: &[&str] = &[
     "impl Bank { #[post(\"/\")] async fn pay(mut self: Box<Self>, user: User) {} }",
     "#[post(\"/\")] async fn pay(user: User, body: &str) {}",
     "#[post(\"/\")] async fn pay<'a>(user: User, (body, query): (Body<'a>, &'a str)) {}",
+    "#[post(\"/\")] async fn pay(user: User, tx: &mut Tx<Postgres>, connection: &mut PgConnection) {}",
+    "#[post(\"/\")] async fn pay(user: User, tx: Tx<Postgres>, other: Tx<Postgres>) {}",
     "#[post(\"/\")] async fn pay(user: User, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, a: A, last: A, one: A) {}",
     "#[post(\"/\")] unsafe extern \"C\" fn pay(user: &User, body: Ref<'_>) {}",
 ];
@@ -122,6 +141,16 @@ fn every_mistake_has_its_message_at_its_token() {
     let mut all = String::new();
     for keys in ARGS {
         write!(all, "#[idempotent({keys})]\n{}\n", describe(keys, HANDLER)).unwrap();
+    }
+    for keys in TRANSACTIONS {
+        let keys = format!("scope = \"user\", claim = \"transaction\", {keys}");
+        let handler = HANDLER.replace("(user", "(mut tx: Tx<Postgres>, user");
+        write!(all, "#[idempotent({keys})]\n{}\n", describe(&keys, &handler)).unwrap();
+    }
+    for parameters in TRANSACTION_PARAMETERS {
+        let item = format!("#[post(\"/\")] async fn pay(user: User, {parameters}) {{}}");
+        let keys = "scope = \"user\", claim = \"transaction\"";
+        write!(all, "#[idempotent({keys})] {item}\n{}\n", describe(keys, &item)).unwrap();
     }
     for item in ITEMS {
         write!(all, "{item}\n{}\n", describe("scope = \"user\"", item)).unwrap();

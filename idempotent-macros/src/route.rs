@@ -94,6 +94,9 @@ struct RouteAttribute {
     methods: Vec<(String, TokenStream)>,
 }
 
+/// The attributes that are named for their method.
+const OF_ONE_METHOD: &str = "get head options trace connect query post put patch delete";
+
 impl RouteAttribute {
     fn of(attribute: &Attribute) -> Option<Self> {
         let name = attribute.path().segments.last()?.ident.clone();
@@ -104,8 +107,7 @@ impl RouteAttribute {
                 let path: LitStr = syn::parse2(entries.next()?.into_iter().collect()).ok()?;
                 let methods = match known.as_str() {
                     "route" => entries.filter_map(listed_method).collect(),
-                    "get" | "head" | "options" | "trace" | "connect" | "query" | "post" | "put" | "patch"
-                    | "delete" => {
+                    known if OF_ONE_METHOD.split(' ').any(|own| own == known) => {
                         vec![(known.to_ascii_uppercase(), name.to_token_stream())]
                     }
                     _ => return None,

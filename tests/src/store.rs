@@ -10,7 +10,10 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     clock::ManualClock,
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, memory::MemoryStore},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+        memory::MemoryStore,
+    },
 };
 use tokio::sync::watch;
 
@@ -161,5 +164,9 @@ impl Store for FaultyStore {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         self.call(Op::Purge, self.inner.purge(limit)).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
     }
 }

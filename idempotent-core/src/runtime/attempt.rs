@@ -1,6 +1,6 @@
 //! A claim that was granted, until it is ended.
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc};
 
 use crate::{
     error::StoreError,
@@ -9,21 +9,38 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     recording::Recording,
-    runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept},
-    store::Fence,
+    runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept, within::Running},
+    store::{Claim, Fence, Transaction},
 };
+
+mod commit;
 
 /// The right to run an operation once. Its lease is renewed until it is ended.
 ///
 /// An attempt that is dropped without an end is abandoned the hard way: nobody knows what it did, so its lease runs out as if the
 /// process had died.
+///
+/// It may work in a [transaction](Self::transact), which is then committed together with its completion.
 pub struct Attempt {
     shared: Arc<Shared>,
     lease: Lease,
-    extend: Duration,
+    claim: Claim,
     digest: RequestDigest,
     number: u32,
     stage: Stage,
+    work: Work,
+    /// There if the claim is part of the transaction: then there is no lease, and nothing to tell the store if nothing is committed.
+    within: Option<Running>,
+}
+
+/// Where an attempt's effects are written.
+enum Work {
+    /// Where the store cannot see them.
+    Anywhere,
+    /// In a transaction.
+    Here(Box<dyn Transaction>),
+    /// In a transaction that the handler has.
+    Lent,
 }
 
 enum Stage {
@@ -42,12 +59,26 @@ pub enum Ending {
     Deferred,
     /// Someone else had taken over. The attempt's answer must not reach its client; this is what the client is told.
     Fenced(Verdict),
+    /// The attempt's transaction was not committed, or nobody can say whether it was. Its answer must not reach its client, who may send
+    /// the request again to know.
+    NotCommitted {
+        /// Whether that may go well next time.
+        transient: bool,
+    },
 }
 
 impl Attempt {
     /// The lease is kept alive already.
-    pub(super) fn new(shared: Arc<Shared>, lease: Lease, extend: Duration, digest: RequestDigest, number: u32) -> Self {
-        Self { shared, lease, extend, digest, number, stage: Stage::Running }
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, claim: Claim, digest: RequestDigest, number: u32) -> Self {
+        let (stage, work) = (Stage::Running, Work::Anywhere);
+        Self { shared, lease, claim, digest, number, stage, work, within: None }
+    }
+
+    /// The claim is part of the transaction.
+    pub(super) fn within(mut self, running: Running, transaction: Box<dyn Transaction>) -> Self {
+        self.work = Work::Here(transaction);
+        self.within = Some(running);
+        self
     }
 
     /// The record that is claimed.
@@ -62,12 +93,51 @@ impl Attempt {
         self.number
     }
 
-    /// Ends with an answer that is kept.
+    /// Begins a transaction for the attempt's work, which is committed when the attempt [completes](Self::complete), and only then.
+    ///
+    /// # Errors
+    /// When the store has no transactions, or fails. Nothing was done then: [release](Self::release) the attempt.
+    pub async fn transact(&mut self) -> Result<(), StoreError> {
+        self.work = Work::Here(self.shared.transaction().await?);
+        Ok(())
+    }
+
+    /// Lends the transaction out, if there is one. Without having it [back](Self::take_back) the attempt cannot complete.
+    pub fn lend(&mut self) -> Option<Box<dyn Transaction>> {
+        match mem::replace(&mut self.work, Work::Lent) {
+            Work::Here(transaction) => Some(transaction),
+            work @ (Work::Anywhere | Work::Lent) => {
+                self.work = work;
+                None
+            }
+        }
+    }
+
+    /// Takes back what was lent.
+    pub fn take_back(&mut self, transaction: Box<dyn Transaction>) {
+        self.work = Work::Here(transaction);
+    }
+
+    /// Ends with an answer that is kept, and with what the transaction has written.
     ///
     /// # Cancel safety
-    /// If it is dropped once it was polled, the store is told in the background, as after a failure.
-    pub async fn complete(self, recording: &Recording) -> Ending {
-        self.end(Step::Complete(recording.encode())).await
+    /// If it is dropped once it was polled, the store is told in the background, as after a failure. With a transaction, nobody knows then
+    /// whether it was committed; if it was not, the attempt is abandoned.
+    pub async fn complete(mut self, recording: &Recording) -> Ending {
+        let step = Step::Complete(recording.encode());
+        match mem::replace(&mut self.work, Work::Anywhere) {
+            Work::Anywhere => self.end(step).await,
+            Work::Here(transaction) => self.commit(transaction, step).await,
+            Work::Lent => self.never_came_back().await,
+        }
+    }
+
+    /// Ends with an answer that is kept, while what the transaction has written is undone.
+    ///
+    /// # Cancel safety
+    /// As [`complete`](Self::complete).
+    pub async fn complete_undone(self, recording: &Recording) -> Ending {
+        self.end_undone(Step::Complete(recording.encode())).await
     }
 
     /// Ends without a trace: nothing was done, the next request runs as the first. Where an earlier attempt was abandoned, what that
@@ -77,15 +147,15 @@ impl Attempt {
     /// As [`complete`](Self::complete).
     pub async fn release(self) -> Ending {
         let step = if self.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
-        self.end(step).await
+        self.end_undone(step).await
     }
 
-    /// Ends without an outcome: the next request takes over at once, or the key is held.
+    /// Ends without an outcome: the next request takes over at once, or the key is held. What the transaction has written is undone.
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
     pub async fn abandon(self, policy: Abandoned) -> Ending {
-        self.end(Step::Abandon(policy)).await
+        self.end_undone(Step::Abandon(policy)).await
     }
 
     async fn end(mut self, step: Step) -> Ending {
@@ -94,12 +164,7 @@ impl Attempt {
         // A renewal that was fenced has taken it out before.
         let lost = kept.is_none();
         self.stage = Stage::Ending(step.clone(), kept);
-        if matches!(step, Step::Abandon(_)) {
-            // Between the abandonment and the next claim a renewal that is under way may revive the lease; waiting for its answer
-            // prevents it (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
-            self.shared.renewal.calm().await;
-        }
-        match self.tell(&step).await {
+        match self.tell_calmly(&step).await {
             Ok(fence) => {
                 self.stage = Stage::Ended;
                 self.ended(fence).await
@@ -113,6 +178,15 @@ impl Attempt {
                 Ending::Deferred // by its drop
             }
         }
+    }
+
+    async fn tell_calmly(&self, step: &Step) -> Result<Fence, StoreError> {
+        if matches!(step, Step::Abandon(_)) {
+            // Between the abandonment and the next claim a renewal that is under way may revive the lease; waiting for its answer
+            // prevents it (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
+            self.shared.renewal.calm().await;
+        }
+        self.tell(step).await
     }
 
     /// A completion is told twice if need be: it is the one step that passes again for the owner whose step was taken before.
@@ -152,7 +226,7 @@ impl Drop for Attempt {
                 if let (Step::Complete(_) | Step::Abandon(Abandoned::Hold), Some(kept)) = (&step, kept) {
                     self.shared.renewal.restore(self.lease, kept);
                 }
-                self.shared.defer(self.lease, self.extend, step);
+                self.shared.defer(self.lease, self.claim.lease, step);
             }
             Stage::Ended => {}
         }

@@ -99,7 +99,7 @@ impl Shared {
     }
 
     /// Whether a record is of this request, whichever of our keys it was signed with.
-    fn is_same(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
+    pub(super) fn is_same(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
         let keys = &self.options.fingerprint_keys;
         recorded == keys.sign(digest) || keys.sign_like(recorded, digest) == Some(recorded)
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::Notify,
+    sync::{Notify, futures::Notified},
     time::{Instant, timeout},
 };
 
@@ -69,7 +69,7 @@ impl Waiting {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn enter(&self, id: &RecordId) -> Option<Place<'_>> {
+    pub(super) fn enter(&self, id: &RecordId) -> Option<Place<'_>> {
         if self.per_key == 0 {
             return None;
         }
@@ -85,10 +85,17 @@ impl Waiting {
 }
 
 /// A place among those who wait; given up when dropped.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     waiting: &'a Waiting,
     id: RecordId,
     key: Arc<Key>,
+}
+
+impl Place<'_> {
+    /// Hears of an end from the call on, polled or not.
+    pub(super) fn ended(&self) -> Notified<'_> {
+        self.key.ended.notified()
+    }
 }
 
 impl Drop for Place<'_> {
@@ -124,7 +131,7 @@ impl Shared {
         loop {
             // Between the claim and the pause the attempt may end; it is heard from here on, polled or not (case
             // `an_attempt_that_ends_while_a_claim_is_under_way_is_heard`).
-            let ended = place.key.ended.notified();
+            let ended = place.ended();
             match self.claim_anew(id, claim, digest).await {
                 Ok(answer) => asked = answer,
                 // That the key is in flight was known before, and a failure does not make it unknown.

@@ -17,7 +17,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
     transition,
     transition::Change,
 };
@@ -178,5 +178,9 @@ impl Store for MemoryStore {
             }
         }
         Ok(u64::try_from(removed).unwrap_or(u64::MAX))
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
     transition::{self, Change},
 };
 
@@ -29,6 +29,7 @@ mod error;
 mod migrate;
 mod run;
 mod statements;
+mod transaction;
 
 const NAME: &str = "postgres";
 /// How often a claim looks again when another one was faster.
@@ -248,5 +249,9 @@ impl Store for PostgresStore {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         driven("purge", self.count_removed(self.statements.purge(limit))).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 }

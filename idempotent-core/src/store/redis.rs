@@ -18,7 +18,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
 };
 
 mod address;
@@ -199,5 +199,9 @@ impl Store for RedisStore {
     /// Removes nothing: the server removes answers when their ttl is over, and abandoned claims an hour after that.
     async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
         Ok(0)
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store},
+    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
     transition::{self, Change},
 };
 
@@ -23,6 +23,7 @@ mod migrate;
 mod open;
 mod statements;
 mod steps;
+mod transaction;
 
 const NAME: &str = "sqlite";
 /// How often a claim reads again when another one was faster.
@@ -185,5 +186,9 @@ impl Store for SqliteStore {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         self.write("purge", self.statements.purge(limit)).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 }

@@ -129,4 +129,8 @@ impl Store for Watched {
         }
         Ok(removed)
     }
+
+    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
+        None
+    }
 }

@@ -219,6 +219,10 @@ impl Store for Mutant {
         let mut records = self.records.lock().unwrap();
         Ok(records.extract_if(|_, record| doomed(record)).take(limit).count().try_into().unwrap())
     }
+
+    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
+        None
+    }
 }
 
 /// A mutant whose time is moved.

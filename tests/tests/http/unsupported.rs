@@ -146,7 +146,7 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
     };
     let brief = serde_json::json!({
         "handler": "brief", "name": null, "methods": ["POST"], "path": "/brief", "key": "required", "ttl_seconds": 60.0,
-        "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final", "abandoned": "retry",
+        "claim": "lease", "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final", "abandoned": "retry",
     });
     assert_eq!(find("/brief", "brief"), &brief);
     assert_eq!(find("/careful", "careful")["abandoned"], "hold");

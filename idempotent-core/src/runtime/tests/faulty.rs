@@ -209,4 +209,7 @@ impl Store for Faulty {
         *self.shared.purged.lock().unwrap() += removed;
         Ok(removed)
     }
+    fn transactions(&self) -> Option<&dyn crate::store::Transactions> {
+        None
+    }
 }

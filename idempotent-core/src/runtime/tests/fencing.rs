@@ -25,7 +25,7 @@ async fn fenced(store: &Faulty, runtime: &Runtime) -> (Attempt, Lease) {
 async fn verdict(attempt: Attempt) -> Verdict {
     match attempt.complete(&answer("its own")).await {
         Ending::Fenced(verdict) => verdict,
-        ending @ (Ending::Stored | Ending::Deferred) => panic!("not fenced: {ending:?}"),
+        ending @ (Ending::Stored | Ending::Deferred | Ending::NotCommitted { .. }) => panic!("not fenced: {ending:?}"),
     }
 }
 

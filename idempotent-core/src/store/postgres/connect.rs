@@ -27,6 +27,8 @@ pub(super) struct Pools {
     pub(super) pool: PgPool,
     /// One connection that nothing else uses, however busy the others are.
     pub(super) renewals: PgPool,
+    /// Connections that handlers keep while they run.
+    pub(super) transactions: PgPool,
     pub(super) way: Way,
 }
 
@@ -48,7 +50,10 @@ pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
         if options.get_application_name().is_none() { options.application_name("idempotency") } else { options };
     let pool = own_pool(CONNECTIONS, options.clone());
     let way = look(&pool, &options).await?;
-    Ok(Pools { pool, renewals: own_pool(1, options), way })
+    let for_handlers = if way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
+    // Unlike ours, a handler's statements are logged: ours have parameters here, none of which is shown.
+    let transactions = pool_options(CONNECTIONS).connect_lazy_with(for_handlers);
+    Ok(Pools { pool, renewals: own_pool(1, options), transactions, way })
 }
 
 /// Shares a pool with the application.
@@ -57,18 +62,22 @@ pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     let way = look(&pool, &options).await?;
     let renewals = own_pool(1, options.clone());
     // A plain statement contains what must not get into a log, and it is the connection that writes the log.
+    let transactions = pool.clone();
     let pool = if way == Way::Plain { own_pool(pool.options().get_max_connections(), options) } else { pool };
-    Ok(Pools { pool, renewals, way })
+    Ok(Pools { pool, renewals, transactions, way })
 }
 
 fn own_pool(connections: u32, options: PgConnectOptions) -> PgPool {
+    pool_options(connections).connect_lazy_with(options.disable_statement_logging())
+}
+
+fn pool_options(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(PATIENCE)
         // A look at the connection before each statement would be a second round trip. A statement that finds its connection
         // broken is sent again where that is safe; the others look first.
         .test_before_acquire(false)
-        .connect_lazy_with(options.disable_statement_logging())
 }
 
 /// Checks the server, and finds out how to talk to it.

@@ -44,6 +44,12 @@ pub(super) async fn driven<T>(
     Driven { driver, call: Some(Box::pin(call)) }.await
 }
 
+/// Drops something so that whatever it spawns belongs to the driver.
+pub(super) fn entered(drop: impl FnOnce()) {
+    let _entered = DRIVER.get().map(Handle::enter);
+    drop();
+}
+
 struct Driven<'a, T> {
     driver: &'static Handle,
     call: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,

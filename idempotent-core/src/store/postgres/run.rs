@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long the server has for one statement.
-const LIMIT: Duration = Duration::from_secs(10);
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// How often a statement that lost against another transaction is run again.
 const RETRIES: u32 = 3;
 /// The longest pause before the first of them; each next one is up to twice as long.

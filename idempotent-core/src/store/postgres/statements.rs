@@ -38,7 +38,7 @@ macro_rules! statements {
 }
 
 statements! {
-    read, claim, start_over, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    read, claim, insert, start_over, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
 }
 
 /// Where the records are.
@@ -96,19 +96,24 @@ impl<'a> Statement<'a> {
     /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
     /// hexadecimal digits only, so there is nothing to escape.
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
-        let mut parts = self.text.as_str().split('$');
         let mut text = ISOLATION.to_owned();
+        self.write(&mut text);
+        AssertSqlSafe(text)
+    }
+
+    /// As part of a longer message.
+    pub(super) fn write(&self, text: &mut String) {
+        let mut parts = self.text.as_str().split('$');
         text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
             let (number, rest) = part.split_at(end);
             let value = number.parse::<usize>().ok().and_then(|number| self.values.get(number.checked_sub(1)?));
             if let Some(value) = value {
-                value.write(&mut text);
+                value.write(text);
             }
             text.push_str(rest);
         }
-        AssertSqlSafe(text)
     }
 }
 
@@ -156,6 +161,11 @@ impl Statements {
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let [ttl, abandoned] = lasting(claim);
         Statement::new(&self.claim, claiming(id, claim, [ttl, abandoned]))
+    }
+
+    pub(super) fn insert<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+        let [ttl, abandoned] = lasting(claim);
+        Statement::new(&self.insert, claiming(id, claim, [ttl, abandoned]))
     }
 
     pub(super) fn start_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {

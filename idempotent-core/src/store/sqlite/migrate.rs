@@ -3,11 +3,7 @@
 
 use sqlx::{Sqlite, Transaction};
 
-use super::{
-    NAME, SqliteStore,
-    error::{is_missing_table, store_error},
-    statements::filled,
-};
+use super::{NAME, SqliteStore, error::is_missing_table, statements::filled};
 use crate::{error::StoreError, store::sql};
 
 const LIST: &str = include_str!("../../sql/sqlite/migrations.sql");
@@ -29,7 +25,7 @@ impl SqliteStore {
         let applied = sqlx::query_scalar(self.fill(APPLIED)).fetch_one(&self.readers).await;
         match applied {
             Err(error) if is_missing_table(&error) => Ok(0),
-            applied => applied.map_err(|error| self.failed(error)),
+            applied => applied.map_err(|error| self.failed("migrate", error)),
         }
     }
 
@@ -37,12 +33,12 @@ impl SqliteStore {
     /// `migrations_side_by_side_all_pass`).
     async fn migrate_locked(&self) -> Result<(), StoreError> {
         let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
-        let mut transaction = begun.map_err(|error| self.failed(error))?;
-        let applied = self.list(&mut transaction).await.map_err(|error| self.failed(error))?;
+        let mut transaction = begun.map_err(|error| self.failed("migrate", error))?;
+        let applied = self.list(&mut transaction).await.map_err(|error| self.failed("migrate", error))?;
         for (version, migration) in self.missing(applied)? {
-            self.apply(&mut transaction, version, migration).await.map_err(|error| self.failed(error))?;
+            self.apply(&mut transaction, version, migration).await.map_err(|error| self.failed("migrate", error))?;
         }
-        transaction.commit().await.map_err(|error| self.failed(error))
+        transaction.commit().await.map_err(|error| self.failed("migrate", error))
     }
 
     async fn list(&self, transaction: &mut Transaction<'_, Sqlite>) -> Result<i64, sqlx::Error> {
@@ -66,9 +62,5 @@ impl SqliteStore {
 
     fn fill(&self, statement: &str) -> sqlx::SqlStr {
         filled(&self.statements.table, statement)
-    }
-
-    fn failed(&self, error: sqlx::Error) -> StoreError {
-        store_error("migrate", &self.statements.table, error)
     }
 }

@@ -22,13 +22,17 @@ impl SqliteStore {
     /// drop the error if the commit then failed.)
     pub(super) async fn write(&self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
         let done = statement.execute(&self.writer).await;
-        done.map(|done| done.rows_affected()).map_err(|error| store_error(operation, &self.statements.table, error))
+        done.map(|done| done.rows_affected()).map_err(|error| self.failed(operation, error))
     }
 
     pub(super) async fn read(&self, operation: &'static str, id: &RecordId) -> Result<Read, StoreError> {
         let row = self.statements.read(id).fetch_one(&self.readers).await;
-        let row = row.map_err(|error| store_error(operation, &self.statements.table, error))?;
+        let row = row.map_err(|error| self.failed(operation, error))?;
         sql::read(&row).map_err(|source| StoreError::permanent(NAME, operation, source))
+    }
+
+    pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        store_error(operation, &self.statements.table, error)
     }
 
     pub(super) async fn claim_absent(&self, id: &RecordId, claim: &Claim) -> Result<bool, StoreError> {
@@ -52,7 +56,7 @@ impl SqliteStore {
             return Ok(Vec::new());
         }
         let rows = self.statements.renew(renewals(leases)).fetch_all(&self.writer).await;
-        let rows = rows.map_err(|error| store_error(operation, &self.statements.table, error))?;
+        let rows = rows.map_err(|error| self.failed(operation, error))?;
         let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::permanent(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);

@@ -1,0 +1,160 @@
+//! The end of an attempt whose effects are in a transaction.
+
+use std::{mem, time::Duration};
+
+use super::{Attempt, Ending, Stage, Work};
+use crate::{
+    error::StoreError,
+    lease::Lease,
+    policy::Abandoned,
+    record::State,
+    runtime::{Shared, background::Step, claiming::draw},
+    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction},
+};
+
+/// How long a transaction whose commit was not acknowledged is waited for.
+const IN_DOUBT: Duration = Duration::from_secs(2);
+
+/// What became of a commit that was not acknowledged.
+enum Settled {
+    Committed,
+    /// And the key is free for the next attempt, or held.
+    NotCommitted,
+    /// The key is another attempt's, or was resolved by an operator.
+    Fenced,
+}
+
+impl Attempt {
+    /// Ends the claim as the transaction's last statement, and commits.
+    pub(super) async fn commit(mut self, mut transaction: Box<dyn Transaction>, step: Step) -> Ending {
+        // A renewal that meets the completion in the store would only wait for it.
+        let kept = self.shared.renewal.remove(&self.lease);
+        if self.within.is_none() {
+            // Dropped here, it may or may not be committed; if it is, the abandonment is refused.
+            self.stage = Stage::Ending(Step::Abandon(self.claim.abandoned), kept);
+        }
+        let committed = match self.shared.answer(write(&mut *transaction, &self.lease, &step)).await {
+            Ok(Fence::Passed) => self.shared.answer(transaction.commit()).await,
+            Ok(Fence::Fenced) => {
+                self.shared.roll_back(transaction).await;
+                self.stage = Stage::Ended;
+                return self.ended(Fence::Fenced).await;
+            }
+            Err(error) => {
+                self.shared.roll_back(transaction).await;
+                Err(error)
+            }
+        };
+        let Err(error) = committed else {
+            self.stage = Stage::Ended;
+            return self.ended(Fence::Passed).await;
+        };
+        self.log(&error);
+        let settled = match self.within {
+            None => self.settle_leased().await,
+            Some(_) => self.settle_within(&step).await,
+        };
+        if settled.is_ok() {
+            self.stage = Stage::Ended;
+        }
+        match settled {
+            Ok(Settled::Committed) => self.ended(Fence::Passed).await,
+            Ok(Settled::Fenced) => self.ended(Fence::Fenced).await,
+            Ok(Settled::NotCommitted) => {
+                self.shared.waiting.wake(&self.lease.id);
+                Ending::NotCommitted { transient: error.is_transient() }
+            }
+            // A lease is given up by the drop, in the background.
+            Err(unsettled) => {
+                self.log(&unsettled);
+                Ending::NotCommitted { transient: true }
+            }
+        }
+    }
+
+    /// Ends with nothing of what was written.
+    pub(super) async fn end_undone(mut self, step: Step) -> Ending {
+        let work = mem::replace(&mut self.work, Work::Anywhere);
+        if self.within.is_none() {
+            if let Work::Here(transaction) = work {
+                self.shared.roll_back(transaction).await;
+            }
+            return self.end(step).await;
+        }
+        let Work::Here(mut transaction) = work else { return self.never_came_back().await };
+        if let Step::Release | Step::GiveBack | Step::Abandon(Abandoned::Retry) = step {
+            // The claim goes with the rest.
+            self.shared.roll_back(transaction).await;
+            return self.ended(Fence::Passed).await;
+        }
+        match self.shared.answer(transaction.undo()).await {
+            Ok(()) => self.commit(transaction, step).await,
+            Err(error) => {
+                self.log(&error);
+                self.shared.roll_back(transaction).await;
+                Ending::NotCommitted { transient: error.is_transient() }
+            }
+        }
+    }
+
+    /// The handler has kept the transaction, which can then only be rolled back.
+    pub(super) async fn never_came_back(self) -> Ending {
+        tracing::error!(id = %self.lease.id, "a handler has answered and kept its transaction; its `Tx` is to be dropped before");
+        if self.within.is_none() {
+            let policy = self.claim.abandoned;
+            self.end(Step::Abandon(policy)).await;
+        }
+        Ending::NotCommitted { transient: false }
+    }
+
+    /// Between the loss of the acknowledgement and now the server may still be at the commit. The abandonment waits for its lock on the
+    /// record, and is refused if it was committed (case `a_commit_without_its_acknowledgement_is_settled`).
+    async fn settle_leased(&self) -> Result<Settled, StoreError> {
+        match self.tell_calmly(&Step::Abandon(self.claim.abandoned)).await? {
+            Fence::Passed => Ok(Settled::NotCommitted),
+            Fence::Fenced => self.read_settled(|state| matches!(state, State::Completed(_))).await,
+        }
+    }
+
+    /// A claim in another transaction waits for the one in doubt; if it is granted, that one was not committed.
+    async fn settle_within(&self, step: &Step) -> Result<Settled, StoreError> {
+        let probe = Claim { owner: draw()?, ..self.claim };
+        let claimed = self.shared.transactions()?.claim(&self.lease.id, &probe, IN_DOUBT);
+        match self.shared.answer(claimed).await? {
+            ClaimedWithin::Granted { transaction, .. } => {
+                self.shared.roll_back(transaction).await;
+                Ok(Settled::NotCommitted)
+            }
+            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => Ok(Settled::Fenced),
+            ClaimedWithin::Told(_) => {
+                let completes = matches!(step, Step::Complete(_));
+                self.read_settled(|state| matches!(state, State::Completed(_)) == completes).await
+            }
+        }
+    }
+
+    async fn read_settled(&self, is_ours: impl Fn(&State) -> bool) -> Result<Settled, StoreError> {
+        let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
+        let ours = found.is_some_and(|found| found.record.owner == self.lease.owner && is_ours(&found.record.state));
+        Ok(if ours { Settled::Committed } else { Settled::Fenced })
+    }
+}
+
+impl Shared {
+    async fn roll_back(&self, transaction: Box<dyn Transaction>) {
+        let rolled_back = async {
+            transaction.roll_back().await;
+            Ok(())
+        };
+        // Too late is as good: the connection is closed.
+        let _ = self.answer(rolled_back).await;
+    }
+}
+
+async fn write(transaction: &mut dyn Transaction, lease: &Lease, step: &Step) -> Result<Fence, StoreError> {
+    match step {
+        Step::Complete(recording) => transaction.complete(lease, recording).await,
+        Step::Abandon(policy) => transaction.abandon(lease, *policy).await,
+        Step::Release | Step::GiveBack => Ok(Fence::Fenced),
+    }
+}

@@ -1,0 +1,105 @@
+//! A connection with an open transaction.
+
+use std::{error::Error, fmt};
+
+use sqlx::{Database, Executor, SqlStr, pool::PoolConnection};
+use sqlx_core::transaction::TransactionManager as _;
+
+/// What is undone when an answer is kept and its effects are not.
+pub(crate) const SAVEPOINT: &str = "SAVEPOINT idempotent_effects";
+/// Undoes it.
+pub(crate) const UNDO: &str = "ROLLBACK TO SAVEPOINT idempotent_effects";
+
+/// A connection with an open transaction. If it is dropped, the connection is closed, and with it the transaction.
+///
+/// sqlx's own `Transaction` would give the connection back to its pool, where a transaction that began unnoticed stays open, and where
+/// one that cannot be rolled back for want of an answer keeps its place.
+pub(crate) struct Open<D: Database> {
+    /// Taken by what ends the transaction.
+    connection: Option<PoolConnection<D>>,
+}
+
+impl<D: Database> Open<D>
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    /// Begins by these statements. If they fail, nothing stays open.
+    pub(crate) async fn begin(connection: PoolConnection<D>, statements: SqlStr) -> Result<Self, sqlx::Error> {
+        let mut open = Self { connection: Some(connection) };
+        let begun = D::TransactionManager::begin(open.connection_mut(), Some(statements)).await;
+        if let Err(error) = begun {
+            if error.as_database_error().is_some()
+                && sqlx::raw_sql("ROLLBACK").execute(open.connection_mut()).await.is_ok()
+            {
+                open.give_back();
+            }
+            return Err(error);
+        }
+        Ok(open)
+    }
+
+    #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes its connection")]
+    pub(crate) fn connection(&self) -> &D::Connection {
+        self.connection.as_ref().expect("the transaction is open")
+    }
+
+    #[expect(clippy::expect_used, reason = "as above")]
+    pub(crate) fn connection_mut(&mut self) -> &mut D::Connection {
+        self.connection.as_mut().expect("the transaction is open")
+    }
+
+    /// Whether a commit would commit this, and all of it.
+    pub(crate) fn is_ours(&self) -> bool {
+        D::TransactionManager::get_transaction_depth(self.connection()) == 1
+    }
+
+    /// Commits. After an error it may or may not be committed, unless the error is the server's.
+    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
+        match D::TransactionManager::commit(self.connection_mut()).await {
+            Ok(()) => {
+                self.give_back();
+                Ok(())
+            }
+            Err(error) => {
+                if error.as_database_error().is_some() {
+                    self.roll_back().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn roll_back(mut self) {
+        // Savepoints of the application's may be left.
+        while D::TransactionManager::get_transaction_depth(self.connection()) > 0 {
+            if D::TransactionManager::rollback(self.connection_mut()).await.is_err() {
+                return;
+            }
+        }
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        self.connection = None;
+    }
+}
+
+impl<D: Database> Drop for Open<D> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
+/// A savepoint of the application's was never ended, or the transaction was.
+#[derive(Debug)]
+pub(crate) struct NotOurs;
+
+impl fmt::Display for NotOurs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the handler left a savepoint open, or ended the transaction itself")
+    }
+}
+
+impl Error for NotOurs {}

@@ -1,0 +1,24 @@
+#[post("/orders")]
+async fn order(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        ::idempotent_actix::__private::Post,
+        ::idempotent_actix::__private::Raw,
+    >,
+    user: User,
+    __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),
+) -> ::idempotent_actix::__private::Answer {
+    async fn order(
+        user: User,
+        (Tx(mut tx), Path(id)): (idempotent_actix::Tx<Postgres>, Path<u64>),
+    ) -> Order {
+        Order::insert(&mut tx, id).await
+    }
+    ::idempotent_actix::__private::operation! {
+        static __OPERATION = { name : "", handler : "order", methods : ["POST"], path :
+        "/orders", ttl : 40000u64, lease : 20000u64, wait : 0u64, key : Required,
+        fingerprint : Raw, record : Final, abandoned : Retry, claim : Transaction, }
+    }
+    let __scope = ::idempotent_actix::__private::scope_of(&user);
+    __guard.run(&__OPERATION, __scope, order(user, __arg1)).await
+}
