@@ -9,18 +9,29 @@ use std::{
 };
 
 use idempotent_actix::store::{PostgresStore, SqliteStore, Store as _};
-use serde::Serialize;
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 
 use crate::{cpu, databases};
 
 /// Where records are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Memory,
     Sqlite,
     Postgres,
     Redis,
+}
+
+impl Kept {
+    /// Its name, as in the names of rows.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 /// Durable once a second, as Redis' own documentation recommends; the file is not rewritten while something is measured.

@@ -11,8 +11,6 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
-
 use crate::{
     bed::{Bed, Kept},
     load::{Plan, Watched, Work},
@@ -23,7 +21,7 @@ use crate::{
 const REQUESTS: u64 = 2000;
 
 /// What one request costs.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// Statements or commands that the store was sent.
     pub(crate) round_trips: Option<f64>,

@@ -10,15 +10,20 @@
 
 mod arguments;
 mod bed;
+mod compile;
 mod counting;
 mod cpu;
 mod databases;
+mod growth;
 mod load;
+mod micro;
 mod plot;
+mod purge;
 mod report;
 mod rows;
 mod serve;
 mod server;
+mod soak;
 mod table;
 
 use arguments::Arguments;
@@ -38,6 +43,12 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
     match arguments.command() {
         "serve" => serve::main(&arguments, count),
         "load" => load::main(&arguments),
+        "compile" => compile::main(&arguments),
+        "growth" => growth::main(&arguments),
+        "micro" => micro::main(counted),
+        "micro-counts" => micro::counts(count.expect("the program that counts")),
+        "purge" => purge::main(&arguments),
+        "soak" => soak::main(&arguments),
         "table" => table::main(&arguments, counted),
         other => {
             eprintln!("`{other}` is none of table, growth, micro, compile, purge, soak; see benches/README.md");

@@ -22,6 +22,9 @@ const KEYS: Work = Work::Replays(1000);
 const HOT: Work = Work::Replays(1);
 
 const CLAIMS: &[&str] = &["layer", "floor", "bare"];
+const EFFECTS: &[&str] = &["layer-transaction", "floor-effect", "bare"];
+const LEASED: &[&str] = &["layer-lease", "floor-effect", "bare"];
+const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
 const READS: &[&str] = &["layer", "floor-read", "bare"];
 
 const fn row(
@@ -45,9 +48,13 @@ pub(crate) const ROWS: &[Row] = &[
     row("postgres/first", (Kept::Postgres, Work::Fresh), CLAIMS, "`INSERT`, then `UPDATE`, each committed", Some(0.95)),
     row("postgres/replay", (Kept::Postgres, KEYS), READS, "one `SELECT`", Some(0.95)),
     row("postgres/hot", (Kept::Postgres, HOT), READS, "one `SELECT`", Some(0.90)),
+    row("postgres/transaction", (Kept::Postgres, Work::Fresh), EFFECTS, ONE_COMMIT, Some(0.90)),
+    row("postgres/leased-transaction", (Kept::Postgres, Work::Fresh), LEASED, ONE_COMMIT, None),
     row("sqlite/first", (Kept::Sqlite, Work::Fresh), CLAIMS, "`INSERT`, then `UPDATE`, each committed", None),
     row("sqlite/replay", (Kept::Sqlite, KEYS), READS, "one `SELECT`", Some(0.95)),
     row("sqlite/hot", (Kept::Sqlite, HOT), READS, "one `SELECT`", Some(0.90)),
+    row("sqlite/transaction", (Kept::Sqlite, Work::Fresh), EFFECTS, ONE_COMMIT, Some(0.85)),
+    row("sqlite/leased-transaction", (Kept::Sqlite, Work::Fresh), LEASED, ONE_COMMIT, None),
 ];
 
 /// The rows whose name contains one of these words; all where there are none.

@@ -4,7 +4,7 @@ mod floor;
 mod layer;
 mod statements;
 
-use std::io::Read;
+use std::io::{Read, Write as _};
 
 use actix_web::{App, HttpResponse, HttpServer, get, http::header, post, web};
 use bytes::Bytes;
@@ -34,13 +34,14 @@ pub(crate) fn main(arguments: &Arguments, count: Option<Count>) {
 async fn serve(arguments: &Arguments, count: Option<Count>) {
     let (kind, store) =
         (arguments.text("kind").unwrap_or("bare").to_owned(), arguments.text("store").unwrap_or("memory:"));
+    let url = store.to_owned();
     let size = web::Data::new(Size(arguments.number("answer", 1024)));
     let layer = if kind.starts_with("layer") { Some(layer::open(arguments, store).await) } else { None };
     let floor = if kind.starts_with("floor") { Some(floor::Floor::open(store).await) } else { None };
     let server = HttpServer::new(move || {
         let app = App::new().app_data(size.clone()).app_data(web::Data::new(count)).service(counts);
         match (&layer, &floor) {
-            (Some(layer), _) => app.app_data(layer.clone()).configure(|app| layer::routes(&kind, app)),
+            (Some(layer), _) => app.app_data(layer.clone()).configure(|app| layer::routes(&kind, &url, app)),
             (_, Some(floor)) => floor.clone().routes(&kind, app),
             _ => app.service(bare),
         }
@@ -64,13 +65,11 @@ fn work(body: &Bytes, size: &Size) -> HttpResponse {
 
 /// An answer of so many bytes of JSON.
 fn answer(body: &Bytes, &Size(size): &Size) -> Bytes {
-    const END: &str = "\"}";
-    let mut answer = format!(r#"{{"status":"succeeded","received":{},"receipt":""#, body.len());
-    answer.reserve_exact(size.saturating_sub(answer.len()));
-    while answer.len() + END.len() < size {
-        answer.push('x');
-    }
-    answer.push_str(END);
+    const END: &[u8] = b"\"}";
+    let mut answer = Vec::with_capacity(size.max(64));
+    let _ = write!(answer, r#"{{"status":"succeeded","received":{},"receipt":""#, body.len());
+    answer.resize(size.saturating_sub(END.len()).max(answer.len()), b'x');
+    answer.extend_from_slice(END);
     answer.truncate(size);
     answer.into()
 }

@@ -4,9 +4,9 @@
 //! Pools are as large as the layer's, and their connections as quiet; tables have the same columns and indexes.
 
 mod memory;
-mod postgres;
+pub(super) mod postgres;
 mod redis;
-mod sqlite;
+pub(super) mod sqlite;
 
 use actix_web::{
     App, Error, HttpRequest,
@@ -63,6 +63,6 @@ fn key(request: &HttpRequest) -> &[u8] {
 }
 
 /// The key without its dashes: the 32 bytes that the column takes.
-fn id(request: &HttpRequest) -> Vec<u8> {
+pub(super) fn id(request: &HttpRequest) -> Vec<u8> {
     key(request).iter().copied().filter(|byte| *byte != b'-').collect()
 }

@@ -18,7 +18,7 @@ const INSERT: &str = "INSERT INTO floor (id, fingerprint, owner, attempt, lease_
                       VALUES ($1, $2, $3, 1, $4, $5, $6, 1, 0) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = $2 WHERE id = $1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = $1";
-const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES ($1, $2)";
+pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES ($1, $2)";
 
 pub(super) fn open(url: &str) -> PgPool {
     let options = PgConnectOptions::from_str(url).unwrap().disable_statement_logging();
@@ -35,8 +35,13 @@ pub(super) async fn claim(
     pool: web::Data<PgPool>,
 ) -> HttpResponse {
     let id = id(&request);
-    let new =
-        sqlx::query(INSERT).bind(&id[..]).bind(&[7; 36][..]).bind(&[8; 16][..]).bind(1_i64).bind(1_i64).bind(i64::MAX);
+    let new = sqlx::query(INSERT)
+        .bind(&id[..])
+        .bind(&[7_u8; 36][..])
+        .bind(&[8_u8; 16][..])
+        .bind(1_i64)
+        .bind(1_i64)
+        .bind(i64::MAX);
     let claimed = new.execute(&**pool).await.unwrap().rows_affected();
     assert_eq!(claimed, 1, "the key is new");
     let answer = answer(&body, &size);
@@ -58,8 +63,13 @@ pub(super) async fn read(
         return created(kept.into());
     }
     let answer = answer(&body, &size);
-    let keep =
-        sqlx::query(INSERT).bind(&id[..]).bind(&[7; 36][..]).bind(&[8; 16][..]).bind(1_i64).bind(1_i64).bind(i64::MAX);
+    let keep = sqlx::query(INSERT)
+        .bind(&id[..])
+        .bind(&[7_u8; 36][..])
+        .bind(&[8_u8; 16][..])
+        .bind(1_i64)
+        .bind(1_i64)
+        .bind(i64::MAX);
     keep.execute(&**pool).await.unwrap();
     sqlx::query(UPDATE).bind(&id[..]).bind(&answer[..]).execute(&**pool).await.unwrap();
     created(answer)

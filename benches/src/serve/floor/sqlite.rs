@@ -18,7 +18,7 @@ const INSERT: &str = "INSERT INTO floor (id, state, fingerprint, owner, attempt,
                       VALUES (?1, 1, ?2, ?3, 1, 0, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = ?2 WHERE id = ?1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = ?1";
-const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES (?1, ?2)";
+pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES (?1, ?2)";
 
 #[derive(Clone)]
 pub(in crate::serve) struct Pools {
@@ -42,7 +42,8 @@ pub(super) async fn open(url: &str) -> Pools {
 }
 
 async fn insert(id: &[u8], pools: &Pools) {
-    let new = sqlx::query(INSERT).bind(id).bind(&[7; 36][..]).bind(&[8; 16][..]).bind(1_i64).bind(1_i64).bind(i64::MAX);
+    let new =
+        sqlx::query(INSERT).bind(id).bind(&[7_u8; 36][..]).bind(&[8_u8; 16][..]).bind(1_i64).bind(1_i64).bind(i64::MAX);
     new.execute(&pools.writer).await.unwrap();
 }
 
