@@ -156,9 +156,11 @@ impl Bed {
 }
 
 impl Postgres {
-    /// Runs a text of one or more statements.
-    pub(crate) fn execute(&self, bed: &Bed, text: &str) {
-        bed.wait(sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&self.pool)).unwrap();
+    /// Runs statements, each by itself: some cannot run within a transaction.
+    pub(crate) fn execute(&self, bed: &Bed, statements: &str) {
+        for statement in statements.split("; ") {
+            bed.wait(sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool)).unwrap();
+        }
     }
 
     /// Asks for one number.

@@ -23,6 +23,8 @@ struct Growth {
     quick: bool,
 }
 
+type Part = fn(&Growth) -> String;
+
 /// Measures every part, or those that `--only` names, prints the tables and writes them.
 pub(crate) fn main(arguments: &Arguments) {
     let quick = arguments.has("quick");
@@ -35,7 +37,7 @@ pub(crate) fn main(arguments: &Arguments) {
         stores: STORES.into_iter().filter(wanted).collect(),
         quick,
     };
-    let parts: [(&str, fn(&Growth) -> String); 6] = [
+    let parts: [(&str, Part); 6] = [
         ("answers", answers),
         ("connections", connections),
         ("duplicates", duplicates),
