@@ -1,0 +1,91 @@
+//! The keys of a load: UUIDs in form, and without order, as those of clients are.
+
+use super::Work;
+
+/// Draws the next key.
+pub(super) struct Keys {
+    work: Work,
+    seed: u64,
+    issued: u64,
+    /// The latest keys may not be answered yet.
+    under_way: u64,
+    random: fastrand::Rng,
+}
+
+impl Keys {
+    pub(super) fn new(work: Work, seed: u64, connections: usize) -> Self {
+        Self { work, seed, issued: 0, under_way: 2 * connections as u64, random: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// The keys that have to be answered before the time begins.
+    pub(super) fn to_seed(&self) -> impl Iterator<Item = [u8; 36]> + use<> {
+        let (seed, keys) = (self.seed, if let Work::Replays(keys) = self.work { keys } else { 0 });
+        (0..keys).map(move |number| key(seed, number))
+    }
+
+    pub(super) fn next(&mut self) -> [u8; 36] {
+        let earlier = self.issued.saturating_sub(self.under_way);
+        let number = match self.work {
+            Work::Replays(keys) => self.random.u64(0..keys),
+            Work::Mixed(share) if earlier > 0 && self.random.f64() < share => self.random.u64(0..earlier),
+            Work::Fresh | Work::Mixed(_) => {
+                self.issued += 1;
+                self.issued - 1
+            }
+        };
+        key(self.seed, number)
+    }
+}
+
+/// The key of a number.
+pub(super) fn key(seed: u64, number: u64) -> [u8; 36] {
+    const HEX: [u8; 16] = *b"0123456789abcdef";
+    let halves = [mixed(seed ^ mixed(number)), mixed(mixed(seed).wrapping_add(number))];
+    let nibble = |at: usize| HEX[(halves[at / 16] >> (4 * (at % 16)) & 15) as usize];
+    let (mut key, mut at) = ([b'-'; 36], 0);
+    for (place, byte) in key.iter_mut().enumerate() {
+        if !matches!(place, 8 | 13 | 18 | 23) {
+            *byte = nibble(at);
+            at += 1;
+        }
+    }
+    key
+}
+
+/// A step of SplitMix64.
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn fresh_keys_differ_by_number_and_by_seed() {
+        let of = |seed| {
+            let mut keys = Keys::new(Work::Fresh, seed, 4);
+            (0..1000).map(|_| keys.next()).collect::<Vec<_>>()
+        };
+        let all: HashSet<_> = [of(1), of(2)].concat().into_iter().collect();
+        assert_eq!(all.len(), 2000);
+        assert!(all.iter().all(|key| key.iter().filter(|byte| **byte == b'-').count() == 4));
+    }
+
+    #[test]
+    fn replays_send_what_was_seeded_and_mixed_work_sends_some_of_it_again() {
+        let mut keys = Keys::new(Work::Replays(3), 7, 4);
+        let seeded: HashSet<_> = keys.to_seed().collect();
+        assert_eq!(seeded.len(), 3);
+        assert!((0..100).all(|_| seeded.contains(&keys.next())));
+
+        let mut keys = Keys::new(Work::Mixed(0.9), 7, 1);
+        let sent: HashSet<_> = (0..1000).map(|_| keys.next()).collect();
+        assert!((50..200).contains(&sent.len()), "{} of 1000 keys are new", sent.len());
+    }
+}

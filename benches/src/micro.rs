@@ -1,0 +1,170 @@
+//! The hot path without I/O, and what it allocates.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    hint::black_box,
+    pin::pin,
+    process::Command,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording, RequestDigest, Scope,
+    canonical_json,
+    clock::Timestamp,
+    store::{Claim, Store, memory::MemoryStore},
+    transition,
+};
+
+use crate::report::{self, Spread};
+
+const KEY: &[u8] = b"8e03978e-40d5-43e8-bc93-6894a57f9324";
+const BODY: &[u8] = br#"{"amount":2000,"currency":"usd","payment_method":"pm_card_visa","confirm":true,"description":"Order 4711, two seats in the third row","metadata":{"order":"4711","channel":"web","basket":"b-20261121"}}"#;
+const SAMPLES: usize = 9;
+const SAMPLE: Duration = Duration::from_millis(40);
+
+/// A step, by name, and how it is done so many times.
+type Step = (&'static str, Box<dyn FnMut(u64)>);
+
+/// Times every step, counts its allocations in the program that can, prints the table and writes it.
+pub(crate) fn main(counted: &str) {
+    let allocations = Command::new(counted).args(["micro-counts"]).output().unwrap();
+    let allocations: BTreeMap<String, f64> = serde_json::from_slice(&allocations.stdout).unwrap();
+    let mut text = "| step | ns: median (least–greatest of 9 samples) | allocations |\n|---|---|---|\n".to_owned();
+    for (name, mut step) in steps() {
+        let times = time(&mut step);
+        let _ = writeln!(
+            text,
+            "| {name} | {:.0} ({:.0}–{:.0}) | {:.1} |",
+            times.median, times.least, times.most, allocations[name]
+        );
+    }
+    println!("{text}");
+    report::save("micro.md", &text);
+}
+
+/// Prints how many allocations each step has.
+pub(crate) fn counts(count: fn() -> (usize, usize)) {
+    const TIMES: u64 = 1000;
+    let mut counts = BTreeMap::new();
+    for (name, mut step) in steps() {
+        step(TIMES);
+        let before = count().0;
+        step(TIMES);
+        counts.insert(name, (count().0 - before) as f64 / TIMES as f64);
+    }
+    println!("{}", serde_json::to_string(&counts).unwrap());
+}
+
+fn time(step: &mut dyn FnMut(u64)) -> Spread {
+    let mut times = 1;
+    loop {
+        let started = Instant::now();
+        step(times);
+        if started.elapsed() > SAMPLE {
+            break;
+        }
+        times *= 2;
+    }
+    let sample = |_| {
+        let started = Instant::now();
+        step(times);
+        started.elapsed().as_nanos() as f64 / times as f64
+    };
+    Spread::of((0..SAMPLES).map(sample).collect::<Vec<_>>().into_iter())
+}
+
+fn repeated<T>(mut step: impl FnMut() -> T + 'static) -> Box<dyn FnMut(u64)> {
+    Box::new(move |times| {
+        for _ in 0..times {
+            black_box(step());
+        }
+    })
+}
+
+fn digest(body: &[u8]) -> RequestDigest {
+    let mut digester = Digester::new("POST", "/work", "", b"application/json", BodyForm::Raw);
+    digester.update(black_box(body));
+    digester.finish()
+}
+
+fn claim() -> Claim {
+    Claim {
+        fingerprint: FingerprintKeys::none().sign(digest(BODY)),
+        owner: OwnerToken::from_bytes([7; 16]),
+        lease: Duration::from_secs(30),
+        ttl: Duration::from_secs(86_400),
+        abandoned: Abandoned::Retry,
+    }
+}
+
+fn recording() -> Recording {
+    let headers = vec![(Bytes::from_static(b"content-type"), Bytes::from_static(b"application/json"))];
+    Recording { status: 201, headers, body: idempotent_core::Body::Whole(vec![b'x'; 1024].into()) }
+}
+
+fn id(number: u64) -> RecordId {
+    // Digests in form.
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(8 * (at as u32 % 8)) >> 3) as u8;
+    }
+    RecordId::from_bytes(bytes)
+}
+
+fn steps() -> Vec<Step> {
+    let (scope, key) = (Scope::new("alice"), Key::parse(KEY).unwrap());
+    let quoted = [b"\"", KEY, b"\""].concat();
+    let (large, encoded) = (vec![b'x'; 16 << 10], recording().encode());
+    let (new, recording) = (claim(), recording());
+    vec![
+        ("key, bare", repeated(|| Key::parse(black_box(KEY)))),
+        ("key, quoted", repeated(move || Key::parse(black_box(&quoted)))),
+        ("record id", repeated(move || RecordId::new(black_box(&scope), "POST /work", &key))),
+        ("fingerprint of 200 bytes", repeated(|| digest(BODY))),
+        ("fingerprint of 16 KiB", repeated(move || digest(&large))),
+        ("canonical form of 200 bytes of JSON", repeated(|| canonical_json(black_box(BODY)).map(|json| json.len()))),
+        ("owner token", repeated(OwnerToken::random)),
+        ("transition of a first claim", {
+            repeated(move || transition::claim(None, black_box(&new), Timestamp::from_millis(1)))
+        }),
+        ("recording of 1 KiB, encoded", repeated(move || recording.encode())),
+        ("recording of 1 KiB, decoded", repeated(move || Recording::decode(black_box(&encoded)).unwrap())),
+        ("memory store, claim and complete", memory_claims()),
+        ("memory store, replay", memory_replays()),
+    ]
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::new().max_records(100_000_000).max_bytes(1 << 40)
+}
+
+fn memory_claims() -> Box<dyn FnMut(u64)> {
+    let (store, claim, answer, mut number) = (memory(), claim(), recording().encode(), 0);
+    repeated(move || {
+        number += 1;
+        let id = id(number);
+        let claimed = ready(store.claim(&id, &claim)).unwrap();
+        let lease = Lease { id, owner: claim.owner };
+        let ended = ready(store.complete(&lease, &answer)).unwrap();
+        (claimed, ended)
+    })
+}
+
+fn memory_replays() -> Box<dyn FnMut(u64)> {
+    let (store, claim) = (memory(), claim());
+    ready(store.claim(&id(1), &claim)).unwrap();
+    ready(store.complete(&Lease { id: id(1), owner: claim.owner }, &recording().encode())).unwrap();
+    repeated(move || ready(store.claim(&id(1), &claim)).unwrap())
+}
+
+/// The memory store does not wait for anything.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the memory store waits"),
+    }
+}

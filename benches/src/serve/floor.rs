@@ -1,0 +1,68 @@
+//! The same round trips by hand, and nothing else: no fingerprint, no owner, no lease, no renewal.
+//!
+//! `floor` claims and completes, `floor-read` reads what was completed, `floor-effect` writes an effect in a transaction of its own.
+//! Pools are as large as the layer's, and their connections as quiet; tables have the same columns and indexes.
+
+mod memory;
+pub(super) mod postgres;
+mod redis;
+pub(super) mod sqlite;
+
+use actix_web::{
+    App, Error, HttpRequest,
+    dev::{ServiceFactory, ServiceRequest},
+    web,
+};
+use sqlx::PgPool;
+
+#[derive(Clone)]
+pub(super) enum Floor {
+    Memory(web::Data<memory::Answers>),
+    Sqlite(sqlite::Pools),
+    Postgres(PgPool),
+    Redis(::redis::Client),
+}
+
+impl Floor {
+    pub(super) async fn open(url: &str) -> Self {
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("memory") => Self::Memory(web::Data::default()),
+            Some("sqlite") => Self::Sqlite(sqlite::open(url).await),
+            Some("postgres") => Self::Postgres(postgres::open(url)),
+            Some("redis") => Self::Redis(redis::open(url)),
+            _ => panic!("there is no floor under {url}"),
+        }
+    }
+
+    pub(super) fn routes<T>(self, kind: &str, app: App<T>) -> App<T>
+    where
+        T: ServiceFactory<ServiceRequest, Config = (), Error = Error, InitError = ()>,
+    {
+        match (self, kind) {
+            (Self::Memory(answers), "floor-read") => app.app_data(answers).service(memory::read),
+            (Self::Postgres(pool), "floor") => app.app_data(web::Data::new(pool)).service(postgres::claim),
+            (Self::Postgres(pool), "floor-read") => app.app_data(web::Data::new(pool)).service(postgres::read),
+            (Self::Postgres(pool), "floor-effect") => app.app_data(web::Data::new(pool)).service(postgres::effect),
+            (Self::Sqlite(pools), "floor") => app.app_data(web::Data::new(pools)).service(sqlite::claim),
+            (Self::Sqlite(pools), "floor-read") => app.app_data(web::Data::new(pools)).service(sqlite::read),
+            (Self::Sqlite(pools), "floor-effect") => app.app_data(web::Data::new(pools)).service(sqlite::effect),
+            (Self::Redis(client), "floor") => {
+                app.data_factory(move || redis::connect(client.clone())).service(redis::claim)
+            }
+            (Self::Redis(client), "floor-read") => {
+                app.data_factory(move || redis::connect(client.clone())).service(redis::read)
+            }
+            (_, other) => panic!("there is no `{other}`"),
+        }
+    }
+}
+
+/// The key of a request as it came: 36 bytes.
+fn key(request: &HttpRequest) -> &[u8] {
+    request.headers().get("idempotency-key").map_or(&[], |key| key.as_bytes())
+}
+
+/// The key without its dashes: the 32 bytes that the column takes.
+pub(super) fn id(request: &HttpRequest) -> Vec<u8> {
+    key(request).iter().copied().filter(|byte| *byte != b'-').collect()
+}

@@ -1,0 +1,74 @@
+//! `SET key value NX GET PX`, then `SET`; or one `GET`.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use bytes::Bytes;
+use redis::{
+    AsyncConnectionConfig, Client, IntoConnectionInfo, RedisError, aio::MultiplexedConnection, io::tcp::TcpSettings,
+};
+
+use super::{
+    super::{Size, answer, created},
+    key,
+};
+
+const DAY: u64 = 86_400_000;
+
+pub(super) fn open(url: &str) -> Client {
+    let address = url.into_connection_info().unwrap();
+    Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true))).unwrap()
+}
+
+/// Each worker has a connection of its own, on its own runtime.
+pub(super) async fn connect(client: Client) -> Result<MultiplexedConnection, RedisError> {
+    let config =
+        AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(2))).set_pipeline_buffer_size(1024);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+#[post("/work")]
+pub(super) async fn claim(
+    request: HttpRequest,
+    body: Bytes,
+    size: web::Data<Size>,
+    connection: web::Data<MultiplexedConnection>,
+) -> HttpResponse {
+    let mut connection = (**connection).clone();
+    let mut set = redis::cmd("SET");
+    set.arg(key(&request)).arg(b"in flight").arg("NX").arg("GET").arg("PX").arg(DAY);
+    let kept: Option<Vec<u8>> = set.query_async(&mut connection).await.unwrap();
+    if let Some(kept) = kept {
+        return created(kept.into());
+    }
+    let answer = answer(&body, &size);
+    let mut complete = redis::cmd("SET");
+    complete.arg(key(&request)).arg(&answer[..]).arg("PX").arg(DAY);
+    let () = complete.query_async(&mut connection).await.unwrap();
+    created(answer)
+}
+
+/// Reads; what is not there is done and kept.
+#[post("/work")]
+pub(super) async fn read(
+    request: HttpRequest,
+    body: Bytes,
+    size: web::Data<Size>,
+    connection: web::Data<MultiplexedConnection>,
+) -> HttpResponse {
+    let mut connection = (**connection).clone();
+    let kept: Option<Vec<u8>> = redis::cmd("GET").arg(key(&request)).query_async(&mut connection).await.unwrap();
+    if let Some(kept) = kept {
+        return created(kept.into());
+    }
+    let answer = answer(&body, &size);
+    let () = redis::cmd("SET")
+        .arg(key(&request))
+        .arg(&answer[..])
+        .arg("PX")
+        .arg(DAY)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    created(answer)
+}

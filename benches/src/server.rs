@@ -1,0 +1,118 @@
+//! A server under test as a process of its own, and the load on it as another.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use crate::{
+    cpu,
+    load::{Plan, Seen},
+};
+
+/// The processor of the server under test. The load has the last one; databases go where there is room.
+const PROCESSOR: usize = 0;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) enum Program {
+    /// This program, or the one at this path, with these words.
+    Own(Option<String>, Vec<String>),
+    /// A command line. It finds the store's URL in `STORE_URL`, and prints `listening on ADDRESS`.
+    External(String),
+}
+
+/// A running server, which ends when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) at: SocketAddr,
+    _input: Option<ChildStdin>,
+}
+
+fn own_program() -> String {
+    std::env::current_exe().unwrap().to_str().expect("a path in UTF-8").to_owned()
+}
+
+impl Server {
+    /// Starts a server on this store and waits until it listens.
+    pub(crate) fn start(program: &Program, store: &str) -> Self {
+        let mut command = match program {
+            Program::Own(path, words) => {
+                let mut command = cpu::pinned(path.as_deref().unwrap_or(&own_program()), PROCESSOR);
+                command.arg("serve").args(words).args(["--store", store]);
+                command
+            }
+            Program::External(line) => {
+                let mut command = cpu::pinned("sh", PROCESSOR);
+                command.args(["-c", line]);
+                command
+            }
+        };
+        command.env("STORE_URL", store).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let at = listening(&mut output).unwrap_or_else(|| panic!("{command:?} ended without `listening on ADDRESS`"));
+        // What it says after that must not stop it.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Self { _input: child.stdin.take(), child, at }
+    }
+
+    /// The server's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks for a path and gives the body of the answer.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.at).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: benchmark\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").expect("an answer").1.to_owned()
+    }
+}
+
+fn listening(output: &mut impl BufRead) -> Option<SocketAddr> {
+    let line = output.lines().map_while(Result::ok).find(|line| line.contains("listening on "))?;
+    line.split_once("listening on ")?.1.trim().trim_start_matches("http://").trim_end_matches('/').parse().ok()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let processes = cpu::tree(self.child.id()).into_iter().map(|process| process.to_string());
+        let _ = Command::new("kill").arg("-9").args(processes).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Puts a load on a server and says what came of it.
+pub(crate) fn load(plan: &Plan) -> Seen {
+    finish(start_load(plan))
+}
+
+/// Begins with it.
+pub(crate) fn start_load(plan: &Plan) -> Child {
+    let mut command = cpu::pinned(&own_program(), cpu::count().saturating_sub(1));
+    command.args(plan.words()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for its end.
+pub(crate) fn finish(load: Child) -> Seen {
+    let output = load.wait_with_output().unwrap();
+    assert!(output.status.success(), "the load broke off");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_found_in_what_a_server_prints() {
+        let said = |text: &str| listening(&mut text.as_bytes()).map(|at| at.port());
+        assert_eq!(said("starting\nlistening on 127.0.0.1:4711\nmore\n"), Some(4711));
+        assert_eq!(said("INFO listening on http://127.0.0.1:80/\n"), Some(80));
+        assert_eq!(said("starting\n"), None);
+    }
+}
