@@ -20,7 +20,7 @@ pub(super) enum Floor {
     Memory(web::Data<memory::Answers>),
     Sqlite(sqlite::Pools),
     Postgres(PgPool),
-    Redis(::redis::Client),
+    Redis(Box<::redis::Client>),
 }
 
 impl Floor {
@@ -29,7 +29,7 @@ impl Floor {
             Some("memory") => Self::Memory(web::Data::default()),
             Some("sqlite") => Self::Sqlite(sqlite::open(url).await),
             Some("postgres") => Self::Postgres(postgres::open(url)),
-            Some("redis") => Self::Redis(redis::open(url)),
+            Some("redis") => Self::Redis(Box::new(redis::open(url))),
             _ => panic!("there is no floor under {url}"),
         }
     }
@@ -47,10 +47,10 @@ impl Floor {
             (Self::Sqlite(pools), "floor-read") => app.app_data(web::Data::new(pools)).service(sqlite::read),
             (Self::Sqlite(pools), "floor-effect") => app.app_data(web::Data::new(pools)).service(sqlite::effect),
             (Self::Redis(client), "floor") => {
-                app.data_factory(move || redis::connect(client.clone())).service(redis::claim)
+                app.data_factory(move || redis::connect((*client).clone())).service(redis::claim)
             }
             (Self::Redis(client), "floor-read") => {
-                app.data_factory(move || redis::connect(client.clone())).service(redis::read)
+                app.data_factory(move || redis::connect((*client).clone())).service(redis::read)
             }
             (_, other) => panic!("there is no `{other}`"),
         }
