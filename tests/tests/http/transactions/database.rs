@@ -96,7 +96,7 @@ impl Database {
 
     /// The same database and probe, as another process has them.
     pub(crate) fn elsewhere(&self) -> Self {
-        let Beside::Postgres(pool) = &self.beside else { unimplemented!("a file has one writer") };
+        let Beside::Postgres(pool) = &self.beside else { panic!("a file has one writer") };
         let url = pool.connect_options().to_url_lossy().to_string();
         let store = RUNTIME.block_on(PostgresStore::connect(&url)).unwrap();
         Self::new(self.probe.clone(), Arc::new(store), Beside::Postgres(pool.clone()))
