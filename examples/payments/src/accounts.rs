@@ -26,12 +26,17 @@ impl Accounts {
             "sqlite" => {
                 let options = SqliteConnectOptions::from_str(store)?.busy_timeout(Duration::from_secs(10));
                 let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await?;
-                sqlx::raw_sql(include_str!("accounts/sqlite.sql")).execute(&pool).await?;
+                let there = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'transfers'";
+                if !sqlx::query_scalar(there).fetch_one(&pool).await? {
+                    sqlx::raw_sql(include_str!("accounts/sqlite.sql")).execute(&pool).await?;
+                }
                 Ok(Self::Sqlite(pool))
             }
             "postgres" | "postgresql" => {
                 let pool = PgPoolOptions::new().max_connections(2).connect(store).await?;
-                sqlx::raw_sql(include_str!("accounts/postgres.sql")).execute(&pool).await?;
+                if !sqlx::query_scalar("SELECT to_regclass('transfers') IS NOT NULL").fetch_one(&pool).await? {
+                    sqlx::raw_sql(include_str!("accounts/postgres.sql")).execute(&pool).await?;
+                }
                 Ok(Self::Postgres(pool))
             }
             _ => Ok(Self::Nowhere),

@@ -11,6 +11,8 @@ mod payments;
 mod readme;
 #[path = "survival/records.rs"]
 mod records;
+#[path = "survival/transfers.rs"]
+mod transfers;
 
 use std::net::TcpStream;
 

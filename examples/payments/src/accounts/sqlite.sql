@@ -5,6 +5,9 @@ CREATE TABLE IF NOT EXISTS accounts (
     balance  INTEGER NOT NULL CHECK (balance >= 0)
 ) STRICT;
 
+INSERT INTO accounts (id, balance) VALUES ('alice', 100000), ('bob', 100000), ('carol', 100000), ('dave', 100000)
+ON CONFLICT (id) DO NOTHING;
+
 -- `record` is the record that was completed in the same commit; it is purged some time after its ttl, and the transfer stays. Nothing
 -- here is unique to it: what keeps a transfer from being made twice is the record alone, and this is where one would see it fail.
 CREATE TABLE IF NOT EXISTS transfers (
@@ -17,7 +20,4 @@ CREATE TABLE IF NOT EXISTS transfers (
     record       BLOB             REFERENCES idempotency_records (id) ON DELETE SET NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS transfers_of_record ON transfers (record);
-
-INSERT INTO accounts (id, balance) VALUES ('alice', 100000), ('bob', 100000), ('carol', 100000), ('dave', 100000)
-ON CONFLICT (id) DO NOTHING;
 COMMIT;

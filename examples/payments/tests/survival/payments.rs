@@ -75,18 +75,41 @@ impl Files {
 
     /// Moves the end of all records behind the present, where they are in the ledger's file.
     pub(crate) fn end_ttls(&self) {
-        change(&self.ledger(), "UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+        let changed = change(&self.ledger(), "UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+        assert!(changed > 0, "nothing was there to change");
+    }
+
+    /// Moves the time of leases back behind the present, if there are any, and tells of how many.
+    pub(crate) fn lapse(&self) -> u64 {
+        self.records.lapse(self.directory.path())
+    }
+
+    /// What a query of the store's database gives: one column of text.
+    pub(crate) fn ask_store(&self, query: &str) -> Vec<String> {
+        self.records.ask(self.directory.path(), query)
+    }
+
+    /// The one number that a query of the store's database gives.
+    pub(crate) fn count_in_store(&self, number: &str) -> i64 {
+        self.ask_store(&format!("SELECT CAST(({number}) AS text)"))[0].parse().unwrap()
+    }
+
+    /// Whether nobody is just writing to the store's file.
+    pub(crate) fn can_write(&self) -> bool {
+        self.records.can_write(self.directory.path())
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.records, Records::Postgres(_))
     }
 }
 
-/// Runs a statement that has to change something.
-pub(crate) fn change(file: &Path, statement: &'static str) {
-    let changed =
-        ask(file, async |connection| sqlx::query(statement).execute(connection).await.unwrap().rows_affected());
-    assert!(changed > 0, "nothing was there to change");
+/// Runs a statement, and tells how many rows it has changed.
+pub(crate) fn change(file: &Path, statement: &'static str) -> u64 {
+    ask(file, async |connection| sqlx::query(statement).execute(connection).await.unwrap().rows_affected())
 }
 
-fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+pub(crate) fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
     wait(async {
         let mut connection = SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
         let answer = question(&mut connection).await;
@@ -166,9 +189,36 @@ impl Payments {
 
     /// SIGTERM, and its end.
     pub(crate) fn stop(mut self) -> ExitStatus {
-        let sent = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
         self.child.wait().unwrap()
+    }
+
+    /// SIGSTOP, and until it shows: the server does nothing more, and keeps what it has.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        let until = Instant::now() + PATIENCE;
+        while !self.is_paused() {
+            assert!(Instant::now() < until, "the server goes on");
+        }
+    }
+
+    /// Whether each of its threads has stopped.
+    fn is_paused(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let status =
+            |thread: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(thread?.path().join("status"));
+        // A thread may end just now.
+        threads.map(status).all(|status| status.is_ok_and(|status| status.contains("State:\tT")))
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
     }
 }
 
