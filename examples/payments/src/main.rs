@@ -61,6 +61,9 @@
 //! time, and `sqlite3 payments.db 'SELECT * FROM bank_transfers'` shows one charge that was asked for twice, by one derived key. A
 //! refund is not run again: its key answers 409 with `outcome_unknown`. A transfer (`transfers.rs`) is neither run nor made twice: it is
 //! committed together with its record.
+//!
+//! To see two servers on one store, where a retry reaches the other one: `examples/payments/two-servers`, which starts them and says on
+//! what.
 
 mod accounts;
 mod api;

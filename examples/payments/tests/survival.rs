@@ -13,6 +13,8 @@ mod readme;
 mod records;
 #[path = "survival/transfers.rs"]
 mod transfers;
+#[path = "survival/two_servers.rs"]
+mod two_servers;
 
 use std::net::TcpStream;
 

@@ -33,6 +33,11 @@ impl Files {
         Self { directory: Arc::new(TempDir::new().unwrap()), records }
     }
 
+    /// What `--store` says.
+    pub(crate) fn store(&self) -> String {
+        self.records.url(self.directory.path())
+    }
+
     fn ledger(&self) -> PathBuf {
         self.directory.path().join("payments.db")
     }
@@ -142,7 +147,7 @@ impl Payments {
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_payments"))
-            .args(["--listen", "127.0.0.1:0", "--store", &files.records.url(files.directory.path())])
+            .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
             .arg("--ledger")
             .arg(files.ledger())
             .stdout(Stdio::piped())

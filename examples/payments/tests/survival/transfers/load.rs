@@ -45,9 +45,9 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// How many requests were answered.
-    pub(crate) fn answers(&self) -> u64 {
-        self.ran + self.replays + self.in_flight + self.unavailable
+    /// How many requests were answered for good.
+    pub(crate) fn answered(&self) -> u64 {
+        self.ran + self.replays
     }
 }
 
