@@ -51,11 +51,7 @@ impl Files {
 
     /// Waits until a query gives this number.
     pub(crate) fn await_count(&self, query: &str, number: i64) {
-        let until = Instant::now() + PATIENCE;
-        while self.count(query) != number {
-            assert!(Instant::now() < until, "waited in vain for {number} of {query}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_that(|| self.count(query) == number, &format!("{number} of {query}"));
     }
 
     /// Runs statements in the ledger.
@@ -87,6 +83,11 @@ impl Files {
     /// Moves the time of leases back behind the present, if there are any, and tells of how many.
     pub(crate) fn lapse(&self) -> u64 {
         self.records.lapse(self.directory.path())
+    }
+
+    /// Runs statements in the store's database, a Postgres.
+    pub(crate) fn prepare_store(&self, statements: &str) {
+        self.records.prepare(statements);
     }
 
     /// What a query of the store's database gives: one column of text.
@@ -126,6 +127,15 @@ pub(crate) fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnecti
 /// Waits for something, outside of any runtime.
 pub(crate) fn wait<T>(something: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(something)
+}
+
+/// Waits until something holds.
+pub(crate) fn await_that(holds: impl Fn() -> bool, what: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A running server. It is killed when it is dropped.
@@ -201,10 +211,7 @@ impl Payments {
     /// SIGSTOP, and until it shows: the server does nothing more, and keeps what it has.
     pub(crate) fn pause(&self) {
         self.signal("STOP");
-        let until = Instant::now() + PATIENCE;
-        while !self.is_paused() {
-            assert!(Instant::now() < until, "the server goes on");
-        }
+        await_that(|| self.is_paused(), "the server stops");
     }
 
     /// Whether each of its threads has stopped.

@@ -89,6 +89,12 @@ impl Records {
         }
     }
 
+    /// Runs statements on Postgres.
+    pub(crate) fn prepare(&self, statements: &str) {
+        let Self::Postgres(url) = self else { panic!("the statements are for Postgres") };
+        on_postgres(url, statements);
+    }
+
     /// Whether nobody is just writing to the file.
     pub(crate) fn can_write(&self, directory: &Path) -> bool {
         ask(&self.file(directory), async |connection| {

@@ -8,11 +8,8 @@ mod kills;
 mod load;
 #[path = "transfers/pauses.rs"]
 mod pauses;
-
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+#[path = "transfers/refusals.rs"]
+mod refusals;
 
 use duplicates::many_clients_at_several_servers_get_one_answer_a_key;
 use kills::{
@@ -20,14 +17,18 @@ use kills::{
     servers_that_are_killed_under_load_make_each_transfer_once,
 };
 use load::Load;
-use tests::PATIENCE;
+use refusals::a_transfer_that_is_refused_moves_nothing_and_stays_refused;
 
-use crate::payments::{Files, Payments};
+use crate::payments::{Files, Payments, await_that};
 
 /// The claim is part of the transaction.
 const WITHIN: &str = "/v1/transfers";
 /// The claim is committed before.
 const LEASED: &str = "/v1/transfers/leased";
+
+/// How many sessions of the database wait for another's lock.
+const WAITING: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
 macro_rules! on_each_database_in_each_way {
     ($($test:ident)*) => {
@@ -47,6 +48,7 @@ macro_rules! on_each_database_in_each_way {
 }
 
 on_each_database_in_each_way! {
+    a_transfer_that_is_refused_moves_nothing_and_stays_refused
     many_clients_at_several_servers_get_one_answer_a_key
     servers_that_are_killed_under_load_make_each_transfer_once
     a_server_that_is_killed_leaves_its_transfers_to_the_other_one
@@ -76,13 +78,9 @@ fn settle(files: &Files, load: &Load) {
     assert_eq!(count("SELECT count(*) FROM idempotency_records"), answered);
     assert_eq!(count("SELECT count(*) FROM idempotency_records WHERE state = 2"), answered);
     if files.is_postgres() {
-        let until = Instant::now() + PATIENCE;
         let idle = "SELECT count(*) FROM pg_stat_activity
                     WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
-        while count(idle) > 0 {
-            assert!(Instant::now() < until, "a transaction is left open");
-            thread::sleep(Duration::from_millis(20));
-        }
+        await_that(|| count(idle) == 0, "no transaction is left open");
     } else {
         assert_eq!(files.ask_store("PRAGMA integrity_check"), ["ok"]);
         assert_eq!(files.ask_store("SELECT parent FROM pragma_foreign_key_check"), Vec::<String>::new());

@@ -1,15 +1,12 @@
 //! Servers that are stopped in mid-work (SIGSTOP), and wake up in another world.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
-use tests::{PATIENCE, Pending};
+use tests::Pending;
 
-use super::{LEASED, Load, WITHIN, settle};
+use super::{LEASED, Load, WAITING, WITHIN, settle};
 use crate::{
-    payments::{Files, Payments},
+    payments::{Files, Payments, await_that},
     records::Records,
 };
 
@@ -111,10 +108,8 @@ fn keeps_waiting(files: &Files, others: &[(u64, Pending)]) -> bool {
     if !files.is_postgres() {
         return !files.can_write();
     }
-    let waiting =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while !others.iter().all(|(_, pending)| pending.has_begun()) {
-        if files.count_in_store(waiting) > 0 {
+        if files.count_in_store(WAITING) > 0 {
             return true;
         }
     }
@@ -128,12 +123,4 @@ fn hear(load: &Load, server: &Payments, pending: impl Iterator<Item = (u64, Pend
         }
     }
     load.heard();
-}
-
-fn await_that(holds: impl Fn() -> bool, what: &str) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
