@@ -1,5 +1,5 @@
 -- What the accounts hold, and what moved between them. They are in the database of the records, so that one transaction spans both.
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 -- Two servers that start at once would create the same table.
 SELECT pg_advisory_xact_lock(hashtext('payments: accounts'));
 CREATE TABLE IF NOT EXISTS accounts (
