@@ -109,12 +109,20 @@ impl Pending {
     /// When nobody listens there.
     #[must_use]
     pub fn send(to: SocketAddr, bytes: &[u8]) -> Self {
-        let mut stream = TcpStream::connect(to).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        Self::try_send(to, bytes).unwrap()
+    }
+
+    /// Sends these bytes on a connection of their own.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn try_send(to: SocketAddr, bytes: &[u8]) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(to)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
         // A server that refuses a body may close while it is being sent; its answer can be read all the same.
         let _ = stream.write_all(bytes);
-        Self { stream }
+        Ok(Self { stream })
     }
 
     /// Reads the answer.

@@ -6,6 +6,7 @@ use std::fmt;
 use actix_web::{HttpResponse, ResponseError, http::StatusCode};
 use idempotent_actix::Disposition;
 use serde_json::{Value, json};
+use sqlx::error::DatabaseError;
 
 /// What went wrong, as the client is told.
 #[derive(Debug)]
@@ -58,6 +59,12 @@ impl ApiError {
         error
     }
 
+    /// 402: there is not enough to move. The answer is final: when there is, that is a new transfer, with a new key.
+    pub(crate) fn balance_insufficient(account: &str) -> Self {
+        let message = format!("Account '{account}' does not have enough to transfer.");
+        Self::new(StatusCode::PAYMENT_REQUIRED, "invalid_request_error", "balance_insufficient", message).about("from")
+    }
+
     /// 409: the ledger has another payment under this key. A key gets here that is used again after its ttl, or with another
     /// payment after an answer that was not kept.
     pub(crate) fn key_spent() -> Self {
@@ -69,6 +76,14 @@ impl ApiError {
     pub(crate) fn processor_down() -> Self {
         let message = "The card processor is not available. Nothing was charged; try again.";
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "processor_unavailable", message);
+        error.disposition = Disposition::Retryable;
+        error
+    }
+
+    /// 503: the database ended this transaction in favour of another. Nothing happened, and the key is free again.
+    fn gave_way() -> Self {
+        let message = "Another request was in the way. Nothing was changed; try again.";
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "ledger_busy", message);
         error.disposition = Disposition::Retryable;
         error
     }
@@ -133,6 +148,11 @@ impl ResponseError for ApiError {
 /// 500: the ledger failed. The cause is for the terminal, not for the client. The retry runs with the same derived key.
 impl From<sqlx::Error> for ApiError {
     fn from(cause: sqlx::Error) -> Self {
+        let code = cause.as_database_error().and_then(DatabaseError::code);
+        // `serialization_failure` and `deadlock_detected` of Postgres: the same again may go well.
+        if matches!(code.as_deref(), Some("40001" | "40P01")) {
+            return Self::gave_way();
+        }
         eprintln!("payments: the ledger failed: {cause}");
         let message = "The ledger is not available; try again.";
         let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", "ledger_unavailable", message);

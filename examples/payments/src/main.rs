@@ -59,14 +59,20 @@
 //!
 //! To see a crash: `kill -9` the server while a slow card pays, start it again, and send the same request after 5 s. It runs a second
 //! time, and `sqlite3 payments.db 'SELECT * FROM bank_transfers'` shows one charge that was asked for twice, by one derived key. A
-//! refund is not run again: its key answers 409 with `outcome_unknown`.
+//! refund is not run again: its key answers 409 with `outcome_unknown`. A transfer (`transfers.rs`) is neither run nor made twice: it is
+//! committed together with its record.
+//!
+//! To see two servers on one store, where a retry reaches the other one: `examples/payments/two-servers`, which starts them and says on
+//! what.
 
+mod accounts;
 mod api;
 mod bank;
 mod error;
 mod ledger;
 mod log;
 mod params;
+mod transfers;
 mod user;
 
 use std::{
@@ -76,6 +82,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -87,7 +94,7 @@ use idempotent_actix::{
 };
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::{bank::Bank, ledger::Ledger};
+use crate::{accounts::Accounts, bank::Bank, ledger::Ledger};
 
 /// How long the server waits at its end for payments that are being made.
 const GRACE: Duration = Duration::from_secs(30);
@@ -128,6 +135,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .map_err(|error| because(&format!("cannot open the ledger {}", file.display()), &error))?;
     let (ledger, bank) = (Data::new(Ledger::new(pool.clone())), Data::new(Bank::new(pool)));
     let counts = ledger.counts().await?;
+    let accounts =
+        Accounts::open(&arguments.store).await.map_err(|error| because("cannot prepare the accounts", &error))?;
+    let (transfers, accounts) = (accounts.shown(), Arc::new(accounts));
 
     // Both speak the dialect of Stripe's client libraries: the layer, and the server's own errors.
     let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
@@ -137,6 +147,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .app_data(app.clone())
             .app_data(ledger.clone())
             .app_data(bank.clone())
+            .configure(|config| transfers::routes(config, &accounts))
             .configure(api::routes)
             .wrap(from_fn(log::requests))
     })
@@ -144,7 +155,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     .bind_auto_h2c(&arguments.listen)
     .map_err(|error| because(&format!("cannot listen on {}", arguments.listen), &error))?;
     for address in server.addrs() {
-        greet(address, &arguments.store, &file, counts);
+        greet(address, &arguments.store, &file, counts, transfers);
     }
     server.run().await?;
     say("payments: stopped");
@@ -162,12 +173,13 @@ fn ledger_file(arguments: &Arguments) -> Result<PathBuf, Box<dyn Error>> {
     Ok(SqliteConnectOptions::from_str(&arguments.store)?.get_filename().to_owned())
 }
 
-fn greet(address: SocketAddr, store: &str, ledger: &Path, (payments, refunds): (i64, i64)) {
+fn greet(address: SocketAddr, store: &str, ledger: &Path, (payments, refunds): (i64, i64), transfers: &str) {
     let store = shown(store);
     say(&format!(
         "payments: listening on http://{address}
   records  {store}
   ledger   {} ({payments} payments, {refunds} refunds)
+  transfers {transfers}
   policy   curl http://{address}/idempotency
   cards    pm_card_visa, pm_card_chargeDeclined, pm_card_slow_MS, pm_card_processorDown, pm_card_crash
 Pay; then send the same line again, and again with another amount:

@@ -13,6 +13,10 @@ mod payments;
 mod readme;
 #[path = "survival/records.rs"]
 mod records;
+#[path = "survival/transfers.rs"]
+mod transfers;
+#[path = "survival/two_servers.rs"]
+mod two_servers;
 
 use std::net::TcpStream;
 

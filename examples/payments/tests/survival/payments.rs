@@ -33,6 +33,11 @@ impl Files {
         Self { directory: Arc::new(TempDir::new().unwrap()), records }
     }
 
+    /// What `--store` says.
+    pub(crate) fn store(&self) -> String {
+        self.records.url(self.directory.path())
+    }
+
     fn ledger(&self) -> PathBuf {
         self.directory.path().join("payments.db")
     }
@@ -46,11 +51,7 @@ impl Files {
 
     /// Waits until a query gives this number.
     pub(crate) fn await_count(&self, query: &str, number: i64) {
-        let until = Instant::now() + PATIENCE;
-        while self.count(query) != number {
-            assert!(Instant::now() < until, "waited in vain for {number} of {query}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_that(|| self.count(query) == number, &format!("{number} of {query}"));
     }
 
     /// Runs statements in the ledger.
@@ -75,18 +76,46 @@ impl Files {
 
     /// Moves the end of all records behind the present, where they are in the ledger's file.
     pub(crate) fn end_ttls(&self) {
-        change(&self.ledger(), "UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+        let changed = change(&self.ledger(), "UPDATE idempotency_records SET expires_at = 1, lease_until = 0");
+        assert!(changed > 0, "nothing was there to change");
+    }
+
+    /// Moves the time of leases back behind the present, if there are any, and tells of how many.
+    pub(crate) fn lapse(&self) -> u64 {
+        self.records.lapse(self.directory.path())
+    }
+
+    /// Runs statements in the store's database, a Postgres.
+    pub(crate) fn prepare_store(&self, statements: &str) {
+        self.records.prepare(statements);
+    }
+
+    /// What a query of the store's database gives: one column of text.
+    pub(crate) fn ask_store(&self, query: &str) -> Vec<String> {
+        self.records.ask(self.directory.path(), query)
+    }
+
+    /// The one number that a query of the store's database gives.
+    pub(crate) fn count_in_store(&self, number: &str) -> i64 {
+        self.ask_store(&format!("SELECT CAST(({number}) AS text)"))[0].parse().unwrap()
+    }
+
+    /// Whether nobody is just writing to the store's file.
+    pub(crate) fn can_write(&self) -> bool {
+        self.records.can_write(self.directory.path())
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.records, Records::Postgres(_))
     }
 }
 
-/// Runs a statement that has to change something.
-pub(crate) fn change(file: &Path, statement: &'static str) {
-    let changed =
-        ask(file, async |connection| sqlx::query(statement).execute(connection).await.unwrap().rows_affected());
-    assert!(changed > 0, "nothing was there to change");
+/// Runs a statement, and tells how many rows it has changed.
+pub(crate) fn change(file: &Path, statement: &'static str) -> u64 {
+    ask(file, async |connection| sqlx::query(statement).execute(connection).await.unwrap().rows_affected())
 }
 
-fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+pub(crate) fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
     wait(async {
         let mut connection = SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
         let answer = question(&mut connection).await;
@@ -98,6 +127,15 @@ fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -
 /// Waits for something, outside of any runtime.
 pub(crate) fn wait<T>(something: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(something)
+}
+
+/// Waits until something holds.
+pub(crate) fn await_that(holds: impl Fn() -> bool, what: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A running server. It is killed when it is dropped.
@@ -119,7 +157,7 @@ impl Payments {
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_payments"))
-            .args(["--listen", "127.0.0.1:0", "--store", &files.records.url(files.directory.path())])
+            .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
             .arg("--ledger")
             .arg(files.ledger())
             .stdout(Stdio::piped())
@@ -166,9 +204,33 @@ impl Payments {
 
     /// SIGTERM, and its end.
     pub(crate) fn stop(mut self) -> ExitStatus {
-        let sent = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
         self.child.wait().unwrap()
+    }
+
+    /// SIGSTOP, and until it shows: the server does nothing more, and keeps what it has.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        await_that(|| self.is_paused(), "the server stops");
+    }
+
+    /// Whether each of its threads has stopped.
+    fn is_paused(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let status =
+            |thread: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(thread?.path().join("status"));
+        // A thread may end just now.
+        threads.map(status).all(|status| status.is_ok_and(|status| status.contains("State:\tT")))
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
     }
 }
 

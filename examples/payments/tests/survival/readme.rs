@@ -37,12 +37,17 @@ fn the_commands_in_the_readme_print_what_it_says() {
         let printed = Command::new("sh").args(["-c", &command]).output().expect("sh runs");
         let printed = String::from_utf8(printed.stdout).unwrap();
         assert!(!printed.is_empty(), "no output; is `curl` installed?");
-        let mut rest = printed.as_str();
-        for part in output.iter().flat_map(|line| line.split('…')) {
-            let found = rest.find(part);
-            let found =
-                found.unwrap_or_else(|| panic!("{command}\nprinted\n{printed}\nand not, where it belongs, {part:?}"));
-            rest = &rest[found + part.len()..];
-        }
+        assert_prints(&command, &printed, output.iter().map(String::as_str));
+    }
+}
+
+/// Asserts that a command has printed these lines in this order; `…` stands for anything, as does what is between the lines.
+pub(crate) fn assert_prints<'a>(command: &str, printed: &str, lines: impl Iterator<Item = &'a str>) {
+    let mut rest = printed;
+    for part in lines.flat_map(|line| line.split('…')) {
+        let found = rest.find(part);
+        let found =
+            found.unwrap_or_else(|| panic!("{command}\nprinted\n{printed}\nand not, where it belongs, {part:?}"));
+        rest = &rest[found + part.len()..];
     }
 }

@@ -15,7 +15,7 @@ use tests::servers::{
     redis::{FORGETFUL, Server},
 };
 
-use crate::payments::{change, wait};
+use crate::payments::{ask, change, wait};
 
 /// The lease of every route of the server.
 const LEASE: Duration = Duration::from_secs(5);
@@ -67,12 +67,59 @@ impl Records {
 
     /// Moves the time of all leases back behind the present.
     pub(crate) fn end_leases(&self, directory: &Path) {
-        let statement = "UPDATE idempotency_records SET lease_until = 0 WHERE state = 1";
         match self {
-            Self::Ledger | Self::Sqlite => change(&self.file(directory), statement),
-            Self::Postgres(url) => assert!(on_postgres(url, statement) > 0, "nothing was there to change"),
             Self::Redis(server) => server.pass(LEASE),
             Self::Outside(_) => panic!("time does not move there"),
+            Self::Ledger | Self::Sqlite | Self::Postgres(_) => {
+                assert!(self.lapse(directory) > 0, "nothing was there to change");
+            }
+        }
+    }
+
+    /// Moves the time of leases back behind the present, if there are any, and tells of how many. One whose completion is about to be
+    /// committed is passed over.
+    pub(crate) fn lapse(&self, directory: &Path) -> u64 {
+        match self {
+            Self::Ledger | Self::Sqlite => {
+                change(&self.file(directory), "UPDATE idempotency_records SET lease_until = 0 WHERE state = 1")
+            }
+            Self::Postgres(url) => on_postgres(
+                url,
+                "UPDATE idempotency_records SET lease_until = 0 WHERE id IN
+                     (SELECT id FROM idempotency_records WHERE state = 1 FOR NO KEY UPDATE SKIP LOCKED)",
+            ),
+            Self::Redis(_) | Self::Outside(_) => panic!("the leases of Redis end by themselves"),
+        }
+    }
+
+    /// Runs statements on Postgres.
+    pub(crate) fn prepare(&self, statements: &str) {
+        let Self::Postgres(url) = self else { panic!("the statements are for Postgres") };
+        on_postgres(url, statements);
+    }
+
+    /// Whether nobody is just writing to the file.
+    pub(crate) fn can_write(&self, directory: &Path) -> bool {
+        ask(&self.file(directory), async |connection| {
+            let now = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK";
+            sqlx::raw_sql(now).execute(connection).await.is_ok()
+        })
+    }
+
+    /// What a query of the store's database gives: one column of text.
+    pub(crate) fn ask(&self, directory: &Path, query: &str) -> Vec<String> {
+        let query = AssertSqlSafe(query.to_owned());
+        match self {
+            Self::Ledger | Self::Sqlite => ask(&self.file(directory), async |connection| {
+                sqlx::query_scalar(query).fetch_all(connection).await.unwrap()
+            }),
+            Self::Postgres(url) => wait(async {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                let found = sqlx::query_scalar(query).fetch_all(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+                found
+            }),
+            Self::Redis(_) | Self::Outside(_) => panic!("Redis answers no queries"),
         }
     }
 }

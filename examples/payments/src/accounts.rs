@@ -1,0 +1,122 @@
+//! Accounts, and the money that moves between them, in the database of the records.
+
+use std::{str::FromStr, time::Duration};
+
+use idempotent_actix::RecordId;
+use sqlx::{
+    Database, PgPool, Pool, Postgres, Sqlite, SqlitePool,
+    postgres::PgPoolOptions,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+};
+
+/// Where the accounts are. There are none where the store has no transactions that they could share.
+pub(crate) enum Accounts {
+    /// With `sqlite:`.
+    Sqlite(SqlitePool),
+    /// With `postgres:`.
+    Postgres(PgPool),
+    /// With every other store.
+    Nowhere,
+}
+
+impl Accounts {
+    /// Opens the store's database, whose records are there already, and creates what is missing.
+    pub(crate) async fn open(store: &str) -> Result<Self, sqlx::Error> {
+        match store.split_once(':').map_or(store, |(scheme, _)| scheme) {
+            "sqlite" => {
+                let options = SqliteConnectOptions::from_str(store)?.busy_timeout(Duration::from_secs(10));
+                let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await?;
+                let there = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'transfers'";
+                if !sqlx::query_scalar(there).fetch_one(&pool).await? {
+                    sqlx::raw_sql(include_str!("accounts/sqlite.sql")).execute(&pool).await?;
+                }
+                Ok(Self::Sqlite(pool))
+            }
+            "postgres" | "postgresql" => {
+                let pool = PgPoolOptions::new().max_connections(2).connect(store).await?;
+                if !sqlx::query_scalar("SELECT to_regclass('transfers') IS NOT NULL").fetch_one(&pool).await? {
+                    sqlx::raw_sql(include_str!("accounts/postgres.sql")).execute(&pool).await?;
+                }
+                Ok(Self::Postgres(pool))
+            }
+            _ => Ok(Self::Nowhere),
+        }
+    }
+
+    /// What the summary at start says of them.
+    pub(crate) const fn shown(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => "between the accounts alice, bob, carol and dave, in the store",
+            Self::Nowhere => {
+                "none: they share a transaction with the store, which is `sqlite:` or `postgres:` for them"
+            }
+        }
+    }
+}
+
+/// A row of `transfers` that is to be.
+pub(crate) struct Booking<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) owner: &'a str,
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    pub(crate) amount: i64,
+    pub(crate) record: Option<&'a RecordId>,
+}
+
+/// What a transfer needs of its database. The statements are the same on both; the types of their connections are not.
+pub(crate) trait Books: Database {
+    /// Adds to a balance, or takes away from it where the amount is negative, and gives what it is then: nothing if there is no such
+    /// account, or not enough in it.
+    async fn add(connection: &mut Self::Connection, account: &str, amount: i64) -> Result<Option<i64>, sqlx::Error>;
+
+    /// What an account holds, if there is one.
+    async fn balance(connection: &mut Self::Connection, account: &str) -> Result<Option<i64>, sqlx::Error>;
+
+    /// Writes down what was moved.
+    async fn book(connection: &mut Self::Connection, booking: &Booking<'_>) -> Result<(), sqlx::Error>;
+
+    /// All accounts and what they hold.
+    async fn accounts(pool: &Pool<Self>) -> Result<Vec<(String, i64)>, sqlx::Error>;
+}
+
+macro_rules! books {
+    ($($database:ty)*) => {
+        $(impl Books for $database {
+            async fn add(
+                connection: &mut Self::Connection,
+                account: &str,
+                amount: i64,
+            ) -> Result<Option<i64>, sqlx::Error> {
+                let update = "UPDATE accounts SET balance = balance + $1 WHERE id = $2 AND balance + $1 >= 0 RETURNING balance";
+                sqlx::query_scalar(update).bind(amount).bind(account).fetch_optional(connection).await
+            }
+
+            async fn balance(connection: &mut Self::Connection, account: &str) -> Result<Option<i64>, sqlx::Error> {
+                let select = sqlx::query_scalar("SELECT balance FROM accounts WHERE id = $1");
+                select.bind(account).fetch_optional(connection).await
+            }
+
+            async fn book(connection: &mut Self::Connection, booking: &Booking<'_>) -> Result<(), sqlx::Error> {
+                let insert = "INSERT INTO transfers (id, owner, from_account, to_account, amount, record)
+                              VALUES ($1, $2, $3, $4, $5, $6)";
+                sqlx::query(insert)
+                    .bind(booking.id)
+                    .bind(booking.owner)
+                    .bind(booking.from)
+                    .bind(booking.to)
+                    .bind(booking.amount)
+                    .bind(booking.record.map(|record| record.as_bytes().as_slice()))
+                    .execute(connection)
+                    .await?;
+                Ok(())
+            }
+
+            async fn accounts(pool: &Pool<Self>) -> Result<Vec<(String, i64)>, sqlx::Error> {
+                sqlx::query_as("SELECT id, balance FROM accounts ORDER BY id").fetch_all(pool).await
+            }
+        })*
+    };
+}
+
+books! { Sqlite Postgres }

@@ -1,0 +1,125 @@
+//! Transfers between accounts that are in the store's own database: the money moves in the transaction in which the answer is recorded,
+//! so it moves exactly once, whatever becomes of the server and of the client. It takes `--store sqlite:FILE` or `postgres://…`.
+//!
+//! ```text
+//! $ curl -s 127.0.0.1:8080/v1/transfers -H 'Authorization: Bearer sk_test_alice' -H 'Idempotency-Key: rent-1' \
+//!        -d from=alice -d to=bob -d amount=2500
+//! {"amount":2500,"balance":97500,"from":"alice","id":"tr_5f0a62ce9c1c4bd3a2ad0ee4b3c63b9f","object":"transfer","to":"bob"}
+//! ```
+//! The same again is the same answer, and nothing moves; `curl -s 127.0.0.1:8080/v1/accounts` shows what everyone has.
+//!
+//! There are two ways, told apart by when the claim is committed. `/v1/transfers` claims in the transaction of the transfer itself: one
+//! commit, and a server that is killed leaves nothing behind. `/v1/transfers/leased` claims before it: two commits, and a duplicate
+//! gets 409 at once; after a kill, the retry runs when the lease is over.
+
+use actix_web::{
+    HttpResponse,
+    web::{Data, ServiceConfig, get, post},
+};
+use idempotent_actix::{Tx, idempotent};
+use serde_json::json;
+use sqlx::Pool;
+
+use crate::{
+    accounts::{Accounts, Booking, Books},
+    error::ApiError,
+    ledger::new_id,
+    params::{Fields, FromFields, Params},
+    user::User,
+};
+
+/// The routes, where there are accounts.
+pub(crate) fn routes(config: &mut ServiceConfig, accounts: &Accounts) {
+    match accounts {
+        Accounts::Sqlite(pool) => routes_on(config, pool),
+        Accounts::Postgres(pool) => routes_on(config, pool),
+        Accounts::Nowhere => {}
+    }
+}
+
+fn routes_on<D: Books>(config: &mut ServiceConfig, pool: &Pool<D>) {
+    config
+        .app_data(Data::new(pool.clone()))
+        .route("/v1/transfers", post().to(transfer::<D>))
+        .route("/v1/transfers/leased", post().to(transfer_leased::<D>))
+        .route("/v1/accounts", get().to(list_accounts::<D>));
+}
+
+/// Moves money. The claim, both balances, the row of the transfer and the answer are one commit.
+///
+/// A duplicate waits up to a second for the first one's answer.
+#[idempotent(scope = "user", ttl = "24h", claim = "transaction", wait = "1s", method = "POST")]
+async fn transfer<D: Books>(
+    user: User,
+    Params(order): Params<TransferOrder>,
+    mut tx: Tx<D>,
+) -> Result<HttpResponse, ApiError> {
+    move_money(&user, &order, &mut tx).await
+}
+
+/// Moves money. The claim is committed before; the rest is one commit, which fails if the claim has become another's meanwhile.
+#[idempotent(scope = "user", ttl = "24h", lease = "5s", method = "POST")]
+async fn transfer_leased<D: Books>(
+    user: User,
+    Params(order): Params<TransferOrder>,
+    mut tx: Tx<D>,
+) -> Result<HttpResponse, ApiError> {
+    move_money(&user, &order, &mut tx).await
+}
+
+/// An error says only what went wrong: its status undoes what was written.
+async fn move_money<D: Books>(user: &User, order: &TransferOrder, tx: &mut Tx<D>) -> Result<HttpResponse, ApiError> {
+    let (mut changes, id) = ([(&order.from, -order.amount), (&order.to, order.amount)], new_id("tr"));
+    // Always in this order, or two transfers in opposite directions would wait for each other.
+    changes.sort();
+    let mut left = 0;
+    for (account, amount) in changes {
+        let Some(balance) = D::add(tx, account, amount).await? else {
+            return Err(why_not::<D>(order, tx).await?);
+        };
+        if amount < 0 {
+            left = balance;
+        }
+    }
+    let record = tx.record_id().copied();
+    let TransferOrder { from, to, amount } = order;
+    let booking = Booking { id: &id, owner: user.name(), from, to, amount: *amount, record: record.as_ref() };
+    D::book(tx, &booking).await?;
+    let transfer = json!({ "id": id, "object": "transfer", "from": from, "to": to, "amount": amount, "balance": left });
+    Ok(HttpResponse::Ok().json(transfer))
+}
+
+async fn why_not<D: Books>(order: &TransferOrder, connection: &mut D::Connection) -> Result<ApiError, ApiError> {
+    for (account, param) in [(&order.from, "from"), (&order.to, "to")] {
+        if D::balance(connection, account).await?.is_none() {
+            return Ok(ApiError::missing("account", account, param));
+        }
+    }
+    Ok(ApiError::balance_insufficient(&order.from))
+}
+
+/// Lists all accounts. Anyone may look here, and move anyone's money: a real server asks whose it is.
+async fn list_accounts<D: Books>(_: User, pool: Data<Pool<D>>) -> Result<HttpResponse, ApiError> {
+    let object = |(id, balance)| json!({ "id": id, "object": "account", "balance": balance });
+    let data: Vec<_> = D::accounts(&pool).await?.into_iter().map(object).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "url": "/v1/accounts", "has_more": false, "data": data })))
+}
+
+/// The parameters of a transfer.
+struct TransferOrder {
+    from: String,
+    to: String,
+    amount: i64,
+}
+
+impl FromFields for TransferOrder {
+    fn from_fields(fields: &Fields) -> Result<Self, ApiError> {
+        let (from, to) = (fields.required("from")?.to_owned(), fields.required("to")?.to_owned());
+        if from == to {
+            return Err(ApiError::invalid("parameter_invalid", "Invalid to: it is another account.").about("to"));
+        }
+        fields.required("amount")?;
+        let amount = fields.integer("amount", 1, 99_999_999)?.unwrap_or_default();
+        Ok(Self { from, to, amount })
+    }
+}
