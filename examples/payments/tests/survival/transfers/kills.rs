@@ -47,7 +47,6 @@ pub(super) fn a_server_that_is_killed_leaves_its_transfers_to_the_other_one(reco
         files.lapse();
         servers.push(Payments::start(&files));
     });
-    drop(servers);
 }
 
 /// The life of a server: some milliseconds, for every other one counted from the next answer that a client gets.

@@ -13,7 +13,7 @@ use crate::{
 /// How many transfers are at work when a server is stopped.
 const AT_WORK: usize = 8;
 /// How many attempts lose their key to another.
-const FENCED: i64 = 50;
+const FENCED: i64 = 40;
 /// How many times a server is stopped as it keeps others waiting.
 const KEPT: u32 = 10;
 /// How often all this is tried.
