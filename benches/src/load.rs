@@ -96,7 +96,8 @@ fn run(plan: &Plan) -> io::Result<Seen> {
 fn percentiles(latencies: &mut [Duration]) -> [f64; 4] {
     latencies.sort_unstable();
     let last = latencies.len().saturating_sub(1);
-    let at = |share: f64| latencies.get((last as f64 * share).round() as usize).map_or(0.0, |l| l.as_nanos() as f64 / 1e3);
+    let at =
+        |share: f64| latencies.get((last as f64 * share).round() as usize).map_or(0.0, |l| l.as_nanos() as f64 / 1e3);
     [at(0.5), at(0.99), at(0.999), at(1.0)]
 }
 

@@ -41,7 +41,8 @@ const ROUNDS: usize = 3;
 /// row and waits for none. What the store acknowledged survives the death of the process and, with `fsync` on, of the server's
 /// machine; a standby that follows asynchronously can miss the last claims when it is promoted.
 ///
-/// Time is the server's clock. Each step is one statement that commits by itself, under READ COMMITTED.
+/// Time is the server's clock. Each step is one statement that commits by itself, under READ COMMITTED. The transactions of handlers
+/// have the isolation that the database or the URL says; what then fails to serialize is rolled back, and the client is told to come again.
 ///
 /// Call [`migrate`](Store::migrate) once before the first claim. Those who run migrations themselves find the schema in
 /// `sql/postgres/migrations.sql` and `sql/postgres/migrate_1.sql` of this crate, and enter the version in the list of the former.
@@ -80,7 +81,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a database by its URL, with up to ten connections of the store's own, and one more that renews.
+    /// Opens a database by its URL, with up to ten connections of the store's own, one more that renews, and up to ten that handlers have
+    /// for their transactions.
     ///
     /// # Errors
     /// When the server cannot be reached, is a read replica, has `default_transaction_read_only` on or `synchronous_commit` off, or
@@ -91,7 +93,9 @@ impl PostgresStore {
 
     /// Shares a pool with the application. Renewals have a connection of their own, opened with the pool's options.
     ///
-    /// Claims wait for the pool's connections like everybody else, for as long as its `acquire_timeout`: bound it. Those that the
+    /// Handlers' transactions are the pool's too, and each keeps a connection while its handler runs. Claims wait for connections like
+    /// everybody else, for as long as the pool's `acquire_timeout`: bound it, and let the pool be larger than the number of such handlers
+    /// that run at once. Those that the
     /// application opened are bound to the runtime that it opened them on. Behind a pooler that deals out sessions by the
     /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
     /// statements.

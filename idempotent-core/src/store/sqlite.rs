@@ -35,6 +35,8 @@ const ROUNDS: usize = 3;
 /// Time is the clock of the machine as SQLite reads it. Replays, and answers to duplicates of work in flight, only read: they take
 /// no write lock and wait for no writer.
 ///
+/// A handler's transaction is the file's only writer while it is open, and has the one connection that writes.
+///
 /// Call [`migrate`](Self::migrate) once before the first claim.
 ///
 /// # Examples
