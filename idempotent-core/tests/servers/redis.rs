@@ -1,4 +1,5 @@
-//! Private Redis servers on free ports, which end with the test.
+//! Private Redis servers on free ports, which end with the test's process however that ends: a watchdog outside of it waits for the end of a
+//! pipe that only the process holds open.
 
 use std::{
     env, fs,
@@ -15,7 +16,8 @@ use redis::{Client, ConnectionLike, FromRedisValue, cluster::ClusterClient};
 pub struct Server {
     /// Where it listens, on this machine.
     pub port: u16,
-    child: Option<Child>,
+    /// The server, and its watchdog.
+    running: Option<[Child; 2]>,
     directory: PathBuf,
     args: Vec<String>,
 }
@@ -32,7 +34,7 @@ impl Server {
         let directory = env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = Self { port, child: None, directory, args };
+        let mut server = Self { port, running: None, directory, args };
         server.run();
         server
     }
@@ -58,7 +60,7 @@ impl Server {
         );
         fs::write(&config, lines).unwrap();
         let args = vec![config.display().to_string(), "--sentinel".to_owned()];
-        let mut server = Self { port, child: None, directory, args };
+        let mut server = Self { port, running: None, directory, args };
         server.run();
         server
     }
@@ -69,8 +71,13 @@ impl Server {
         let (file, rest): (Vec<_>, Vec<_>) = self.args.iter().partition(|arg| arg.ends_with(".conf"));
         command.args(file).args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--loglevel", "warning"]);
         command.arg("--dir").arg(&self.directory).args(rest).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn();
-        self.child = Some(child.expect("`redis-server` 7.0 or later is needed: apt-get install -y redis-server"));
+        let server = command.spawn().expect("`redis-server` 7.0 or later is needed: apt-get install -y redis-server");
+        let mut watchdog = Command::new("sh");
+        watchdog.args(["-c", r#"read -r _; kill -9 "$1""#, "watchdog", &server.id().to_string()]);
+        // In a group of its own, so that Ctrl-C does not end it before the test.
+        std::os::unix::process::CommandExt::process_group(&mut watchdog, 0);
+        let watchdog = watchdog.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.running = Some([server, watchdog]);
         within("the server answers", || {
             self.client().get_connection().is_ok_and(|mut connection| connection.check_connection())
         });
@@ -78,9 +85,12 @@ impl Server {
 
     /// `kill -9`, and nothing after it.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+        if let Some([mut server, mut watchdog]) = self.running.take() {
+            // The watchdog first: its server's number may be another's once that is gone.
+            watchdog.kill().unwrap();
+            watchdog.wait().unwrap();
+            server.kill().unwrap();
+            server.wait().unwrap();
         }
     }
 

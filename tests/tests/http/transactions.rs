@@ -186,6 +186,16 @@ fn a_duplicate_waits_for_what_runs_in_another_process() {
     assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1));
 }
 
+/// Sends a request until nothing that was begun before is in its way.
+fn finished(server: &Server, request: &Request) -> Answer {
+    loop {
+        let answer = server.send(request);
+        if answer.status != 409 {
+            return answer;
+        }
+    }
+}
+
 #[test]
 fn a_client_that_hangs_up_changes_nothing() {
     each(Probe::new, |database, server, way| {
@@ -194,12 +204,7 @@ fn a_client_that_hangs_up_changes_nothing() {
         database.probe.await_runs(1);
         drop(first);
         database.probe.release_all();
-        let answer = loop {
-            let answer = server.send(&send(way, "an effect"));
-            if answer.status != 409 {
-                break answer;
-            }
-        };
+        let answer = finished(server, &send(way, "an effect"));
         assert!(answer.is_replay(), "{way}");
         assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{way}");
     });
@@ -240,7 +245,7 @@ fn nothing_is_committed(open: Open, body: &str, statuses: &[u16]) {
         let database = open(Probe::new());
         let server = database.serve();
         for run in 1..=2 {
-            let answer = server.send(&send(way, body));
+            let answer = finished(&server, &send(way, body));
             assert!(statuses.contains(&answer.status), "{way} {body}: {}", answer.text());
             assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{way} {body}");
         }
