@@ -331,7 +331,7 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Idempotency {
         let inner = Inner {
-            runtime: Runtime::new(self.store, self.options),
+            runtime: Runtime::shared(self.store, self.options),
             settings: self.settings,
             work: TaskTracker::new(),
         };

@@ -1,6 +1,6 @@
 //! Who holds a claim.
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use crate::record::RecordId;
 
@@ -13,14 +13,12 @@ use crate::record::RecordId;
 pub struct OwnerToken([u8; 16]);
 
 impl OwnerToken {
-    /// Draws a token from the operating system's random source.
+    /// Draws a token from the operating system's random source, which is asked for sixteen at a time.
     ///
     /// # Errors
     /// When the operating system has none to give; on the usual platforms only early at boot.
     pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(bytes))
+        DRAWN.with_borrow_mut(Drawn::next)
     }
 
     /// The token that a store has kept.
@@ -33,6 +31,31 @@ impl OwnerToken {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+}
+
+#[cfg_attr(test, derive(Clone, Copy))]
+/// Tokens that are drawn and not yet used. Each is used once: they are this thread's, and a process that was forked draws its own.
+struct Drawn {
+    process: u32,
+    tokens: [[u8; 16]; 16],
+    left: usize,
+}
+
+thread_local! {
+    static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn { process: 0, tokens: [[0; 16]; 16], left: 0 }) };
+}
+
+impl Drawn {
+    fn next(&mut self) -> Result<OwnerToken, getrandom::Error> {
+        let process = std::process::id();
+        if self.left == 0 || self.process != process {
+            self.left = 0;
+            getrandom::fill(self.tokens.as_flattened_mut())?;
+            (self.process, self.left) = (process, self.tokens.len());
+        }
+        self.left -= 1;
+        Ok(OwnerToken(self.tokens.get(self.left).copied().ok_or(getrandom::Error::UNEXPECTED)?))
     }
 }
 
@@ -49,4 +72,29 @@ pub struct Lease {
     pub id: RecordId,
     /// The token under which it was granted.
     pub owner: OwnerToken,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, thread};
+
+    use super::*;
+
+    #[test]
+    fn no_token_is_drawn_twice() {
+        let draw = || (0..1_000).map(|_| OwnerToken::random().unwrap()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..4).map(|_| thread::spawn(draw)).collect();
+        let mut drawn: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        drawn.extend(draw());
+        assert_eq!(drawn.iter().collect::<HashSet<_>>().len(), 5_000);
+        assert!(drawn.iter().all(|token| token.as_bytes() != &[0; 16]));
+    }
+
+    #[test]
+    fn a_forked_process_draws_its_own() {
+        let mut drawn = Drawn { process: 0, tokens: [[0; 16]; 16], left: 0 };
+        drawn.next().unwrap();
+        let mut forked = Drawn { process: std::process::id().wrapping_add(1), ..drawn };
+        assert_ne!(forked.next().unwrap(), drawn.next().unwrap());
+    }
 }

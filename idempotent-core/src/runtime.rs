@@ -106,9 +106,15 @@ pub enum Verdict {
 impl Runtime {
     /// A runtime over a store.
     pub fn new(store: impl Store, options: Options) -> Self {
+        Self::shared(Arc::new(store), options)
+    }
+
+    /// A runtime over a store that is shared already.
+    #[must_use]
+    pub fn shared(store: Arc<dyn Store>, options: Options) -> Self {
         let waiting = waiting::Waiting::new(options.waiters_per_key);
         let shared = Shared {
-            store: Arc::new(store),
+            store,
             options,
             renewal: Arc::default(),
             waiting,

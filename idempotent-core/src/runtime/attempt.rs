@@ -127,8 +127,9 @@ impl Attempt {
         let step = Step::Complete(recording.encode());
         match mem::replace(&mut self.work, Work::Anywhere) {
             Work::Anywhere => self.end(step).await,
-            Work::Here(transaction) => self.commit(transaction, step).await,
-            Work::Lent => self.never_came_back().await,
+            // Apart, so that attempts without a transaction do not carry what those with one need.
+            Work::Here(transaction) => Box::pin(self.commit(transaction, step)).await,
+            Work::Lent => Box::pin(self.never_came_back()).await,
         }
     }
 
@@ -136,8 +137,8 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn complete_undone(self, recording: &Recording) -> Ending {
-        self.end_undone(Step::Complete(recording.encode())).await
+    pub async fn complete_undone(mut self, recording: &Recording) -> Ending {
+        self.end_without_effects(Step::Complete(recording.encode())).await
     }
 
     /// Ends without a trace: nothing was done, the next request runs as the first. Where an earlier attempt was abandoned, what that
@@ -145,39 +146,42 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn release(self) -> Ending {
+    pub async fn release(mut self) -> Ending {
         let step = if self.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
-        self.end_undone(step).await
+        self.end_without_effects(step).await
     }
 
     /// Ends without an outcome: the next request takes over at once, or the key is held. What the transaction has written is undone.
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn abandon(self, policy: Abandoned) -> Ending {
-        self.end_undone(Step::Abandon(policy)).await
+    pub async fn abandon(mut self, policy: Abandoned) -> Ending {
+        self.end_without_effects(Step::Abandon(policy)).await
     }
 
-    async fn end(mut self, step: Step) -> Ending {
+    async fn end_without_effects(&mut self, step: Step) -> Ending {
+        match self.work {
+            Work::Anywhere if self.within.is_none() => self.end(step).await,
+            Work::Anywhere | Work::Here(_) | Work::Lent => Box::pin(self.end_undone(step)).await,
+        }
+    }
+
+    async fn end(&mut self, step: Step) -> Ending {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
         // A renewal that was fenced has taken it out before.
         let lost = kept.is_none();
         self.stage = Stage::Ending(step.clone(), kept);
-        match self.tell_calmly(&step).await {
-            Ok(fence) => {
-                self.stage = Stage::Ended;
-                self.ended(fence).await
-            }
-            Err(_) if lost => {
-                self.stage = Stage::Ended;
-                self.ended(Fence::Fenced).await
-            }
+        let fence = match self.tell_calmly(&step).await {
+            Ok(fence) => fence,
+            Err(_) if lost => Fence::Fenced,
             Err(error) => {
                 self.log(&error);
-                Ending::Deferred // by its drop
+                return Ending::Deferred; // by its drop
             }
-        }
+        };
+        self.stage = Stage::Ended;
+        self.ended(fence).await
     }
 
     async fn tell_calmly(&self, step: &Step) -> Result<Fence, StoreError> {
@@ -203,7 +207,7 @@ impl Attempt {
             }
             Fence::Fenced => {
                 tracing::warn!(id = %self.lease.id, "an attempt lost its key to another; its answer is not sent");
-                Ending::Fenced(self.shared.successor(&self.lease.id, self.digest).await)
+                Ending::Fenced(Box::pin(self.shared.successor(&self.lease.id, self.digest)).await)
             }
         }
     }

@@ -26,7 +26,7 @@ enum Settled {
 
 impl Attempt {
     /// Ends the claim as the transaction's last statement, and commits.
-    pub(super) async fn commit(mut self, mut transaction: Box<dyn Transaction>, step: Step) -> Ending {
+    pub(super) async fn commit(&mut self, mut transaction: Box<dyn Transaction>, step: Step) -> Ending {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
         if self.within.is_none() {
@@ -73,7 +73,7 @@ impl Attempt {
     }
 
     /// Ends with nothing of what was written.
-    pub(super) async fn end_undone(mut self, step: Step) -> Ending {
+    pub(super) async fn end_undone(&mut self, step: Step) -> Ending {
         let work = mem::replace(&mut self.work, Work::Anywhere);
         if self.within.is_none() {
             if let Work::Here(transaction) = work {
@@ -98,7 +98,7 @@ impl Attempt {
     }
 
     /// The handler has kept the transaction, which can then only be rolled back.
-    pub(super) async fn never_came_back(self) -> Ending {
+    pub(super) async fn never_came_back(&mut self) -> Ending {
         tracing::error!(id = %self.lease.id, "a handler has answered and kept its transaction; its `Tx` is to be dropped before");
         if self.within.is_none() {
             let policy = self.claim.abandoned;

@@ -53,6 +53,8 @@ fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(PATIENCE)
+        // A file does not go away as a server does; the look would be a second call to the connection's thread.
+        .test_before_acquire(false)
         .idle_timeout(None)
         .max_lifetime(None)
 }
