@@ -17,6 +17,9 @@ use crate::{
 /// Milliseconds since the Unix epoch. It moves on within a statement; where two columns need the same, the statement keeps it.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
+/// The same, but as it was when the transaction began.
+const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000)::bigint";
+
 /// Two claims that meet under another level make one of them fail, and it has to be sent again.
 const ISOLATION: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
@@ -63,7 +66,7 @@ impl Names {
         let schema = self.schema.as_ref().map(|schema| format!("\"{}\".", schema.as_str())).unwrap_or_default();
         // Comments stay here; parameters that are written out would be written there too.
         let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
-        self.table.fill(&text.replace("{schema}", &schema), NOW)
+        self.table.fill(&text.replace("{schema}", &schema).replace("{begun}", BEGUN), NOW)
     }
 
     pub(super) fn filled(&self, text: &str) -> SqlStr {
@@ -273,7 +276,7 @@ mod tests {
         let schema = TableName::new("mine").ok();
         let statements = Statements::new(Names { schema, ..Names::default() });
         assert!(statements.claim.as_str().contains(r#"INSERT INTO "mine"."idempotency_records""#));
-        for text in [&statements.claim, &statements.renew, &statements.purge] {
+        for text in [&statements.claim, &statements.insert, &statements.renew, &statements.purge] {
             assert!(!text.as_str().contains(['{', '}']), "{}", text.as_str());
         }
     }

@@ -78,7 +78,7 @@ impl PostgresStore {
                 Write::TakeOver(seen) => self.statements.take_over(id, claim, seen),
             };
             let patience = patience.max(LEAST_PATIENCE);
-            match self.open(begin_with(&statement, patience), patience + LIMIT).await {
+            match self.open(begin_with(&write, &statement, patience), patience + LIMIT).await {
                 Ok(transaction) => {
                     return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
                 }
@@ -130,15 +130,21 @@ fn in_flight() -> ClaimedWithin {
 
 /// Begins, claims, and sets the savepoint, in one message and so one round trip. sqlx gives no rows of it, so a claim that changes
 /// nothing makes it fail. The application's own `lock_timeout` is as it was afterwards.
-fn begin_with(claim: &Statement<'_>, patience: Duration) -> SqlStr {
+fn begin_with(write: &Write, claim: &Statement<'_>, patience: Duration) -> SqlStr {
     let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
     let mut text = format!(
         "BEGIN; SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', '{patience}', true); WITH claimed AS ("
+         set_config('lock_timeout', '{patience}', true); "
     );
-    claim.write(&mut text);
-    text.push_str(") SELECT 1 / count(*) FROM claimed; ");
-    text.push_str("SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
+    match write {
+        Write::Insert => claim.write(&mut text),
+        Write::StartOver(_) | Write::TakeOver(_) => {
+            text.push_str("WITH claimed AS (");
+            claim.write(&mut text);
+            text.push_str(") SELECT 1 / count(*) FROM claimed");
+        }
+    }
+    text.push_str("; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
     text.push_str(SAVEPOINT);
     AssertSqlSafe(text).into_sql_str()
 }
