@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// The transaction in which the handler's effects and its answer are committed together, as an extractor: `Tx<Postgres>` with a
-/// `PostgresStore`, `Tx<Sqlite>` with a `SqliteStore`. What is written through it is there exactly if the answer is recorded.
+/// `PostgresStore`, `Tx<Sqlite>` with a `SqliteStore`. What is written through it is there only if the answer is recorded; an
+/// answer of 400 or above is recorded without it.
 ///
 /// `&mut *tx` is the connection, as with sqlx's own `Transaction`: an executor for queries, and `tx.begin()` is a savepoint. It is
 /// committed when the handler has answered, and rolled back if the answer's status is 400 or above, if it is not final, if the handler

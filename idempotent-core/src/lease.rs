@@ -34,8 +34,8 @@ impl OwnerToken {
     }
 }
 
-#[cfg_attr(test, derive(Clone, Copy))]
 /// Tokens that are drawn and not yet used. Each is used once: they are this thread's, and a process that was forked draws its own.
+#[cfg_attr(test, derive(Clone, Copy))]
 struct Drawn {
     process: u32,
     tokens: [[u8; 16]; 16],

@@ -36,11 +36,11 @@ pub trait Transactions: Send + Sync {
     /// Nothing stays open.
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError>;
 
-    /// Begins a transaction and claims a key in it. Where another one is at work on the key, this one waits for it, as long as
-    /// `patience` (never less than 50 ms); then the key is in flight.
+    /// Begins a transaction and claims a key in it. Where another one is at work on the key, this one waits for it about as long as
+    /// `patience`; then the key is in flight. A store with one writer waits for whoever that is, as long as it does elsewhere.
     ///
     /// # Errors
-    /// When the outcome is unknown. Nothing has happened.
+    /// When the store fails, or its writer is busy for too long. Nothing has happened.
     ///
     /// # Cancel safety
     /// Nothing stays open.

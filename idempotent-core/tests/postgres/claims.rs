@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store,
-    store::{ClaimOutcome, Fence, Renewal, postgres::PostgresStore},
+    store::{ClaimOutcome, ClaimedWithin, Fence, Renewal, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{task::JoinSet, time::timeout};
@@ -197,4 +197,19 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     open.rollback().await.unwrap();
     let outcomes = waiting.join_all().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(ClaimOutcome::Granted { .. }))), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_claim_within_a_transaction_leaves_the_handlers_lock_timeout_alone() {
+    let (_, url) = store().await;
+    let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
+    sql(&url, format!("ALTER DATABASE {name} SET lock_timeout = '7654ms'")).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let claimed = store.transactions().unwrap().claim(&id(), &request(), Duration::from_millis(80)).await.unwrap();
+    let ClaimedWithin::Granted { mut transaction, .. } = claimed else { panic!("it is not granted") };
+    let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
+    let set = sqlx::query_scalar("SELECT current_setting('lock_timeout')");
+    let set: String = set.fetch_one(connection).await.unwrap();
+    assert_eq!(set, "7654ms");
+    transaction.roll_back().await;
 }

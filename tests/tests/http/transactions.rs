@@ -179,10 +179,13 @@ fn a_duplicate_waits_for_what_runs_in_another_process() {
     let first = others[0].begin(&send("/within", "an effect"));
     database.probe.await_runs(1);
     // It waits for the transaction for a moment, whatever its body: nobody can read the record yet.
-    assert_problem(&others[1].send(&send("/within", "an effect")), 409, "in_flight", true);
+    for body in ["an effect", "another"] {
+        assert_problem(&others[1].send(&send("/within", body)), 409, "in_flight", true);
+    }
     database.probe.release_all();
     let first = first.answer();
     others[1].send(&send("/within", "an effect")).assert_replays(&first);
+    assert_problem(&others[1].send(&send("/within", "another")), 422, "key_reused", false);
     assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1));
 }
 
