@@ -24,6 +24,7 @@ use crate::{
 };
 
 mod connect;
+mod connections;
 mod driver;
 mod error;
 mod migrate;

@@ -14,7 +14,7 @@ mod open;
 mod row;
 
 pub(crate) use error::{Contended, MissingTable, UnsafeSetting, missing};
-pub(crate) use open::{NotOurs, Open, SAVEPOINT, UNDO};
+pub(crate) use open::{Lent, NotOurs, Open, SAVEPOINT, UNDO};
 pub(crate) use row::{Read, lease, read};
 
 /// The name of a table, or of the schema it is in: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put

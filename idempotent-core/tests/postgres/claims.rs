@@ -7,8 +7,11 @@ use idempotent_core::{
     Lease, Store,
     store::{ClaimOutcome, ClaimedWithin, Fence, Renewal, postgres::PostgresStore},
 };
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use tokio::{task::JoinSet, time::timeout};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgPoolOptions};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use crate::{id, number, request, sql, store};
 
@@ -199,17 +202,47 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(ClaimOutcome::Granted { .. }))), "{outcomes:?}");
 }
 
+/// What a handler finds set after a claim within its transaction.
+async fn lock_timeout(store: &PostgresStore) -> String {
+    let claimed = store.transactions().unwrap().claim(&id(), &request(), Duration::from_millis(80)).await.unwrap();
+    let ClaimedWithin::Granted { mut transaction, .. } = claimed else { panic!("it is not granted") };
+    let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
+    let set = sqlx::query_scalar("SELECT current_setting('lock_timeout')").fetch_one(connection).await.unwrap();
+    transaction.roll_back().await;
+    set
+}
+
 #[tokio::test]
 async fn a_claim_within_a_transaction_leaves_the_handlers_lock_timeout_alone() {
     let (_, url) = store().await;
     let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
     sql(&url, format!("ALTER DATABASE {name} SET lock_timeout = '7654ms'")).await;
-    let store = PostgresStore::connect(&url).await.unwrap();
-    let claimed = store.transactions().unwrap().claim(&id(), &request(), Duration::from_millis(80)).await.unwrap();
-    let ClaimedWithin::Granted { mut transaction, .. } = claimed else { panic!("it is not granted") };
-    let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
-    let set = sqlx::query_scalar("SELECT current_setting('lock_timeout')");
-    let set: String = set.fetch_one(connection).await.unwrap();
-    assert_eq!(set, "7654ms");
-    transaction.roll_back().await;
+    assert_eq!(lock_timeout(&PostgresStore::connect(&url).await.unwrap()).await, "7654ms");
+    // An application may have said something else on its own connections.
+    let pool = PgPoolOptions::new().after_connect(|connection, _| {
+        Box::pin(async move { connection.execute("SET lock_timeout = '4321ms'").await.map(drop) })
+    });
+    let shared = PostgresStore::from_pool(pool.connect(&url).await.unwrap()).await.unwrap();
+    assert_eq!(lock_timeout(&shared).await, "4321ms");
+}
+
+#[tokio::test]
+async fn calls_that_are_dropped_midway_take_no_connections_with_them() {
+    let (store, url) = store().await;
+    let lease = completed(&store, 10).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut locked = other.begin().await.unwrap();
+    locked.execute("LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    // More than there are connections; each call is at the server when it is dropped, or waits for a connection.
+    for _ in 0..24 {
+        assert!(timeout(Duration::from_millis(30), store.claim(&lease.id, &request())).await.is_err());
+        let claim = (id(), request());
+        let within = store.transactions().unwrap().claim(&claim.0, &claim.1, Duration::from_secs(5));
+        assert!(timeout(Duration::from_millis(30), within).await.is_err());
+    }
+    locked.rollback().await.unwrap();
+    let started = Instant::now();
+    race(&store, 32).await;
+    lock_timeout(&store).await;
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }

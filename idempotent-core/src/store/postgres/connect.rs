@@ -1,21 +1,16 @@
 //! Opening a database, and refusing one that would forget.
 
-use std::{str::FromStr, time::Duration};
+use std::str::FromStr;
 
-use sqlx::{
-    ConnectOptions, Connection, PgConnection, PgPool, Row,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{ConnectOptions, Connection as _, PgConnection, PgPool, Row, postgres::PgConnectOptions};
 
-use super::{NAME, error::store_error};
+use super::{NAME, connections::Connections, error::store_error};
 use crate::{
     error::StoreError,
-    store::sql::{TableName, UnsafeSetting},
+    store::sql::{Lent, TableName, UnsafeSetting},
 };
 
-/// How long a call waits for a connection.
-const PATIENCE: Duration = Duration::from_secs(5);
-const CONNECTIONS: u32 = 10;
+const CONNECTIONS: usize = 10;
 /// The statements use `AS MATERIALIZED`.
 const OLDEST: i64 = 12_00_00;
 /// How often two connections are asked which of the server's sessions they have.
@@ -24,12 +19,14 @@ const LOOKS: usize = 8;
 /// The connections of a store.
 #[derive(Clone)]
 pub(super) struct Pools {
-    pub(super) pool: PgPool,
+    pub(super) steps: Connections,
     /// One connection that nothing else uses, however busy the others are.
-    pub(super) renewals: PgPool,
+    pub(super) renewals: Connections,
     /// Connections that handlers keep while they run.
-    pub(super) transactions: PgPool,
+    pub(super) transactions: Connections,
     pub(super) way: Way,
+    /// Each connection has one of the server's sessions to itself, so that what was prepared by SQL stays with it: no pooler follows that.
+    pub(super) own_sessions: bool,
 }
 
 /// How statements are sent.
@@ -48,54 +45,46 @@ pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(failed)?.extra_float_digits(None);
     let options =
         if options.get_application_name().is_none() { options.application_name("idempotency") } else { options };
-    let pool = own_pool(CONNECTIONS, options.clone());
-    let way = look(&pool, &options).await?;
+    let steps = own(CONNECTIONS, options.clone())?;
+    let (way, own_sessions) = look(&steps, &options).await?;
     let for_handlers = if way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
     // Unlike ours, a handler's statements are logged: ours have parameters here, none of which is shown.
-    let transactions = pool_options(CONNECTIONS).connect_lazy_with(for_handlers);
-    Ok(Pools { pool, renewals: own_pool(1, options), transactions, way })
+    let transactions = Connections::own(CONNECTIONS, for_handlers).map_err(failed)?;
+    Ok(Pools { steps, renewals: own(1, options)?, transactions, way, own_sessions })
 }
 
 /// Shares a pool with the application.
 pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     let options = pool.connect_options().as_ref().clone();
-    let way = look(&pool, &options).await?;
-    let renewals = own_pool(1, options.clone());
+    let shared = Connections::Shared(pool);
+    let (way, own_sessions) = look(&shared, &options).await?;
+    let renewals = own(1, options.clone())?;
     // A plain statement contains what must not get into a log, and it is the connection that writes the log.
-    let transactions = pool.clone();
-    let pool = if way == Way::Plain { own_pool(pool.options().get_max_connections(), options) } else { pool };
-    Ok(Pools { pool, renewals, transactions, way })
+    let steps = if way == Way::Plain { own(shared.most(), options)? } else { shared.clone() };
+    Ok(Pools { steps, renewals, transactions: shared, way, own_sessions })
 }
 
-fn own_pool(connections: u32, options: PgConnectOptions) -> PgPool {
-    pool_options(connections).connect_lazy_with(options.disable_statement_logging())
+fn own(most: usize, options: PgConnectOptions) -> Result<Connections, StoreError> {
+    Connections::own(most, options.disable_statement_logging()).map_err(failed)
 }
 
-fn pool_options(connections: u32) -> PgPoolOptions {
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(PATIENCE)
-        // A look at the connection before each statement would be a second round trip. A statement that finds its connection
-        // broken is sent again where that is safe; the others look first.
-        .test_before_acquire(false)
-}
-
-/// Checks the server, and finds out how to talk to it.
-async fn look(pool: &PgPool, options: &PgConnectOptions) -> Result<Way, StoreError> {
+/// Checks the server, and finds out how to talk to it, and whether each connection has a session to itself.
+async fn look(connections: &Connections, options: &PgConnectOptions) -> Result<(Way, bool), StoreError> {
     // The pool would try for a while, and then not say why it failed.
     let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
-    let mut one = pool.acquire().await.map_err(failed)?;
+    let mut one = connections.get().await.map_err(failed)?;
     let reads_committed = check(&mut one).await?;
+    let own_sessions = !shares_sessions(&mut one, &mut other).await.map_err(failed)?;
     let way = match statement_cache(options).as_deref() {
         Some("0") => Way::Plain,
         // What sqlx chooses when nobody else does.
-        Some("100") | None if !reads_committed => Way::Plain,
-        Some("100") | None if shares_sessions(&mut one, &mut other).await.map_err(failed)? => Way::Plain,
+        Some("100") | None if !reads_committed || !own_sessions => Way::Plain,
         Some(_) | None => Way::Prepared,
     };
+    one.give_back();
     // The server has noticed by itself if this fails.
     let _ = other.close().await;
-    Ok(way)
+    Ok((way, own_sessions && way == Way::Prepared))
 }
 
 fn statement_cache(options: &PgConnectOptions) -> Option<String> {

@@ -1,19 +1,23 @@
 //! The table, and how it came to be. The list of what was applied is the store's own, beside the one that sqlx keeps for the
 //! application.
 
-use sqlx::{AssertSqlSafe, Postgres, Row, Transaction, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row, Transaction, postgres::PgRow};
 
 use super::{
     NAME, PostgresStore,
     error::{Kind, kind},
 };
-use crate::{error::StoreError, store::sql};
+use crate::{
+    error::StoreError,
+    store::sql::{self, Lent},
+};
 
 const LIST: &str = include_str!("../../sql/postgres/migrations.sql");
 const APPLIED: &str = r#"SELECT coalesce(max(version), 0) FROM {schema}"{table}_migrations""#;
 const APPLY: &str = r#"INSERT INTO {schema}"{table}_migrations" (version, applied_at) VALUES ({version}, {now})"#;
 /// Version 1 first. What was released never changes.
 const MIGRATIONS: [&str; 1] = [include_str!("../../sql/postgres/migrate_1.sql")];
+const ROOM: &str = include_str!("../../sql/postgres/room.sql");
 const PARTITION: &str = include_str!("../../sql/postgres/partition.sql");
 
 /// Held by the transaction, so that a pooler keeps the session with it and nothing is left to unlock.
@@ -21,7 +25,7 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('idempotent {s
 const SCHEMA: &str = "SELECT to_regnamespace('{name}') IS NOT NULL";
 /// Each version of a record is a row; new versions that fit into the page of the old one write no index. A record has at least
 /// two, so that there is always something to vacuum.
-const STORAGE: &str = "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02)";
+const STORAGE: &str = "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = false)";
 
 impl PostgresStore {
     /// Applies what is missing. A database that is up to date is only read, so that a start needs no right to create tables.
@@ -32,8 +36,15 @@ impl PostgresStore {
         }
         // Between the look and the lock another process may migrate; the list is read again under the lock (case
         // `migrations_side_by_side_all_pass`), by statements that see what was committed while they waited.
-        let pool = &self.pools.pool;
-        let mut transaction = pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
+        let mut connection = self.pools.steps.get().await.map_err(failed)?;
+        self.apply_under_lock(&mut connection).await?;
+        connection.give_back();
+        Ok(())
+    }
+
+    async fn apply_under_lock(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        let failed = |error| self.failed("migrate", error);
+        let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
         let applied = self.list(&mut transaction).await.map_err(failed)?;
         for (version, migration) in self.missing(applied)? {
             self.apply(&mut transaction, version, migration).await.map_err(failed)?;
@@ -42,8 +53,11 @@ impl PostgresStore {
     }
 
     async fn applied(&self) -> Result<i64, StoreError> {
-        let mut connection = super::run::live(&self.pools.pool).await.map_err(|error| self.failed("migrate", error))?;
+        let mut connection = self.pools.steps.live().await.map_err(|error| self.failed("migrate", error))?;
         let applied = sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_one(&mut *connection).await;
+        if applied.is_ok() {
+            connection.give_back();
+        }
         match applied.and_then(|row| row.try_get(0)) {
             Err(error) if kind(&error) == Kind::MissingTable => Ok(0),
             applied => applied.map_err(|error| self.failed("migrate", error)),
@@ -76,6 +90,9 @@ impl PostgresStore {
         for part in 0..if parts > 1 { parts } else { 0 } {
             let text = PARTITION.replace("{parts}", &parts.to_string()).replace("{part}", &part.to_string());
             self.text(transaction, &text.replace("{storage}", STORAGE)).await?;
+        }
+        if version == 1 {
+            self.text(transaction, &ROOM.replace("{parts}", &parts.max(1).to_string())).await?;
         }
         self.text(transaction, &APPLY.replace("{version}", &version.to_string())).await.map(drop)
     }

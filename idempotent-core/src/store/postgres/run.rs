@@ -2,12 +2,13 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use sqlx::{Connection, PgConnection, PgPool, Postgres, Row, pool::PoolConnection, postgres::PgRow};
+use sqlx::{PgConnection, Row, postgres::PgRow};
 use tokio::time::{sleep, timeout};
 
 use super::{
     NAME, PostgresStore,
     connect::Way,
+    connections::Connections,
     error::{Kind, TooSlow, kind, store_error},
     statements::Statement,
 };
@@ -15,7 +16,7 @@ use crate::{
     error::StoreError,
     store::{
         Fence, Renewal,
-        sql::{self, Read},
+        sql::{self, Lent, Read},
     },
 };
 
@@ -43,12 +44,12 @@ impl PostgresStore {
         statement: Statement<'_>,
         again: Again,
     ) -> Result<Vec<PgRow>, StoreError> {
-        self.run_on(&self.pools.pool, operation, statement, again).await
+        self.run_on(&self.pools.steps, operation, statement, again).await
     }
 
     async fn run_on(
         &self,
-        pool: &PgPool,
+        connections: &Connections,
         operation: &'static str,
         statement: Statement<'_>,
         again: Again,
@@ -56,38 +57,35 @@ impl PostgresStore {
         let mut looked_at = again == Again::Differs;
         let mut conflicts = 0;
         loop {
-            let connection = if looked_at { live(pool).await } else { pool.acquire().await };
+            let connection = if looked_at { connections.live().await } else { connections.get().await };
             let mut connection = connection.map_err(|error| self.failed(operation, error))?;
             let Ok(sent) = timeout(LIMIT, self.send(&mut connection, &statement)).await else {
                 // Whoever got this connection next would wait for the same answer.
-                drop(connection.detach());
+                connection.close();
                 return Err(StoreError::transient(NAME, operation, TooSlow));
             };
             let error = match sent {
-                Ok(rows) => return Ok(rows),
+                Ok(rows) => {
+                    connection.give_back();
+                    return Ok(rows);
+                }
                 Err(error) => error,
             };
-            match kind(&error) {
+            let kind = kind(&error);
+            if kind == Kind::Lost {
+                connection.close()
+            } else {
+                connection.give_back()
+            }
+            match kind {
                 // Under REPEATABLE READ and SERIALIZABLE; nothing has happened.
                 Kind::Conflict if conflicts < RETRIES => {
-                    drop(connection);
                     sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
                     conflicts += 1;
                 }
-                kind @ (Kind::Lost
-                | Kind::Conflict
-                | Kind::Passing
-                | Kind::MissingTable
-                | Kind::Pooled
-                | Kind::Other) => {
-                    if kind == Kind::Lost {
-                        drop(connection.detach());
-                        // The server may have been started anew, and every connection be like this one.
-                        if !looked_at {
-                            looked_at = true;
-                            continue;
-                        }
-                    }
+                // The server may have been started anew, and every connection be like this one.
+                Kind::Lost if !looked_at => looked_at = true,
+                Kind::Lost | Kind::Conflict | Kind::Passing | Kind::MissingTable | Kind::Pooled | Kind::Other => {
                     return Err(self.failed(operation, error));
                 }
             }
@@ -144,16 +142,4 @@ impl PostgresStore {
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.names.table, error)
     }
-}
-
-/// A connection that has just answered. As many as the pool holds may be broken.
-pub(super) async fn live(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-    for _ in 0..pool.options().get_max_connections() {
-        let mut connection = pool.acquire().await?;
-        match timeout(LIMIT, connection.ping()).await {
-            Ok(Ok(())) => return Ok(connection),
-            Ok(Err(_)) | Err(_) => drop(connection.detach()),
-        }
-    }
-    pool.acquire().await
 }

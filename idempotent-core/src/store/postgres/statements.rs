@@ -28,13 +28,15 @@ macro_rules! statements {
         /// One statement an atomic step; each file says what its parameters are.
         pub(super) struct Statements {
             pub(super) names: Names,
+            /// Under which `insert` is prepared by SQL: another text has another one.
+            pub(super) insert_name: String,
             $($name: SqlStr,)*
         }
 
         impl Statements {
             pub(super) fn new(names: Names) -> Self {
                 $(let $name = names.filled(include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
-                Self { names, $($name,)* }
+                Self { names, insert_name: String::new(), $($name,)* }.named()
             }
 
             /// With the texts of other files.
@@ -42,7 +44,7 @@ macro_rules! statements {
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
                 $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
                 $(let $name = names.filled(&$name);)*
-                Self { names, $($name,)* }
+                Self { names, insert_name: String::new(), $($name,)* }.named()
             }
         }
     };
@@ -50,6 +52,13 @@ macro_rules! statements {
 
 statements! {
     read, claim, insert, start_over, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+}
+
+impl Statements {
+    fn named(self) -> Self {
+        let insert_name = format!("idempotent_{:08x}", crc32fast::hash(self.insert.as_str().as_bytes()));
+        Self { insert_name, ..self }
+    }
 }
 
 /// Where the records are.
@@ -112,6 +121,22 @@ impl<'a> Statement<'a> {
         AssertSqlSafe(text)
     }
 
+    /// Prepares it under a name, as part of a longer message.
+    pub(super) fn write_prepare(&self, name: &str, text: &mut String) {
+        let types: Vec<_> = self.values.iter().map(Value::database_type).collect();
+        let _ = write!(text, "PREPARE {name} ({}) AS {}; ", types.join(", "), self.text.as_str());
+    }
+
+    /// Runs what was prepared under a name, as part of a longer message.
+    pub(super) fn write_execute(&self, name: &str, text: &mut String) {
+        let _ = write!(text, "EXECUTE {name} ");
+        for (index, value) in self.values.iter().enumerate() {
+            text.push(if index == 0 { '(' } else { ',' });
+            value.write(text);
+        }
+        text.push(')');
+    }
+
     /// As part of a longer message.
     pub(super) fn write(&self, text: &mut String) {
         let mut parts = self.text.as_str().split('$');
@@ -129,6 +154,15 @@ impl<'a> Statement<'a> {
 }
 
 impl Value<'_> {
+    fn database_type(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "bytea",
+            Self::Int(_) => "bigint",
+            Self::ByteArrays(_) => "bytea[]",
+            Self::Ints(_) => "bigint[]",
+        }
+    }
+
     fn write(&self, text: &mut String) {
         match self {
             Self::Bytes(bytes) => write_bytes(text, bytes),
@@ -141,11 +175,11 @@ impl Value<'_> {
 
 fn write_bytes(text: &mut String, bytes: &[u8]) {
     text.reserve(bytes.len() * 2 + 16);
-    text.push_str("decode('");
+    text.push_str(r"E'\\x");
     text.extend(
         bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]).filter_map(|digit| char::from_digit(digit.into(), 16)),
     );
-    text.push_str("', 'hex')");
+    text.push_str("'::bytea");
 }
 
 fn write_int(text: &mut String, int: &i64) {
@@ -266,8 +300,7 @@ mod tests {
         let (one, two) = ([0x0f_u8, 0xf0], [1_u8]);
         let values = vec![bytes(b"'"), Value::Int(-7), Value::ByteArrays(vec![&one, &two]), Value::Ints(vec![])];
         let plain = Statement::new(&text, values).plain().into_sql_str();
-        let expected = "SELECT decode('27', 'hex'), , (-7)::bigint + (-7)::bigint, \
-                        ARRAY[decode('0ff0', 'hex'),decode('01', 'hex')]::bytea[], ARRAY[]::bigint[];";
+        let expected = r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];";
         assert_eq!(plain.as_str().strip_prefix(ISOLATION), Some(expected));
     }
 

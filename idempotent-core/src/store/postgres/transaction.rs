@@ -14,9 +14,10 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore, ROUNDS,
     connect::Way,
+    connections::Connection,
     driver::{driven, entered},
     error::{Kind, TooSlow, kind, store_error},
-    run::{LIMIT, live},
+    run::LIMIT,
     statements::{Statement, Statements},
 };
 use crate::{
@@ -44,21 +45,27 @@ enum Write {
 
 struct PgTransaction {
     /// `None` once it has been ended.
-    open: Option<Open<Postgres>>,
+    open: Option<Open<Connection>>,
     statements: Arc<Statements>,
     way: Way,
 }
 
 impl PostgresStore {
-    async fn open(&self, statements: SqlStr, limit: Duration) -> Result<PgTransaction, sqlx::Error> {
-        let pool = &self.pools.transactions;
-        let begin = |connection| async {
-            let begun = timeout(limit, Open::begin(connection, statements.clone())).await;
+    /// Begins by a message, which is made for the connection that there is.
+    async fn open(
+        &self,
+        message: impl Fn(&mut Connection) -> SqlStr,
+        limit: Duration,
+    ) -> Result<PgTransaction, sqlx::Error> {
+        let connections = &self.pools.transactions;
+        let begin = |mut connection: Connection| async {
+            let message = message(&mut connection);
+            let begun = timeout(limit, Open::begin(connection, message, leaves_nothing)).await;
             begun.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::Error::other(TooSlow))))
         };
-        let open = match begin(pool.acquire().await?).await {
+        let open = match begin(connections.get().await?).await {
             // Nothing that was begun is left, and the server may have been started anew since the connection was used.
-            Err(error) if kind(&error) == Kind::Lost => begin(live(pool).await?).await?,
+            Err(error) if kind(&error) == Kind::Lost => begin(connections.live().await?).await?,
             begun => begun?,
         };
         Ok(PgTransaction { open: Some(open), statements: self.statements.clone(), way: self.pools.way })
@@ -78,7 +85,8 @@ impl PostgresStore {
                 Write::TakeOver(seen) => self.statements.take_over(id, claim, seen),
             };
             let patience = patience.max(LEAST_PATIENCE);
-            match self.open(begin_with(&write, &statement, patience), patience + LIMIT).await {
+            let begin = |connection: &mut Connection| self.begin_with(connection, &write, &statement, patience);
+            match self.open(begin, patience + LIMIT).await {
                 Ok(transaction) => {
                     return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
                 }
@@ -111,6 +119,48 @@ impl PostgresStore {
         }
         Err(StoreError::transient(NAME, "claim", Contended))
     }
+
+    /// Claims, begins, and sets the savepoint, in one message and so one round trip. sqlx gives no rows of it, so a claim that changes
+    /// nothing makes it fail. The application's own `lock_timeout` is as it was afterwards.
+    fn begin_with(
+        &self,
+        connection: &mut Connection,
+        write: &Write,
+        claim: &Statement<'_>,
+        patience: Duration,
+    ) -> SqlStr {
+        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        let mut text = String::with_capacity(1024);
+        let by_name = matches!(write, Write::Insert) && self.pools.own_sessions && connection.is_own();
+        let name = &self.statements.insert_name;
+        if by_name && connection.prepares(name) {
+            claim.write_prepare(name, &mut text);
+        }
+        // On a connection of the application's the setting may be the session's, which no `DEFAULT` gives back.
+        text.push_str(&match connection.is_own() {
+            true => format!("SET LOCAL lock_timeout = {patience}; "),
+            false => format!(
+                "SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
+                 set_config('lock_timeout', '{patience}', true); "
+            ),
+        });
+        match write {
+            Write::Insert if by_name => claim.write_execute(name, &mut text),
+            Write::Insert => claim.write(&mut text),
+            Write::StartOver(_) | Write::TakeOver(_) => {
+                text.push_str("WITH claimed AS (");
+                claim.write(&mut text);
+                text.push_str(") SELECT 1 / count(*) FROM claimed");
+            }
+        }
+        text.push_str("; BEGIN; ");
+        text.push_str(match connection.is_own() {
+            true => "SET LOCAL lock_timeout TO DEFAULT; ",
+            false => "SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ",
+        });
+        text.push_str(SAVEPOINT);
+        AssertSqlSafe(text).into_sql_str()
+    }
 }
 
 /// `lock_not_available`: the wait was too long.
@@ -128,25 +178,10 @@ fn in_flight() -> ClaimedWithin {
     ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
 }
 
-/// Begins, claims, and sets the savepoint, in one message and so one round trip. sqlx gives no rows of it, so a claim that changes
-/// nothing makes it fail. The application's own `lock_timeout` is as it was afterwards.
-fn begin_with(write: &Write, claim: &Statement<'_>, patience: Duration) -> SqlStr {
-    let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    let mut text = format!(
-        "BEGIN; SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', '{patience}', true); "
-    );
-    match write {
-        Write::Insert => claim.write(&mut text),
-        Write::StartOver(_) | Write::TakeOver(_) => {
-            text.push_str("WITH claimed AS (");
-            claim.write(&mut text);
-            text.push_str(") SELECT 1 / count(*) FROM claimed");
-        }
-    }
-    text.push_str("; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
-    text.push_str(SAVEPOINT);
-    AssertSqlSafe(text).into_sql_str()
+/// Whether a message that begins a transaction has left nothing open. The claim comes before the `BEGIN`, so that a claim that fails ends
+/// the transaction that the message by itself would be.
+fn leaves_nothing(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some(LOCKED | TAKEN | CHANGED)) || kind(error) == Kind::Conflict
 }
 
 #[async_trait]
@@ -157,7 +192,7 @@ impl Transactions for PostgresStore {
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         let begun =
-            async { self.open("BEGIN".into_sql_str(), LIMIT).await.map_err(|error| self.failed("begin", error)) };
+            async { self.open(|_| "BEGIN".into_sql_str(), LIMIT).await.map_err(|error| self.failed("begin", error)) };
         Ok(Box::new(driven("begin", begun).await?))
     }
 

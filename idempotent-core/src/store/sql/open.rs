@@ -1,8 +1,12 @@
 //! A connection with an open transaction.
 
-use std::{error::Error, fmt};
+use std::{
+    error::Error,
+    fmt,
+    ops::{Deref, DerefMut},
+};
 
-use sqlx::{Database, Executor, SqlStr, pool::PoolConnection};
+use sqlx::{Connection, Database, SqlStr, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 
 /// What is undone when an answer is kept and its effects are not.
@@ -10,27 +14,46 @@ pub(crate) const SAVEPOINT: &str = "SAVEPOINT idempotent_effects";
 /// Undoes it.
 pub(crate) const UNDO: &str = "ROLLBACK TO SAVEPOINT idempotent_effects";
 
+/// A connection that is lent by a pool.
+pub(crate) trait Lent: DerefMut<Target: Connection> {
+    /// Gives it back as one that can be used again.
+    fn give_back(self);
+
+    /// Closes it, without a word to the server.
+    fn close(self);
+}
+
+impl<D: Database> Lent for PoolConnection<D> {
+    fn give_back(self) {}
+
+    fn close(self) {
+        drop(self.detach());
+    }
+}
+
+/// What manages transactions on a connection.
+type Manager<L> = <<<L as Deref>::Target as Connection>::Database as Database>::TransactionManager;
+
 /// A connection with an open transaction. If it is dropped, the connection is closed, and with it the transaction.
 ///
 /// sqlx's own `Transaction` would give the connection back to its pool, where a transaction that began unnoticed stays open, and where
 /// one that cannot be rolled back for want of an answer keeps its place.
-pub(crate) struct Open<D: Database> {
+pub(crate) struct Open<L: Lent> {
     /// Taken by what ends the transaction.
-    connection: Option<PoolConnection<D>>,
+    connection: Option<L>,
 }
 
-impl<D: Database> Open<D>
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-{
-    /// Begins by these statements. If they fail, nothing stays open.
-    pub(crate) async fn begin(connection: PoolConnection<D>, statements: SqlStr) -> Result<Self, sqlx::Error> {
+impl<L: Lent> Open<L> {
+    /// Begins by these statements. Where they fail for a reason that `leaves_nothing`, the connection is used again.
+    pub(crate) async fn begin(
+        connection: L,
+        statements: SqlStr,
+        leaves_nothing: impl FnOnce(&sqlx::Error) -> bool,
+    ) -> Result<Self, sqlx::Error> {
         let mut open = Self { connection: Some(connection) };
-        let begun = D::TransactionManager::begin(open.connection_mut(), Some(statements)).await;
+        let begun = Manager::<L>::begin(open.connection_mut(), Some(statements)).await;
         if let Err(error) = begun {
-            if error.as_database_error().is_some()
-                && sqlx::raw_sql("ROLLBACK").execute(open.connection_mut()).await.is_ok()
-            {
+            if leaves_nothing(&error) {
                 open.give_back();
             }
             return Err(error);
@@ -39,23 +62,23 @@ where
     }
 
     #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes its connection")]
-    pub(crate) fn connection(&self) -> &D::Connection {
+    pub(crate) fn connection(&self) -> &L::Target {
         self.connection.as_ref().expect("the transaction is open")
     }
 
     #[expect(clippy::expect_used, reason = "as above")]
-    pub(crate) fn connection_mut(&mut self) -> &mut D::Connection {
+    pub(crate) fn connection_mut(&mut self) -> &mut L::Target {
         self.connection.as_mut().expect("the transaction is open")
     }
 
     /// Whether a commit would commit this, and all of it.
     pub(crate) fn is_ours(&self) -> bool {
-        D::TransactionManager::get_transaction_depth(self.connection()) == 1
+        Manager::<L>::get_transaction_depth(self.connection()) == 1
     }
 
     /// Commits. After an error it may or may not be committed, unless the error is the server's.
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        match D::TransactionManager::commit(self.connection_mut()).await {
+        match Manager::<L>::commit(self.connection_mut()).await {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -71,8 +94,8 @@ where
 
     pub(crate) async fn roll_back(mut self) {
         // Savepoints of the application's may be left.
-        while D::TransactionManager::get_transaction_depth(self.connection()) > 0 {
-            if D::TransactionManager::rollback(self.connection_mut()).await.is_err() {
+        while Manager::<L>::get_transaction_depth(self.connection()) > 0 {
+            if Manager::<L>::rollback(self.connection_mut()).await.is_err() {
                 return;
             }
         }
@@ -80,14 +103,16 @@ where
     }
 
     fn give_back(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take() {
+            connection.give_back();
+        }
     }
 }
 
-impl<D: Database> Drop for Open<D> {
+impl<L: Lent> Drop for Open<L> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            drop(connection.detach());
+            connection.close();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, Sqlite};
+use sqlx::{SqlSafeStr, Sqlite, pool::PoolConnection};
 
 use super::{
     NAME, SqliteStore,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 struct SqliteTransaction {
-    open: Open<Sqlite>,
+    open: Open<PoolConnection<Sqlite>>,
     statements: Arc<Statements>,
 }
 
@@ -36,7 +36,9 @@ impl SqliteStore {
     /// Takes the write lock at once: one that is asked for after a read is refused if anybody has written in between.
     async fn open(&self, operation: &'static str) -> Result<SqliteTransaction, StoreError> {
         let connection = self.writer.acquire().await.map_err(|error| self.failed(operation, error))?;
-        let open = Open::begin(connection, "BEGIN IMMEDIATE".into_sql_str()).await;
+        let open =
+            Open::begin(connection, "BEGIN IMMEDIATE".into_sql_str(), |error| error.as_database_error().is_some())
+                .await;
         let open = open.map_err(|error| self.failed(operation, error))?;
         Ok(SqliteTransaction { open, statements: self.statements.clone() })
     }
