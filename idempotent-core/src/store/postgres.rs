@@ -24,7 +24,6 @@ use crate::{
 };
 
 mod connect;
-mod connections;
 mod driver;
 mod error;
 mod migrate;

@@ -4,11 +4,11 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::SqlitePool;
+use sqlx::{SqliteConnection, SqlitePool};
 
 use self::statements::Statements;
 pub use super::sql::InvalidTableName;
-use super::sql::{Contended, TableName, fence};
+use super::sql::{Connections, Contended, TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
@@ -51,8 +51,8 @@ const ROUNDS: usize = 3;
 /// ```
 #[derive(Clone)]
 pub struct SqliteStore {
-    writer: SqlitePool,
-    readers: SqlitePool,
+    writer: Connections<SqliteConnection>,
+    readers: Connections<SqliteConnection>,
     statements: Arc<Statements>,
 }
 
@@ -75,8 +75,9 @@ impl SqliteStore {
     /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
     /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
-        open::check(&pool).await?;
-        Ok(Self::new(pool.clone(), pool))
+        let shared = Connections::Shared(pool);
+        open::check(&shared).await?;
+        Ok(Self::new(shared.clone(), shared))
     }
 
     /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
@@ -87,7 +88,7 @@ impl SqliteStore {
         self.apply_migrations().await
     }
 
-    fn new(writer: SqlitePool, readers: SqlitePool) -> Self {
+    fn new(writer: Connections<SqliteConnection>, readers: Connections<SqliteConnection>) -> Self {
         Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())) }
     }
 

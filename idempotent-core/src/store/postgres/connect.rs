@@ -1,16 +1,17 @@
 //! Opening a database, and refusing one that would forget.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 use sqlx::{ConnectOptions, Connection as _, PgConnection, PgPool, Row, postgres::PgConnectOptions};
 
-use super::{NAME, connections::Connections, error::store_error};
+use super::{NAME, error::store_error};
 use crate::{
     error::StoreError,
-    store::sql::{Lent, TableName, UnsafeSetting},
+    store::sql::{Connections, Lifetime, TableName, UnsafeSetting},
 };
 
 const CONNECTIONS: usize = 10;
+const LIFETIME: Lifetime = Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
 /// The statements use `AS MATERIALIZED`.
 const OLDEST: i64 = 12_00_00;
 /// How often two connections are asked which of the server's sessions they have.
@@ -19,11 +20,11 @@ const LOOKS: usize = 8;
 /// The connections of a store.
 #[derive(Clone)]
 pub(super) struct Pools {
-    pub(super) steps: Connections,
+    pub(super) steps: Connections<PgConnection>,
     /// One connection that nothing else uses, however busy the others are.
-    pub(super) renewals: Connections,
+    pub(super) renewals: Connections<PgConnection>,
     /// Connections that handlers keep while they run.
-    pub(super) transactions: Connections,
+    pub(super) transactions: Connections<PgConnection>,
     pub(super) way: Way,
     /// Each connection has one of the server's sessions to itself, so that what was prepared by SQL stays with it: no pooler follows that.
     pub(super) own_sessions: bool,
@@ -49,7 +50,7 @@ pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
     let (way, own_sessions) = look(&steps, &options).await?;
     let for_handlers = if way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
     // Unlike ours, a handler's statements are logged: ours have parameters here, none of which is shown.
-    let transactions = Connections::own(CONNECTIONS, for_handlers).map_err(failed)?;
+    let transactions = Connections::own(CONNECTIONS, for_handlers, LIFETIME).map_err(failed)?;
     Ok(Pools { steps, renewals: own(1, options)?, transactions, way, own_sessions })
 }
 
@@ -64,12 +65,12 @@ pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     Ok(Pools { steps, renewals, transactions: shared, way, own_sessions })
 }
 
-fn own(most: usize, options: PgConnectOptions) -> Result<Connections, StoreError> {
-    Connections::own(most, options.disable_statement_logging()).map_err(failed)
+fn own(most: usize, options: PgConnectOptions) -> Result<Connections<PgConnection>, StoreError> {
+    Connections::own(most, options.disable_statement_logging(), LIFETIME).map_err(failed)
 }
 
 /// Checks the server, and finds out how to talk to it, and whether each connection has a session to itself.
-async fn look(connections: &Connections, options: &PgConnectOptions) -> Result<(Way, bool), StoreError> {
+async fn look(connections: &Connections<PgConnection>, options: &PgConnectOptions) -> Result<(Way, bool), StoreError> {
     // The pool would try for a while, and then not say why it failed.
     let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
     let mut one = connections.get().await.map_err(failed)?;

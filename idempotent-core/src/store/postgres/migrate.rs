@@ -7,10 +7,7 @@ use super::{
     NAME, PostgresStore,
     error::{Kind, kind},
 };
-use crate::{
-    error::StoreError,
-    store::sql::{self, Lent},
-};
+use crate::{error::StoreError, store::sql};
 
 const LIST: &str = include_str!("../../sql/postgres/migrations.sql");
 const APPLIED: &str = r#"SELECT coalesce(max(version), 0) FROM {schema}"{table}_migrations""#;

@@ -8,7 +8,6 @@ use tokio::time::{sleep, timeout};
 use super::{
     NAME, PostgresStore,
     connect::Way,
-    connections::Connections,
     error::{Kind, TooSlow, kind, store_error},
     statements::Statement,
 };
@@ -16,7 +15,7 @@ use crate::{
     error::StoreError,
     store::{
         Fence, Renewal,
-        sql::{self, Lent, Read},
+        sql::{self, Connections, Read},
     },
 };
 
@@ -49,7 +48,7 @@ impl PostgresStore {
 
     async fn run_on(
         &self,
-        connections: &Connections,
+        connections: &Connections<PgConnection>,
         operation: &'static str,
         statement: Statement<'_>,
         again: Again,

@@ -14,7 +14,6 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore, ROUNDS,
     connect::Way,
-    connections::Connection,
     driver::{driven, entered},
     error::{Kind, TooSlow, kind, store_error},
     run::LIMIT,
@@ -27,7 +26,7 @@ use crate::{
     record::{RecordId, State},
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
-        sql::{Contended, NotOurs, Open, SAVEPOINT, UNDO, fence},
+        sql::{Contended, Lent, NotOurs, Open, SAVEPOINT, UNDO, fence},
     },
     transition::{self, Change},
 };
@@ -45,7 +44,7 @@ enum Write {
 
 struct PgTransaction {
     /// `None` once it has been ended.
-    open: Option<Open<Connection>>,
+    open: Option<Open<PgConnection>>,
     statements: Arc<Statements>,
     way: Way,
 }
@@ -54,11 +53,11 @@ impl PostgresStore {
     /// Begins by a message, which is made for the connection that there is.
     async fn open(
         &self,
-        message: impl Fn(&mut Connection) -> SqlStr,
+        message: impl Fn(&mut Lent<PgConnection>) -> SqlStr,
         limit: Duration,
     ) -> Result<PgTransaction, sqlx::Error> {
         let connections = &self.pools.transactions;
-        let begin = |mut connection: Connection| async {
+        let begin = |mut connection: Lent<PgConnection>| async {
             let message = message(&mut connection);
             let begun = timeout(limit, Open::begin(connection, message, leaves_nothing)).await;
             begun.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::Error::other(TooSlow))))
@@ -85,7 +84,7 @@ impl PostgresStore {
                 Write::TakeOver(seen) => self.statements.take_over(id, claim, seen),
             };
             let patience = patience.max(LEAST_PATIENCE);
-            let begin = |connection: &mut Connection| self.begin_with(connection, &write, &statement, patience);
+            let begin = |connection: &mut Lent<PgConnection>| self.begin_with(connection, &write, &statement, patience);
             match self.open(begin, patience + LIMIT).await {
                 Ok(transaction) => {
                     return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
@@ -124,7 +123,7 @@ impl PostgresStore {
     /// nothing makes it fail. The application's own `lock_timeout` is as it was afterwards.
     fn begin_with(
         &self,
-        connection: &mut Connection,
+        connection: &mut Lent<PgConnection>,
         write: &Write,
         claim: &Statement<'_>,
         patience: Duration,

@@ -1,57 +1,38 @@
 //! A connection with an open transaction.
 
-use std::{
-    error::Error,
-    fmt,
-    ops::{Deref, DerefMut},
-};
+use std::{error::Error, fmt};
 
-use sqlx::{Connection, Database, SqlStr, pool::PoolConnection};
+use sqlx::{Connection, Database, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
+
+use super::Lent;
 
 /// What is undone when an answer is kept and its effects are not.
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT idempotent_effects";
 /// Undoes it.
 pub(crate) const UNDO: &str = "ROLLBACK TO SAVEPOINT idempotent_effects";
 
-/// A connection that is lent by a pool.
-pub(crate) trait Lent: DerefMut<Target: Connection> {
-    /// Gives it back as one that can be used again.
-    fn give_back(self);
-
-    /// Closes it, without a word to the server.
-    fn close(self);
-}
-
-impl<D: Database> Lent for PoolConnection<D> {
-    fn give_back(self) {}
-
-    fn close(self) {
-        drop(self.detach());
-    }
-}
-
 /// What manages transactions on a connection.
-type Manager<L> = <<<L as Deref>::Target as Connection>::Database as Database>::TransactionManager;
+type Manager<C> = <<C as Connection>::Database as Database>::TransactionManager;
 
 /// A connection with an open transaction. If it is dropped, the connection is closed, and with it the transaction.
 ///
 /// sqlx's own `Transaction` would give the connection back to its pool, where a transaction that began unnoticed stays open, and where
 /// one that cannot be rolled back for want of an answer keeps its place.
-pub(crate) struct Open<L: Lent> {
+pub(crate) struct Open<C: Connection> {
     /// Taken by what ends the transaction.
-    connection: Option<L>,
+    connection: Option<Lent<C>>,
 }
 
-impl<L: Lent> Open<L> {
+impl<C: Connection> Open<C> {
     /// Begins by these statements. Where they fail for a reason that `leaves_nothing`, the connection is used again.
     pub(crate) async fn begin(
-        connection: L,
+        connection: Lent<C>,
         statements: SqlStr,
         leaves_nothing: impl FnOnce(&sqlx::Error) -> bool,
     ) -> Result<Self, sqlx::Error> {
         let mut open = Self { connection: Some(connection) };
-        let begun = Manager::<L>::begin(open.connection_mut(), Some(statements)).await;
+        let begun = Manager::<C>::begin(open.connection_mut(), Some(statements)).await;
         if let Err(error) = begun {
             if leaves_nothing(&error) {
                 open.give_back();
@@ -62,23 +43,23 @@ impl<L: Lent> Open<L> {
     }
 
     #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes its connection")]
-    pub(crate) fn connection(&self) -> &L::Target {
+    pub(crate) fn connection(&self) -> &C {
         self.connection.as_ref().expect("the transaction is open")
     }
 
     #[expect(clippy::expect_used, reason = "as above")]
-    pub(crate) fn connection_mut(&mut self) -> &mut L::Target {
+    pub(crate) fn connection_mut(&mut self) -> &mut C {
         self.connection.as_mut().expect("the transaction is open")
     }
 
     /// Whether a commit would commit this, and all of it.
     pub(crate) fn is_ours(&self) -> bool {
-        Manager::<L>::get_transaction_depth(self.connection()) == 1
+        Manager::<C>::get_transaction_depth(self.connection()) == 1
     }
 
     /// Commits. After an error it may or may not be committed, unless the error is the server's.
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        match Manager::<L>::commit(self.connection_mut()).await {
+        match Manager::<C>::commit(self.connection_mut()).await {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -94,8 +75,8 @@ impl<L: Lent> Open<L> {
 
     pub(crate) async fn roll_back(mut self) {
         // Savepoints of the application's may be left.
-        while Manager::<L>::get_transaction_depth(self.connection()) > 0 {
-            if Manager::<L>::rollback(self.connection_mut()).await.is_err() {
+        while Manager::<C>::get_transaction_depth(self.connection()) > 0 {
+            if Manager::<C>::rollback(self.connection_mut()).await.is_err() {
                 return;
             }
         }
@@ -109,7 +90,7 @@ impl<L: Lent> Open<L> {
     }
 }
 
-impl<L: Lent> Drop for Open<L> {
+impl<C: Connection> Drop for Open<C> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.close();

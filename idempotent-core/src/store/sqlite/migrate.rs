@@ -1,9 +1,9 @@
 //! The table, and how it came to be. The list of what was applied is the store's own, beside the one that sqlx keeps for the
 //! application.
 
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Connection as _, Sqlite, Transaction};
 
-use super::{NAME, SqliteStore, error::is_missing_table, statements::filled};
+use super::{NAME, SqliteStore, error::is_missing_table, statements::filled, steps::given_back};
 use crate::{error::StoreError, store::sql};
 
 const LIST: &str = include_str!("../../sql/sqlite/migrations.sql");
@@ -22,8 +22,9 @@ impl SqliteStore {
     }
 
     async fn applied(&self) -> Result<i64, StoreError> {
-        let applied = sqlx::query_scalar(self.fill(APPLIED)).fetch_one(&self.readers).await;
-        match applied {
+        let mut connection = self.readers.get().await.map_err(|error| self.failed("migrate", error))?;
+        let applied = sqlx::query_scalar(self.fill(APPLIED)).fetch_one(&mut *connection).await;
+        match given_back(connection, applied) {
             Err(error) if is_missing_table(&error) => Ok(0),
             applied => applied.map_err(|error| self.failed("migrate", error)),
         }
@@ -32,13 +33,16 @@ impl SqliteStore {
     /// Between the look and the lock another process may migrate; the list is read again under the lock (case
     /// `migrations_side_by_side_all_pass`).
     async fn migrate_locked(&self) -> Result<(), StoreError> {
-        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        let mut connection = self.writer.get().await.map_err(|error| self.failed("migrate", error))?;
+        let begun = connection.begin_with("BEGIN IMMEDIATE").await;
         let mut transaction = begun.map_err(|error| self.failed("migrate", error))?;
         let applied = self.list(&mut transaction).await.map_err(|error| self.failed("migrate", error))?;
         for (version, migration) in self.missing(applied)? {
             self.apply(&mut transaction, version, migration).await.map_err(|error| self.failed("migrate", error))?;
         }
-        transaction.commit().await.map_err(|error| self.failed("migrate", error))
+        transaction.commit().await.map_err(|error| self.failed("migrate", error))?;
+        connection.give_back();
+        Ok(())
     }
 
     async fn list(&self, transaction: &mut Transaction<'_, Sqlite>) -> Result<i64, sqlx::Error> {

@@ -3,8 +3,8 @@
 use std::{error::Error, fmt, str::FromStr, time::Duration};
 
 use sqlx::{
-    SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    ConnectOptions, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
 use super::{
@@ -13,26 +13,27 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    store::sql::{TableName, UnsafeSetting},
+    store::sql::{Connections, Lent, Lifetime, PATIENCE, TableName, UnsafeSetting},
 };
 
-/// How long a call waits for a connection, and SQLite for a lock.
-const PATIENCE: Duration = Duration::from_secs(5);
-const READERS: u32 = 4;
+const READERS: usize = 4;
 /// Before it, a WAL file that is reset while another connection reads can corrupt the database.
 const OLDEST: [u32; 3] = [3, 51, 3];
 /// Turning a new file to WAL needs a lock that SQLite does not wait for.
 const OPENINGS: u32 = 100;
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 
-/// Opens the pool that writes and the pool that reads.
-pub(super) async fn connect(url: &str) -> Result<(SqlitePool, SqlitePool), StoreError> {
-    let options = options(url)?.busy_timeout(PATIENCE);
+/// Opens the connection that writes, and says where those come from that read. SQLite waits for a lock as long as a call for a connection.
+pub(super) async fn connect(
+    url: &str,
+) -> Result<(Connections<SqliteConnection>, Connections<SqliteConnection>), StoreError> {
+    let options = options(url)?.busy_timeout(PATIENCE).disable_statement_logging();
     let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
-    let writer = open_writer(writing).await.map_err(failed)?;
+    let writer = own(1, writing)?;
+    open_writer(&writer).await.map_err(failed)?;
     check(&writer).await?;
     let reading = options.create_if_missing(false).pragma("query_only", "ON");
-    Ok((writer, pool(READERS).connect_lazy_with(reading)))
+    Ok((writer, own(READERS, reading)?))
 }
 
 fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
@@ -49,37 +50,33 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     Ok(if says_mode { options } else { options.create_if_missing(true) })
 }
 
-fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(PATIENCE)
-        // A file does not go away as a server does; the look would be a second call to the connection's thread.
-        .test_before_acquire(false)
-        .idle_timeout(None)
-        .max_lifetime(None)
+/// A file does not go away as a server does.
+fn own(most: usize, options: SqliteConnectOptions) -> Result<Connections<SqliteConnection>, StoreError> {
+    Connections::own(most, options, Lifetime::UNLIMITED).map_err(failed)
 }
 
-async fn open_writer(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+async fn open_writer(writer: &Connections<SqliteConnection>) -> Result<(), sqlx::Error> {
     for _ in 1..OPENINGS {
-        match pool(1).connect_with(options.clone()).await {
+        match writer.get().await {
             Err(error) if is_passing(&error) && error.as_database_error().is_some() => {
                 tokio::time::sleep(BETWEEN_OPENINGS).await;
             }
-            opened => return opened,
+            opened => return opened.map(Lent::give_back),
         }
     }
-    pool(1).connect_with(options).await
+    writer.get().await.map(Lent::give_back)
 }
 
 /// Refuses a pool whose connections could lose or break what they acknowledged.
-pub(super) async fn check(pool: &SqlitePool) -> Result<(), StoreError> {
-    let mut connection = pool.acquire().await.map_err(failed)?;
+pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result<(), StoreError> {
+    let mut connection = connections.get().await.map_err(failed)?;
     let version: String =
         sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&mut *connection).await.map_err(failed)?;
     let journal: String =
         sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await.map_err(failed)?;
     let synchronous: i64 =
         sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut *connection).await.map_err(failed)?;
+    connection.give_back();
     let unsafe_setting = if !is_new_enough(&version) {
         Some(("version", version, "3.51.3 or later"))
     } else if !journal.eq_ignore_ascii_case("wal") {

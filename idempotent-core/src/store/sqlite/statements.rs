@@ -8,7 +8,7 @@ use crate::{
     record::RecordId,
     store::{
         Claim,
-        sql::{TableName, abandoned_code, sql_millis},
+        sql::{SAVEPOINT, TableName, abandoned_code, sql_millis},
     },
 };
 
@@ -20,13 +20,15 @@ macro_rules! statements {
         /// One statement an atomic step; each file says what its parameters are.
         pub(super) struct Statements {
             pub(super) table: TableName,
+            /// `claim`, then the savepoint.
+            claim_within: SqlStr,
             $($name: SqlStr,)*
         }
 
         impl Statements {
             pub(super) fn new(table: TableName) -> Self {
                 $(let $name = filled(&table, include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
-                Self { table, $($name,)* }
+                Self { table, claim_within: SqlStr::from_static(""), $($name,)* }.joined()
             }
 
             /// With the texts of other files.
@@ -34,7 +36,7 @@ macro_rules! statements {
             pub(super) fn altered(table: TableName, alter: impl Fn(&str, &str) -> String) -> Self {
                 $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
                 $(let $name = filled(&table, &$name);)*
-                Self { table, $($name,)* }
+                Self { table, claim_within: SqlStr::from_static(""), $($name,)* }.joined()
             }
         }
     };
@@ -48,17 +50,30 @@ pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
 
 /// A statement with the table's name, which [`TableName`] has checked, and the time.
 pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
-    // Clones of a shared text do not copy it.
-    AssertSqlSafe(std::sync::Arc::<str>::from(table.fill(statement, NOW))).into_sql_str()
+    shared(table.fill(statement, NOW))
+}
+
+/// Clones of a shared text do not copy it.
+fn shared(text: String) -> SqlStr {
+    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
 impl Statements {
+    fn joined(self) -> Self {
+        let text = format!("{};\n{SAVEPOINT}", self.claim.as_str());
+        Self { claim_within: shared(text), ..self }
+    }
+
     pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
         sqlx::query(self.read.clone()).bind(id.as_bytes().as_slice())
     }
 
     pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         claiming(&self.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
+    }
+
+    pub(super) fn claim_within<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+        claiming(&self.claim_within, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
     }
 
     pub(super) fn take_over<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::json;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{NAME, SqliteStore, error::store_error, statements::Statement};
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     record::RecordId,
     store::{
         Claim, Fence, Renewal,
-        sql::{self, Read, sql_millis},
+        sql::{self, Connections, Lent, Read, sql_millis},
     },
 };
 
@@ -21,14 +22,27 @@ impl SqliteStore {
     /// `execute` runs it to its end: only then is it committed. (`fetch_optional` would give the row of a `RETURNING` first, and
     /// drop the error if the commit then failed.)
     pub(super) async fn write(&self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let done = statement.execute(&self.writer).await;
-        done.map(|done| done.rows_affected()).map_err(|error| self.failed(operation, error))
+        let mut connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
+        let done = statement.execute(&mut *connection).await;
+        given_back(connection, done).map(|done| done.rows_affected()).map_err(|error| self.failed(operation, error))
+    }
+
+    /// Runs a statement that gives rows.
+    async fn rows(
+        &self,
+        on: &Connections<SqliteConnection>,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let mut connection = on.get().await.map_err(|error| self.failed(operation, error))?;
+        let rows = statement.fetch_all(&mut *connection).await;
+        given_back(connection, rows).map_err(|error| self.failed(operation, error))
     }
 
     pub(super) async fn read(&self, operation: &'static str, id: &RecordId) -> Result<Read, StoreError> {
-        let row = self.statements.read(id).fetch_one(&self.readers).await;
-        let row = row.map_err(|error| self.failed(operation, error))?;
-        sql::read(&row).map_err(|source| StoreError::permanent(NAME, operation, source))
+        let rows = self.rows(&self.readers, operation, self.statements.read(id)).await?;
+        let row = rows.first().ok_or_else(|| self.failed(operation, sqlx::Error::RowNotFound))?;
+        sql::read(row).map_err(|source| StoreError::permanent(NAME, operation, source))
     }
 
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
@@ -55,13 +69,24 @@ impl SqliteStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.statements.renew(renewals(leases)).fetch_all(&self.writer).await;
-        let rows = rows.map_err(|error| self.failed(operation, error))?;
+        let rows = self.rows(&self.writer, operation, self.statements.renew(renewals(leases))).await?;
         let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::permanent(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
         Ok(leases.iter().map(|renewal| if passed(renewal) { Fence::Passed } else { Fence::Fenced }).collect())
     }
+}
+
+/// Gives a connection back whose statement has ended.
+pub(super) fn given_back<T>(
+    connection: Lent<SqliteConnection>,
+    ended: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    match &ended {
+        Err(error) if error.as_database_error().is_none() => connection.close(),
+        Ok(_) | Err(_) => connection.give_back(),
+    }
+    ended
 }
 
 fn renewals(leases: &[Renewal]) -> String {

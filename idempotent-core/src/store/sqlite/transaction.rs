@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, Sqlite, pool::PoolConnection};
+use sqlx::{SqlSafeStr, Sqlite, SqliteConnection};
 
 use super::{
     NAME, SqliteStore,
@@ -28,14 +28,14 @@ use crate::{
 };
 
 struct SqliteTransaction {
-    open: Open<PoolConnection<Sqlite>>,
+    open: Open<SqliteConnection>,
     statements: Arc<Statements>,
 }
 
 impl SqliteStore {
     /// Takes the write lock at once: one that is asked for after a read is refused if anybody has written in between.
     async fn open(&self, operation: &'static str) -> Result<SqliteTransaction, StoreError> {
-        let connection = self.writer.acquire().await.map_err(|error| self.failed(operation, error))?;
+        let connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
         let open =
             Open::begin(connection, "BEGIN IMMEDIATE".into_sql_str(), |error| error.as_database_error().is_some())
                 .await;
@@ -59,7 +59,6 @@ impl Transactions for SqliteStore {
         let mut transaction = self.open("claim").await?;
         match transaction.claim(id, claim).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
-                transaction.execute("claim", SAVEPOINT).await?;
                 Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
             }
             Ok(ClaimOutcome::Held) => {
@@ -82,7 +81,8 @@ impl SqliteTransaction {
     /// The write lock is ours, so that nothing moves between the read and the write.
     async fn claim(&mut self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
-        if self.write("claim", statements.claim(id, claim)).await? == 1 {
+        // With the savepoint in one call to SQLite's thread; where nothing is claimed, it goes with the transaction, or is set anew.
+        if self.write("claim", statements.claim_within(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
         let row = statements.read(id).fetch_one(self.open.connection_mut()).await;
@@ -95,7 +95,11 @@ impl SqliteTransaction {
             (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, &seen)).await?,
             (_, None) | (State::Completed(_), _) => 0,
         };
-        if changed == 1 { Ok(outcome) } else { Err(StoreError::transient(NAME, "claim", Contended)) }
+        if changed != 1 {
+            return Err(StoreError::transient(NAME, "claim", Contended));
+        }
+        self.execute("claim", SAVEPOINT).await?;
+        Ok(outcome)
     }
 
     async fn write(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
