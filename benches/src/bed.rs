@@ -50,7 +50,7 @@ pub(crate) struct Bed {
 
 /// A private Postgres server.
 pub(crate) struct Postgres {
-    server: databases::postgres::Postgres,
+    pub(crate) server: databases::postgres::Postgres,
     pub(crate) pool: PgPool,
 }
 

@@ -106,9 +106,10 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
 
 fn costs(measured: &[Measured]) -> String {
     let mut text = "\n## Cost of a request\n\nMicroseconds of a processor, in the server under test and in the store's own server. \
-        Round trips are counted at the store (`pg_stat_statements`, Redis' `MONITOR`; for SQLite the statements). Allocations are \
-        the server's, in a run of their own.\n\n| work | who | server µs | store µs | round trips | allocations | bytes allocated |\n\
-        |---|---|---|---|---|---|---|\n"
+        Round trips are counted before the store (how often Postgres says that it is ready, in a relay; Redis' `MONITOR`), and statements \
+        in it (`pg_stat_statements`; SQLite's by sqlx's log). Allocations are the server's. Each is counted in a run of its own.\n\n\
+        | work | who | server µs | store µs | round trips | statements | allocations | bytes allocated |\n\
+        |---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for (one, contestant) in each(measured) {
         let number =
@@ -117,12 +118,13 @@ fn costs(measured: &[Measured]) -> String {
         let store = Some(contestant.cpu("store")).filter(|cpu| *cpu > 0.0);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1} | {} | {} | {} | {} |",
+            "| {} | {} | {:.1} | {} | {} | {} | {} | {} |",
             one.row.name,
             contestant.name,
             contestant.cpu("server"),
             number(store, 1),
             number(cost.round_trips, 2),
+            number(cost.statements, 2),
             number(cost.allocations, 1),
             number(cost.allocated_bytes, 0)
         );

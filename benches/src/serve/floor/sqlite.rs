@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use sqlx::{
-    ConnectOptions, SqlitePool,
+    SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
@@ -27,8 +27,7 @@ pub(in crate::serve) struct Pools {
 }
 
 pub(super) async fn open(url: &str) -> Pools {
-    let options =
-        SqliteConnectOptions::from_str(url).unwrap().busy_timeout(Duration::from_secs(5)).disable_statement_logging();
+    let options = SqliteConnectOptions::from_str(url).unwrap().busy_timeout(Duration::from_secs(5));
     let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let pool = |connections| {
         SqlitePoolOptions::new()

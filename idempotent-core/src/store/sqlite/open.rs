@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, str::FromStr, time::Duration};
 
 use sqlx::{
-    ConnectOptions, SqliteConnection,
+    SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
@@ -27,7 +27,7 @@ const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 pub(super) async fn connect(
     url: &str,
 ) -> Result<(Connections<SqliteConnection>, Connections<SqliteConnection>), StoreError> {
-    let options = options(url)?.busy_timeout(PATIENCE).disable_statement_logging();
+    let options = options(url)?.busy_timeout(PATIENCE);
     let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let writer = own(1, writing)?;
     open_writer(&writer).await.map_err(failed)?;
