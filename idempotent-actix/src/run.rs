@@ -5,7 +5,7 @@ use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 use actix_web::{Error, HttpRequest, HttpResponse, rt};
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use idempotent_core::{
-    Abandoned, RecordId, Recording, RequestDigest, Scope, StoreError,
+    Abandoned, Encoded, RecordId, RequestDigest, Scope, StoreError,
     runtime::{Attempt, Begun, Ending, Verdict},
 };
 use tracing::Instrument;
@@ -130,7 +130,7 @@ impl Run {
         let pattern = self.request.match_pattern();
         // A default service matches no pattern; its name keeps it apart from the others.
         let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        RecordId::new(scope, &format!("{} {pattern}", self.request.method()), &self.slot.key)
+        RecordId::joined(scope, &[self.request.method().as_str(), " ", pattern], &self.slot.key)
     }
 
     /// Runs the handler and ends the attempt.
@@ -171,8 +171,8 @@ impl Run {
             Err(_) => return Box::pin(self.abandon(attempt, "the handler, or its answer's body, panicked")).await,
         };
         let ending = match kept {
-            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(&recording).await,
-            Kept::Answer(recording) => attempt.complete(&recording).await,
+            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(recording).await,
+            Kept::Answer(recording) => attempt.complete(recording).await,
             Kept::Nothing => attempt.release().await,
             Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
         };
@@ -265,7 +265,7 @@ impl Run {
 
 /// What is kept of an answer.
 enum Kept {
-    Answer(Recording),
+    Answer(Encoded),
     Nothing,
     /// That nobody knows what was done.
     Unknown,
