@@ -10,13 +10,14 @@ use std::{
 use actix_web::{
     HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
+    dev::ResponseHead,
     http::{
         StatusCode,
-        header::{self, HeaderMap, HeaderName, HeaderValue},
+        header::{self, HeaderName, HeaderValue},
     },
 };
 use bytes::Bytes;
-use idempotent_core::{Body, Recording};
+use idempotent_core::{Body, Encoded, Recording};
 
 use crate::request::Pieces;
 
@@ -57,19 +58,20 @@ fn is_replayed(name: &str) -> bool {
     !never && !["access-control-", "ratelimit", "x-ratelimit"].iter().any(|family| name.starts_with(family))
 }
 
-/// The header lines to replay, raw and in the order in which the response holds them.
-fn headers(of: &HeaderMap) -> Vec<(Bytes, Bytes)> {
-    let named: Vec<_> = of
+/// Writes an answer down, with the header lines to replay: raw, and in the order in which the response holds them.
+fn encode(head: &ResponseHead, body: &Body) -> Encoded {
+    let headers = head.headers();
+    let named: Vec<_> = headers
         .get_all(header::CONNECTION)
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(|name| name.trim_ascii().to_ascii_lowercase())
         .collect();
-    of.iter()
+    let lines: Vec<_> = headers
+        .iter()
         .filter(|(name, _)| is_replayed(name.as_str()) && !named.iter().any(|n| n == name.as_str().as_bytes()))
-        .map(|(name, value)| {
-            (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
-        })
-        .collect()
+        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+        .collect();
+    Encoded::new(head.status.as_u16(), &lines, body)
 }
 
 /// Takes an answer down and gives it back whole.
@@ -79,10 +81,7 @@ fn headers(of: &HeaderMap) -> Vec<(Bytes, Bytes)> {
 ///
 /// # Errors
 /// When the body itself fails within the limit: there is no answer to keep.
-pub(crate) async fn record(
-    response: HttpResponse,
-    limit: usize,
-) -> Result<(Recording, HttpResponse), Box<dyn StdError>> {
+pub(crate) async fn record(response: HttpResponse, limit: usize) -> Result<(Encoded, HttpResponse), Box<dyn StdError>> {
     let (head, body) = response.into_parts();
     let (kept, body) = match body.size() {
         BodySize::None => (Body::None, body),
@@ -90,7 +89,7 @@ pub(crate) async fn record(
         BodySize::Sized(_) => (Body::Omitted, body),
         BodySize::Stream => take(body, limit).await?,
     };
-    let recording = Recording { status: head.status().as_u16(), headers: headers(head.headers()), body: kept };
+    let recording = encode(head.head(), &kept);
     Ok((recording, head.set_body(body)))
 }
 

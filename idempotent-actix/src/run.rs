@@ -5,11 +5,12 @@ use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
 use actix_web::{Error, HttpRequest, HttpResponse, rt};
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use idempotent_core::{
-    Abandoned, RecordId, Recording, RequestDigest, Scope, StoreError,
+    Abandoned, Encoded, RecordId, RequestDigest, Scope, StoreError,
     runtime::{Attempt, Begun, Ending, Verdict},
 };
 use tracing::Instrument;
 
+use self::answer::GuardedAnswer;
 use self::unguarded::{no_transaction, not_committed, unguarded};
 use crate::{
     account::Account,
@@ -22,10 +23,14 @@ use crate::{
     request::{Guard, Keyed, Said},
 };
 
+mod answer;
 mod unguarded;
 
+/// The handler's answer, on its way.
+type Work = LocalBoxFuture<'static, HttpResponse>;
+
 impl<K, M, B> Guard<K, M, B> {
-    /// Runs the work once, or gives the answer that takes its place.
+    /// Runs the work once, or gives the answer that takes its place. It begins at the call.
     ///
     /// Its return type is written out: with an opaque one, rustc reports an answer that cannot be replayed three times.
     ///
@@ -36,60 +41,20 @@ impl<K, M, B> Guard<K, M, B> {
         operation: &'static OperationSpec,
         scope: Result<Scope, Option<Error>>,
         work: F,
-    ) -> LocalBoxFuture<'static, HttpResponse>
+    ) -> GuardedAnswer
     where
         F: Future<Output = R> + 'static,
         R: Replayable + 'static,
         Self: 'static,
     {
-        Box::pin(self.guarded(operation, scope, work))
-    }
-
-    async fn guarded<F, R>(
-        self,
-        operation: &'static OperationSpec,
-        scope: Result<Scope, Option<Error>>,
-        work: F,
-    ) -> HttpResponse
-    where
-        F: Future<Output = R> + 'static,
-        R: Replayable + 'static,
-    {
         let Self { request, idempotency, keyed, .. } = self;
-        let Some(Keyed { slot, said }) = keyed else { return unguarded(&idempotency, &request, work).await };
-        let run = Run { idempotency, request, operation, slot };
-        let (scope, digest) = match (scope, said) {
-            (Ok(scope), Said::Digest(digest)) => (scope, digest),
-            (Err(error), _) => return run.nobody(error),
-            (Ok(_), Said::Body(_)) => return run.refuse(Kind::Misconfigured, Outcome::Unavailable),
-        };
-        if run.operation.claim == ClaimMode::Transaction && Account::of(&run.request).is_none() {
-            tracing::error!(
-                "`claim = \"transaction\"` without idempotent_actix's `Tx`: the handler takes another type of that name"
-            );
-            return run.refuse(Kind::Misconfigured, Outcome::Unavailable);
+        let asked = request.clone();
+        // Boxed here, so that what follows is the same for all handlers, and moves a pointer where it moves their work.
+        let work: Work = Box::pin(async move { work.await.into_response(&asked) });
+        match keyed {
+            Some(Keyed { slot, said }) => Run { idempotency, request, operation, slot }.start(scope, said, work),
+            None => GuardedAnswer::here(async move { unguarded(&idempotency, &request, work).await }),
         }
-        // Counted first, then checked: a drain that begins in between either is seen here or waits for this.
-        let counted = run.idempotency.work().token();
-        if run.idempotency.is_draining() {
-            return run.refuse(Kind::ShuttingDown, Outcome::Unavailable);
-        }
-        let (idempotency, request) = (run.idempotency.clone(), run.request.clone());
-        // actix drops this future when the client goes away. Claim, work and recording are in one task that it does not drop, so
-        // that no claim is left without its work and no work without its recording.
-        let task = rt::spawn(
-            async move {
-                let response = run.carry_out(scope, digest, work).await;
-                drop(counted);
-                response
-            }
-            .in_current_span(),
-        );
-        task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a guarded operation was cut off outside of its handler");
-            let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
-            idempotency.render(&problem, Outcome::Panicked, &request)
-        })
     }
 }
 
@@ -102,21 +67,57 @@ struct Run {
 }
 
 impl Run {
-    async fn carry_out<F, R>(self, scope: Scope, digest: RequestDigest, work: F) -> HttpResponse
-    where
-        F: Future<Output = R>,
-        R: Replayable,
-    {
+    /// Refuses the request, or starts the task that answers it.
+    fn start(self, scope: Result<Scope, Option<Error>>, said: Said, work: Work) -> GuardedAnswer {
+        let (scope, digest) = match self.admit(scope, said) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return GuardedAnswer::given(refusal),
+        };
+        // Counted first, then checked: a drain that begins in between either is seen here or waits for this.
+        let counted = self.idempotency.work().token();
+        if self.idempotency.is_draining() {
+            return GuardedAnswer::given(self.refuse(Kind::ShuttingDown, Outcome::Unavailable));
+        }
+        let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
+        // actix drops its own future when the client goes away. Claim, work and recording are in one task that it does not drop, so
+        // that no claim is left without its work and no work without its recording. It is boxed, for tokio moves what it is given.
+        let answer = Box::pin(async move {
+            let response = self.carry_out(scope, digest, work).await;
+            drop(counted);
+            response
+        });
+        GuardedAnswer::apart(rt::spawn(answer.in_current_span()), idempotency, request)
+    }
+
+    /// Whose key it is and what was asked for, unless the request is refused.
+    #[expect(clippy::result_large_err, reason = "it is sent at once")]
+    fn admit(&self, scope: Result<Scope, Option<Error>>, said: Said) -> Result<(Scope, RequestDigest), HttpResponse> {
+        let admitted = match (scope, said) {
+            (Ok(scope), Said::Digest(digest)) => (scope, digest),
+            (Err(error), _) => return Err(self.nobody(error)),
+            (Ok(_), Said::Body(_)) => return Err(self.refuse(Kind::Misconfigured, Outcome::Unavailable)),
+        };
+        if self.operation.claim == ClaimMode::Transaction && Account::of(&self.request).is_none() {
+            tracing::error!(
+                "`claim = \"transaction\"` without idempotent_actix's `Tx`: the handler takes another type of that name"
+            );
+            return Err(self.refuse(Kind::Misconfigured, Outcome::Unavailable));
+        }
+        Ok(admitted)
+    }
+
+    /// What is rare is boxed, so that each request is not given the room for it.
+    async fn carry_out(self, scope: Scope, digest: RequestDigest, work: Work) -> HttpResponse {
         let id = self.record_id(&scope);
         let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
         let begun = match self.operation.claim {
             ClaimMode::Lease => runtime.begin(id, digest, policy).await,
-            ClaimMode::Transaction => runtime.begin_within(id, digest, policy).await,
+            ClaimMode::Transaction => Box::pin(runtime.begin_within(id, digest, policy)).await,
         };
         let mut response = match begun {
             Ok(Begun::Run(attempt)) => self.attempt(attempt, work).await,
             Ok(Begun::Told(verdict)) => self.tell(verdict),
-            Err(error) => self.without_store(id, &error, work).await,
+            Err(error) => Box::pin(self.without_store(id, &error, work)).await,
         };
         response.extensions_mut().insert(id);
         response
@@ -129,29 +130,25 @@ impl Run {
         let pattern = self.request.match_pattern();
         // A default service matches no pattern; its name keeps it apart from the others.
         let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        RecordId::new(scope, &format!("{} {pattern}", self.request.method()), &self.slot.key)
+        RecordId::joined(scope, &[self.request.method().as_str(), " ", pattern], &self.slot.key)
     }
 
     /// Runs the handler and ends the attempt.
-    async fn attempt<F, R>(&self, mut attempt: Attempt, work: F) -> HttpResponse
-    where
-        F: Future<Output = R>,
-        R: Replayable,
-    {
+    async fn attempt(&self, mut attempt: Attempt, work: Work) -> HttpResponse {
         // The slot is new with each request, so it is empty here.
         let _ = self.slot.claimed.set((*attempt.id(), attempt.number()));
         let account = Account::of(&self.request);
         if let Some(account) = &account {
             if self.operation.claim == ClaimMode::Lease
-                && let Err(error) = attempt.transact().await
+                && let Err(error) = Box::pin(attempt.transact()).await
             {
-                attempt.release().await;
+                Box::pin(attempt.release()).await;
                 return no_transaction(&self.idempotency, &self.request, &error);
             }
             account.lend(attempt.lend());
         }
         let answer = AssertUnwindSafe(async {
-            let response = work.await.into_response(&self.request);
+            let response = work.await;
             let stated = response.extensions().get::<Disposition>().copied();
             match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
                 Disposition::Final => {
@@ -168,12 +165,14 @@ impl Run {
         }
         let (kept, response) = match answer {
             Ok(Ok(answered)) => answered,
-            Ok(Err(error)) => return self.abandon(attempt, &format!("the answer's body failed: {error}")).await,
-            Err(_) => return self.abandon(attempt, "the handler, or its answer's body, panicked").await,
+            Ok(Err(error)) => {
+                return Box::pin(self.abandon(attempt, &format!("the answer's body failed: {error}"))).await;
+            }
+            Err(_) => return Box::pin(self.abandon(attempt, "the handler, or its answer's body, panicked")).await,
         };
         let ending = match kept {
-            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(&recording).await,
-            Kept::Answer(recording) => attempt.complete(&recording).await,
+            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(recording).await,
+            Kept::Answer(recording) => attempt.complete(recording).await,
             Kept::Nothing => attempt.release().await,
             Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
         };
@@ -228,11 +227,7 @@ impl Run {
         }
     }
 
-    async fn without_store<F, R>(&self, id: RecordId, error: &StoreError, work: F) -> HttpResponse
-    where
-        F: Future<Output = R>,
-        R: Replayable,
-    {
+    async fn without_store(&self, id: RecordId, error: &StoreError, work: Work) -> HttpResponse {
         let cause = std::error::Error::source(error);
         match self.idempotency.settings().when_store_fails {
             StoreFailure::Refuse => {
@@ -270,7 +265,7 @@ impl Run {
 
 /// What is kept of an answer.
 enum Kept {
-    Answer(Recording),
+    Answer(Encoded),
     Nothing,
     /// That nobody knows what was done.
     Unknown,

@@ -34,7 +34,7 @@ pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
 pub use policy::{Abandoned, Policy, RecordRule};
 pub use record::{DerivedKey, Record, RecordId, State};
-pub use recording::{Body, Recording, RecordingError};
+pub use recording::{Body, Encoded, Recording, RecordingError};
 pub use runtime::Runtime;
 pub use scope::Scope;
 pub use store::Store;

@@ -18,8 +18,20 @@ impl RecordId {
     /// The record of `key`, sent by `scope` to the operation of this name.
     #[must_use]
     pub fn new(scope: &Scope, operation: &str, key: &Key) -> Self {
+        Self::joined(scope, &[operation], key)
+    }
+
+    /// The same, where the operation's name lies in pieces: what counts is the text that they make.
+    #[must_use]
+    pub fn joined(scope: &Scope, operation: &[&str], key: &Key) -> Self {
         let [kind, principal] = scope.parts();
-        Self(hash("idem/1", &[kind, principal, operation.as_bytes(), key.as_str().as_bytes()]))
+        let mut hasher = Sha256::new_with_prefix("idem/1");
+        add(&mut hasher, kind);
+        add(&mut hasher, principal);
+        add_length(&mut hasher, operation.iter().map(|piece| piece.len()).sum());
+        operation.iter().for_each(|piece| hasher.update(piece));
+        add(&mut hasher, key.as_str().as_bytes());
+        Self(hasher.finalize().into())
     }
 
     /// The id that a store has kept.
@@ -38,9 +50,11 @@ impl RecordId {
     /// each label, and without a trace of the client's key.
     #[must_use]
     pub fn derive_key(&self, label: &str) -> DerivedKey {
-        let digest = hash("idem/down/1", &[&self.0, label.as_bytes()]);
+        let mut hasher = Sha256::new_with_prefix("idem/down/1");
+        add(&mut hasher, &self.0);
+        add(&mut hasher, label.as_bytes());
         let mut key = [0; 16];
-        key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        key.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
         DerivedKey(Uuid::new_v8(key))
     }
 }
@@ -57,14 +71,13 @@ impl fmt::Debug for RecordId {
     }
 }
 
-fn hash(domain: &str, parts: &[&[u8]]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    hasher.update(domain);
-    for part in parts {
-        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hasher.update(part);
-    }
-    hasher.finalize().into()
+fn add(hasher: &mut Sha256, part: &[u8]) {
+    add_length(hasher, part.len());
+    hasher.update(part);
+}
+
+fn add_length(hasher: &mut Sha256, length: usize) {
+    hasher.update(u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
 }
 
 /// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` gives the UUID (version 8, RFC 9562 §5.8).
@@ -162,6 +175,15 @@ mod tests {
         assert_ne!(one, id(&Scope::of("ab", ""), "POST /c", "k"));
         assert_ne!(one, id(&Scope::new("ab"), "POST /ck", "k"));
         assert_ne!(id(&Scope::new("a").within(&Scope::new("b")), "", "k"), id(&Scope::new("ba"), "", "k"));
+    }
+
+    #[test]
+    fn the_pieces_of_an_operations_name_count_as_one_text() {
+        let (scope, key) = (Scope::new("a"), Key::parse(b"k").unwrap());
+        let whole = RecordId::new(&scope, "POST /c", &key);
+        assert_eq!(RecordId::joined(&scope, &["POST", " ", "/c"], &key), whole);
+        assert_eq!(RecordId::joined(&scope, &["POST /", "", "c"], &key), whole);
+        assert_ne!(RecordId::joined(&scope, &["POST", "/c"], &key), whole);
     }
 
     #[test]

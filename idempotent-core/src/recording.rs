@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
 /// A finished answer: status, raw header lines in order, body.
 ///
@@ -30,30 +30,55 @@ pub enum Body {
 
 const VERSION: u8 = 1;
 
-impl Recording {
-    /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
+/// A recording that is [written down](Recording::encode).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded(Bytes);
+
+impl Encoded {
+    /// Writes an answer down whose header lines, as (name, value) and in order, are somebody else's.
     #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let (kind, body): (u8, &[u8]) = match &self.body {
+    pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &Body) -> Self {
+        let (kind, body): (u8, &[u8]) = match body {
             Body::None => (0, &[]),
             Body::Whole(body) => (1, body),
             Body::Omitted => (2, &[]),
         };
-        let headers: usize = self.headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
-        let mut out = BytesMut::with_capacity(32 + headers + body.len());
-        out.put_u8(VERSION);
-        out.put_u16(self.status);
-        out.put_u8(kind);
-        put_length(&mut out, self.headers.len());
-        for part in self.headers.iter().flat_map(|(name, value)| [name, value]) {
+        let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+        let mut out = Vec::with_capacity(32 + bytes + body.len());
+        out.push(VERSION);
+        out.extend_from_slice(&status.to_be_bytes());
+        out.push(kind);
+        put_length(&mut out, headers.len());
+        for part in headers.iter().flat_map(|(name, value)| [name, value]) {
             put_length(&mut out, part.len());
-            out.put_slice(part);
+            out.extend_from_slice(part);
         }
         put_length(&mut out, body.len());
-        out.put_slice(body);
+        out.extend_from_slice(body);
         let checksum = crc32fast::hash(&out);
-        out.put_u32(checksum);
-        out.freeze()
+        out.extend_from_slice(&checksum.to_be_bytes());
+        Self(out.into())
+    }
+}
+
+impl From<&Recording> for Encoded {
+    fn from(Recording { status, headers, body }: &Recording) -> Self {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        Self::new(*status, &headers, body)
+    }
+}
+
+impl From<Encoded> for Bytes {
+    fn from(Encoded(bytes): Encoded) -> Self {
+        bytes
+    }
+}
+
+impl Recording {
+    /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        Encoded::from(self).into()
     }
 
     /// Reads what [`encode`](Self::encode) wrote. Headers and body are slices of `bytes`, not copies.
@@ -87,12 +112,12 @@ impl Recording {
 }
 
 /// Writes a length as LEB128: seven bits a byte, the lowest first.
-fn put_length(out: &mut BytesMut, mut length: usize) {
+fn put_length(out: &mut Vec<u8>, mut length: usize) {
     while length > 0x7f {
-        out.put_u8(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
+        out.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
         length >>= 7;
     }
-    out.put_u8(u8::try_from(length).unwrap_or(0));
+    out.push(u8::try_from(length).unwrap_or(0));
 }
 
 fn take_length(rest: &mut Bytes) -> Result<usize, RecordingError> {

@@ -147,7 +147,8 @@ impl Runtime {
         };
         let mut asked = shared.claim(&id, &claim, digest).await?;
         if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
-            asked = shared.wait(&id, &claim, digest, policy.wait, asked).await;
+            // Apart, so that those who need not wait do not carry what it takes.
+            asked = Box::pin(shared.wait(&id, &claim, digest, policy.wait, asked)).await;
         }
         Ok(match asked.outcome {
             ClaimOutcome::Granted { attempt } => {

@@ -12,7 +12,7 @@ use actix_web::{dev::Payload, error::PayloadError};
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 
-/// Chunks below this size are joined up to this size.
+/// Chunks below this size are joined up to this size, but for the first.
 const SMALL: usize = 4096;
 
 /// Bytes that come in chunks.
@@ -41,9 +41,10 @@ pub(super) enum End {
 
 impl Pieces {
     /// Adds a chunk. A chunk costs more than its bytes, and its sender chooses its size: in chunks of one byte, a body would take
-    /// more than thirty times its size.
+    /// more than thirty times its size. The first is kept as it is, for most bodies have no other.
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        if chunk.len() >= SMALL {
+        let first = self.chunks.is_empty() && self.small.is_empty();
+        if first || chunk.len() >= SMALL {
             self.join_small();
             self.chunks.push_back(chunk);
             return;

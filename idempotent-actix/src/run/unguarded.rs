@@ -1,25 +1,21 @@
 //! A run without a key, and what becomes of transactions that are not committed.
 
-use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::FutureExt;
 use idempotent_core::{StoreError, store::Transaction};
 
-use super::{fails, ran};
+use super::{Work, fails, ran};
 use crate::{
     account::Account,
     idempotency::Idempotency,
-    outcome::{Outcome, Replayable},
+    outcome::Outcome,
     problem::{self, Kind},
 };
 
 /// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
-pub(super) async fn unguarded<F, R>(idempotency: &Idempotency, request: &HttpRequest, work: F) -> HttpResponse
-where
-    F: Future<Output = R>,
-    R: Replayable,
-{
+pub(super) async fn unguarded(idempotency: &Idempotency, request: &HttpRequest, work: Work) -> HttpResponse {
     let account = Account::of(request);
     if let Some(account) = &account {
         match idempotency.runtime().transaction().await {
@@ -27,7 +23,7 @@ where
             Err(error) => return no_transaction(idempotency, request, &error),
         }
     }
-    let answer = AssertUnwindSafe(async { work.await.into_response(request) }).catch_unwind().await;
+    let answer = AssertUnwindSafe(work).catch_unwind().await;
     let committed = match account.map(|account| account.close()) {
         None => Ok(()),
         Some(transaction) => finish(transaction, answer.as_ref().is_ok_and(|response| !fails(response))).await,

@@ -8,7 +8,7 @@ use crate::{
     lease::Lease,
     policy::Abandoned,
     record::RecordId,
-    recording::Recording,
+    recording::Encoded,
     runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept, within::Running},
     store::{Claim, Fence, Transaction},
 };
@@ -123,8 +123,8 @@ impl Attempt {
     /// # Cancel safety
     /// If it is dropped once it was polled, the store is told in the background, as after a failure. With a transaction, nobody knows then
     /// whether it was committed; if it was not, the attempt is abandoned.
-    pub async fn complete(mut self, recording: &Recording) -> Ending {
-        let step = Step::Complete(recording.encode());
+    pub async fn complete(mut self, recording: impl Into<Encoded>) -> Ending {
+        let step = Step::Complete(recording.into().into());
         match mem::replace(&mut self.work, Work::Anywhere) {
             Work::Anywhere => self.end(step).await,
             // Apart, so that attempts without a transaction do not carry what those with one need.
@@ -137,8 +137,8 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn complete_undone(mut self, recording: &Recording) -> Ending {
-        self.end_without_effects(Step::Complete(recording.encode())).await
+    pub async fn complete_undone(mut self, recording: impl Into<Encoded>) -> Ending {
+        self.end_without_effects(Step::Complete(recording.into().into())).await
     }
 
     /// Ends without a trace: nothing was done, the next request runs as the first. Where an earlier attempt was abandoned, what that

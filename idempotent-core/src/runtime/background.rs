@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -35,6 +36,9 @@ const MOST_RELEASES: usize = 256;
 /// The longest pause before a step is tried again.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
+/// A step that the store is taking.
+type Taking<'a> = Pin<Box<dyn Future<Output = Result<Fence, StoreError>> + Send + 'a>>;
+
 /// A step that ends an attempt.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -46,16 +50,19 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) async fn take(&self, store: &dyn Store, lease: &Lease) -> Result<Fence, StoreError> {
+    /// Not an `async fn`, which would wrap the store's future in a larger one.
+    pub(super) fn take<'a>(&'a self, store: &'a dyn Store, lease: &'a Lease) -> Taking<'a> {
         match self {
-            Self::Complete(recording) => store.complete(lease, recording).await,
-            Self::Release => store.release(lease).await,
-            Self::Abandon(policy) => store.abandon(lease, *policy).await,
-            Self::GiveBack => match store.look_up(&lease.id).await? {
-                // What the attempts before it did is still unknown, so the record stays, free to be taken over.
-                Some(found) if found.record.attempt > 1 => store.abandon(lease, Abandoned::Retry).await,
-                Some(_) | None => store.release(lease).await,
-            },
+            Self::Complete(recording) => store.complete(lease, recording),
+            Self::Release => store.release(lease),
+            Self::Abandon(policy) => store.abandon(lease, *policy),
+            Self::GiveBack => Box::pin(async move {
+                match store.look_up(&lease.id).await? {
+                    // What the attempts before it did is still unknown, so the record stays, free to be taken over.
+                    Some(found) if found.record.attempt > 1 => store.abandon(lease, Abandoned::Retry).await,
+                    Some(_) | None => store.release(lease).await,
+                }
+            }),
         }
     }
 }

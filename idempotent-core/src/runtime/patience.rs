@@ -1,6 +1,14 @@
 //! How long the runtime waits for what.
 
-use std::time::{Duration, Instant};
+use std::{
+    convert::Infallible,
+    future::{pending, poll_fn},
+    pin::pin,
+    task::{Poll, ready},
+    time::{Duration, Instant},
+};
+
+use tokio::time::timeout;
 
 use crate::{error::StoreError, runtime::Shared};
 
@@ -47,8 +55,11 @@ where
 
 impl Shared {
     /// Waits for the store's answer, but not without end: a call that hangs is one whose outcome is unknown.
-    pub(super) async fn answer<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        in_time(self.options.store_timeout, call).await
+    pub(super) fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        in_time(self.options.store_timeout, call)
     }
 }
 
@@ -56,6 +67,18 @@ pub(super) async fn in_time<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let late = |elapsed| StoreError::transient("runtime", "get an answer from its store in time", elapsed);
-    tokio::time::timeout(limit.min(LONGEST), call).await.map_err(late)?
+    let (mut call, mut timer) = (pin!(call), pin!(None));
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = call.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        // A store in memory answers at once, and spares us the timer.
+        if timer.is_none() {
+            timer.set(Some(timeout(limit.min(LONGEST), pending::<Infallible>())));
+        }
+        let Some(timer) = timer.as_mut().as_pin_mut() else { return Poll::Pending };
+        let Err(elapsed) = ready!(timer.poll(cx));
+        Poll::Ready(Err(StoreError::transient("runtime", "get an answer from its store in time", elapsed)))
+    })
+    .await
 }

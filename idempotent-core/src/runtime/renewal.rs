@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,9 +36,28 @@ pub(super) struct Live {
 
 #[derive(Default)]
 struct Leases {
-    live: HashMap<Lease, Kept>,
+    live: HashMap<Lease, Kept, BuildHasherDefault<ByToken>>,
     /// When the task means to get up; `None` while it sleeps for good.
     wakes: Option<Instant>,
+}
+
+/// Hashes a lease by the end of its owner token, which is random already: this process has drawn it.
+#[derive(Default)]
+struct ByToken(u64);
+
+impl Hasher for ByToken {
+    /// The token comes last.
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(end) = bytes.last_chunk() {
+            self.0 = u64::from_le_bytes(*end);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A lease that is kept alive.
