@@ -20,8 +20,10 @@ use crate::{
 };
 
 const PURGERS: usize = 4;
-/// As the runtime's own purger has it.
-const BATCH: u32 = 1000;
+/// As the runtime's own purger has it; so are the pauses.
+const BATCH: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(50);
+const REST: u32 = 4;
 
 /// Expired records with an answer of 1 KiB.
 pub(crate) const EXPIRED: &str = "INSERT INTO idempotency_records \
@@ -93,9 +95,9 @@ fn purge(url: &str, done: &AtomicBool) -> u64 {
     runtime.block_on(async {
         let (store, mut removed) = (PostgresStore::connect(url).await.unwrap(), 0);
         while !done.load(Ordering::Relaxed) {
+            let began = Instant::now();
             removed += store.purge(BATCH).await.unwrap();
-            // The runtime's own purger makes the same pause.
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(PAUSE.max(began.elapsed() * REST)).await;
         }
         removed
     })

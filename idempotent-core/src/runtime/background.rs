@@ -26,11 +26,13 @@ use crate::{
 };
 
 /// How many records one purge removes at most.
-const PURGE_BATCH: u32 = 1000;
+const PURGE_BATCH: u32 = 500;
 /// A purge may take longer than what a client waits for, by so many times.
 const PURGE_TIMEOUTS: u32 = 6;
-/// How long a purge lets others at the store between two batches.
+/// How long a purge lets others at the store between two batches, at least.
 const PURGE_PAUSE: Duration = Duration::from_millis(50);
+/// And how many times as long as the batch took, so that a busy store is not kept busier.
+const PURGE_REST: u32 = 4;
 /// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.
 const MOST_RELEASES: usize = 256;
 /// The longest pause before a step is tried again.
@@ -154,10 +156,12 @@ async fn purge(shared: Weak<Shared>) {
     loop {
         tokio::time::sleep(jittered(every.max(PURGE_PAUSE))).await;
         // As above; and each batch anew, so that a long purge does not keep alive what was dropped.
+        let mut began = now();
         while let Some(shared) = shared.upgrade()
             && let Ok(true) = spawn_local(async move { shared.purge_batch().await }).await
         {
-            tokio::time::sleep(PURGE_PAUSE).await;
+            tokio::time::sleep(PURGE_PAUSE.max(began.elapsed() * PURGE_REST)).await;
+            began = now();
         }
     }
 }
