@@ -21,8 +21,8 @@ use crate::{
 
 const PURGERS: usize = 4;
 /// As the runtime's own purger has it; so are the pauses.
-const BATCH: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(50);
+const BATCH: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(5);
 const REST: u32 = 4;
 
 /// Expired records with an answer of 1 KiB.

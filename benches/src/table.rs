@@ -55,7 +55,8 @@ pub(crate) fn main(arguments: &Arguments, counted: &str) {
         let mut contestants = contestants(&row, arguments);
         measure(&bed, &row, &mut contestants, &settings);
         if !arguments.has("quick") {
-            for contestant in contestants.iter_mut().filter(|contestant| contestant.name != "bare") {
+            let is_counted = |one: &&mut Contestant| one.name != "bare" && matches!(one.program, Program::Own(..));
+            for contestant in contestants.iter_mut().filter(is_counted) {
                 contestant.cost = counting::cost(&bed, row.kept, row.work, &contestant.program, counted);
             }
         }

@@ -88,7 +88,9 @@ pub(super) fn bytes(growth: &Growth) -> String {
             .to_owned();
     for kept in growth.stores.iter().copied() {
         for size in [0_u64, 1024] {
-            let words = ["--kind", "layer", "--answer", &size.to_string()].map(String::from).to_vec();
+            // A store in memory is as large as it is said to be.
+            let words = ["--kind", "layer", "--answer", &size.to_string(), "--records", "100000"].map(String::from);
+            let words = words.to_vec();
             let server = Server::start(&Program::Own(None, words), &growth.bed.clean(kept));
             let send = |requests, seed| {
                 let (to, work, watched, zero) = (server.at, Work::Fresh, Watched::default(), std::time::Duration::ZERO);

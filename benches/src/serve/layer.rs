@@ -20,7 +20,8 @@ use crate::arguments::Arguments;
 pub(super) async fn open(arguments: &Arguments, url: &str) -> Idempotency {
     if url == "memory:" {
         // As many as a fast run leaves; the store's own bounds are reached in seconds.
-        return Idempotency::new(MemoryStore::new().max_records(100_000_000).max_bytes(1 << 40));
+        let records = arguments.number("records", 100_000_000);
+        return Idempotency::new(MemoryStore::new().max_records(records).max_bytes(1 << 40));
     }
     let store = store::connect(url).await.unwrap();
     store.migrate().await.unwrap();

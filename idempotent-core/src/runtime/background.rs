@@ -26,11 +26,11 @@ use crate::{
 };
 
 /// How many records one purge removes at most.
-const PURGE_BATCH: u32 = 500;
+const PURGE_BATCH: u32 = 200;
 /// A purge may take longer than what a client waits for, by so many times.
 const PURGE_TIMEOUTS: u32 = 6;
 /// How long a purge lets others at the store between two batches, at least.
-const PURGE_PAUSE: Duration = Duration::from_millis(50);
+const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// And how many times as long as the batch took, so that a busy store is not kept busier.
 const PURGE_REST: u32 = 4;
 /// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.

@@ -28,6 +28,7 @@ mod driver;
 mod error;
 mod migrate;
 mod run;
+mod statement;
 mod statements;
 mod transaction;
 

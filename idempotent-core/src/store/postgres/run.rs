@@ -9,7 +9,7 @@ use super::{
     NAME, PostgresStore,
     connect::Way,
     error::{Kind, TooSlow, kind, store_error},
-    statements::Statement,
+    statement::Statement,
 };
 use crate::{
     error::StoreError,

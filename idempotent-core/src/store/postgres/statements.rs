@@ -1,9 +1,10 @@
 //! The statements, filled in for one table.
 
-use std::{borrow::Cow, fmt::Write};
+use std::borrow::Cow;
 
-use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use super::statement::{Statement, Value};
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -19,9 +20,6 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// The same, but as it was when the transaction began.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000)::bigint";
-
-/// Two claims that meet under another level make one of them fail, and it has to be sent again.
-const ISOLATION: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -82,120 +80,6 @@ impl Names {
         // Clones of a shared text do not copy it.
         AssertSqlSafe(std::sync::Arc::<str>::from(self.fill(text))).into_sql_str()
     }
-}
-
-/// A parameter.
-enum Value<'a> {
-    Bytes(Cow<'a, [u8]>),
-    Int(i64),
-    ByteArrays(Vec<&'a [u8]>),
-    Ints(Vec<i64>),
-}
-
-/// A statement and its parameters, for either way to send it.
-pub(super) struct Statement<'a> {
-    text: &'a SqlStr,
-    values: Vec<Value<'a>>,
-}
-
-impl<'a> Statement<'a> {
-    fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values }
-    }
-
-    /// As a prepared statement, which stays with its connection.
-    pub(super) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
-        self.values.iter().fold(sqlx::query(self.text.clone()), |query, value| match value {
-            Value::Bytes(bytes) => query.bind(bytes.as_ref()),
-            Value::Int(int) => query.bind(int),
-            Value::ByteArrays(arrays) => query.bind(arrays.as_slice()),
-            Value::Ints(ints) => query.bind(ints.as_slice()),
-        })
-    }
-
-    /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
-    /// hexadecimal digits only, so there is nothing to escape.
-    pub(super) fn plain(&self) -> AssertSqlSafe<String> {
-        let mut text = ISOLATION.to_owned();
-        self.write(&mut text);
-        AssertSqlSafe(text)
-    }
-
-    /// Prepares it under a name, as part of a longer message.
-    pub(super) fn write_prepare(&self, name: &str, text: &mut String) {
-        let types: Vec<_> = self.values.iter().map(Value::database_type).collect();
-        let _ = write!(text, "PREPARE {name} ({}) AS {}; ", types.join(", "), self.text.as_str());
-    }
-
-    /// Runs what was prepared under a name, as part of a longer message.
-    pub(super) fn write_execute(&self, name: &str, text: &mut String) {
-        let _ = write!(text, "EXECUTE {name} ");
-        for (index, value) in self.values.iter().enumerate() {
-            text.push(if index == 0 { '(' } else { ',' });
-            value.write(text);
-        }
-        text.push(')');
-    }
-
-    /// As part of a longer message.
-    pub(super) fn write(&self, text: &mut String) {
-        let mut parts = self.text.as_str().split('$');
-        text.push_str(parts.next().unwrap_or_default());
-        for part in parts {
-            let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
-            let (number, rest) = part.split_at(end);
-            let value = number.parse::<usize>().ok().and_then(|number| self.values.get(number.checked_sub(1)?));
-            if let Some(value) = value {
-                value.write(text);
-            }
-            text.push_str(rest);
-        }
-    }
-}
-
-impl Value<'_> {
-    fn database_type(&self) -> &'static str {
-        match self {
-            Self::Bytes(_) => "bytea",
-            Self::Int(_) => "bigint",
-            Self::ByteArrays(_) => "bytea[]",
-            Self::Ints(_) => "bigint[]",
-        }
-    }
-
-    fn write(&self, text: &mut String) {
-        match self {
-            Self::Bytes(bytes) => write_bytes(text, bytes),
-            Self::Int(int) => write_int(text, int),
-            Self::ByteArrays(arrays) => write_array(text, arrays, "bytea", |text, bytes| write_bytes(text, bytes)),
-            Self::Ints(ints) => write_array(text, ints, "bigint", write_int),
-        }
-    }
-}
-
-fn write_bytes(text: &mut String, bytes: &[u8]) {
-    text.reserve(bytes.len() * 2 + 16);
-    text.push_str(r"E'\\x");
-    text.extend(
-        bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]).filter_map(|digit| char::from_digit(digit.into(), 16)),
-    );
-    text.push_str("'::bytea");
-}
-
-fn write_int(text: &mut String, int: &i64) {
-    // Writing to a string does not fail.
-    let _ = write!(text, "({int})::bigint");
-}
-
-fn write_array<T>(text: &mut String, items: &[T], of: &str, write_item: impl Fn(&mut String, &T)) {
-    text.push_str("ARRAY[");
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        write_item(text, item);
-    }
-    let _ = write!(text, "]::{of}[]");
 }
 
 impl Statements {
@@ -293,16 +177,6 @@ impl super::PostgresStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_plain_statement_holds_its_parameters_as_literals() {
-        let text = AssertSqlSafe("SELECT $1, $10, $2 + $2, $3, $4;".to_owned()).into_sql_str();
-        let (one, two) = ([0x0f_u8, 0xf0], [1_u8]);
-        let values = vec![bytes(b"'"), Value::Int(-7), Value::ByteArrays(vec![&one, &two]), Value::Ints(vec![])];
-        let plain = Statement::new(&text, values).plain().into_sql_str();
-        let expected = r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];";
-        assert_eq!(plain.as_str().strip_prefix(ISOLATION), Some(expected));
-    }
 
     #[test]
     fn every_place_in_a_statement_is_filled() {

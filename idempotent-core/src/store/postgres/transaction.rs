@@ -17,7 +17,8 @@ use super::{
     driver::{driven, entered},
     error::{Kind, TooSlow, kind, store_error},
     run::LIMIT,
-    statements::{Statement, Statements},
+    statement::Statement,
+    statements::Statements,
 };
 use crate::{
     error::StoreError,
