@@ -229,6 +229,7 @@ cases! {
         a_completion_counts_once_its_transaction_is_committed,
         a_completion_that_is_rolled_back_never_was,
         a_replaced_owner_is_fenced_in_a_transaction_too,
+        a_completion_and_its_commit_are_one_step,
         a_claim_within_a_transaction_is_seen_once_it_is_committed,
         a_claim_within_a_transaction_that_is_rolled_back_never_was,
         what_is_undone_leaves_the_claim,

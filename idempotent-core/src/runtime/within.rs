@@ -71,19 +71,23 @@ impl Runtime {
         loop {
             // Between the look and the pause the other attempt may end; it is heard from here on.
             let ended = place.as_ref().map(|place| place.ended());
-            if let Some(found) = twice(|| shared.answer(shared.store.look_up(&id))).await? {
-                if shared.is_same(found.record.fingerprint, digest) {
-                    claim.fingerprint = found.record.fingerprint;
-                }
-                if let Some(outcome) = judge(&found, &claim) {
-                    return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
-                }
-            }
             let left = policy.wait.saturating_sub(started.elapsed());
             match shared.enter(&id, claim.fingerprint) {
                 Ok(running) => return shared.claim_within(transactions, running, claim, digest, left).await,
-                Err(other) if !shared.is_same(other, digest) => return Ok(Begun::Told(Verdict::Mismatch)),
-                Err(_) => {}
+                Err(other) => {
+                    // It may be another replay that only asks; then the record is there.
+                    if let Some(found) = twice(|| shared.answer(shared.store.look_up(&id))).await? {
+                        if shared.is_same(found.record.fingerprint, digest) {
+                            claim.fingerprint = found.record.fingerprint;
+                        }
+                        if let Some(outcome) = judge(&found, &claim) {
+                            return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
+                        }
+                    }
+                    if !shared.is_same(other, digest) {
+                        return Ok(Begun::Told(Verdict::Mismatch));
+                    }
+                }
             }
             match ended {
                 Some(ended) if !left.is_zero() => drop(timeout(left, ended).await),
@@ -140,14 +144,21 @@ impl Shared {
         self: &Arc<Self>,
         transactions: &dyn Transactions,
         running: Running,
-        claim: Claim,
+        mut claim: Claim,
         digest: RequestDigest,
         patience: Duration,
     ) -> Result<Begun, StoreError> {
         let id = running.id;
         // Nothing is left of a claim that fails, so it may be made again.
         let limit = self.options.store_timeout.saturating_add(patience);
-        let claimed = twice(|| in_time(limit, transactions.claim(&id, &claim, patience))).await?;
+        let mut claimed = twice(|| in_time(limit, transactions.claim(&id, &claim, patience))).await?;
+        if let ClaimedWithin::Told(ClaimOutcome::Mismatch { recorded }) = claimed
+            && self.is_same(recorded, digest)
+        {
+            // It was signed with an older secret.
+            claim.fingerprint = recorded;
+            claimed = twice(|| in_time(limit, transactions.claim(&id, &claim, patience))).await?;
+        }
         Ok(match claimed {
             ClaimedWithin::Granted { attempt, transaction } => {
                 let lease = Lease { id, owner: claim.owner };
@@ -155,7 +166,7 @@ impl Shared {
                 Begun::Run(attempt.within(running, transaction))
             }
             ClaimedWithin::Told(ClaimOutcome::Mismatch { recorded }) if self.is_same(recorded, digest) => {
-                // It was signed with an older secret, and was committed a moment ago.
+                // It has changed in between.
                 Begun::Told(self.successor(&id, digest).await)
             }
             ClaimedWithin::Told(outcome) => Begun::Told(Verdict::of_claim(&id, outcome)),

@@ -53,6 +53,9 @@ const ROUNDS: usize = 3;
 /// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
 /// connection, and 10 for an answer.
 ///
+/// Connections of the store's own write no log: the text of a message that begins or ends a transaction has the record in it. So what handlers
+/// do in transactions on them is not in sqlx's log either; share a [pool](Self::from_pool) to have it there, for two round trips more.
+///
 /// # Poolers and isolation
 /// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
 /// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the

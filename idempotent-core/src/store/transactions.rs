@@ -94,6 +94,20 @@ pub trait Transaction: Send + Sync {
 
     /// Rolls back, or closes the connection, which does the same.
     async fn roll_back(self: Box<Self>);
+
+    /// [Completes](Self::complete) and [commits](Self::commit), in one round trip where the store can. What is fenced is rolled back.
+    ///
+    /// # Errors
+    /// As those of [`commit`](Self::commit): the transaction may have been committed all the same.
+    async fn complete_and_commit(mut self: Box<Self>, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        match self.complete(lease, recording).await {
+            Ok(Fence::Passed) => self.commit().await.map(|()| Fence::Passed),
+            ended @ (Ok(Fence::Fenced) | Err(_)) => {
+                self.roll_back().await;
+                ended
+            }
+        }
+    }
 }
 
 impl fmt::Debug for dyn Transaction {

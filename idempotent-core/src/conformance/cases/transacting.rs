@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::{
     conformance::bench::{Bench, Key, answer, granted, many},
     policy::Abandoned,
@@ -77,6 +79,24 @@ pub(in crate::conformance) async fn a_replaced_owner_is_fenced_in_a_transaction_
     assert_eq!(transaction.abandon(&stale, Abandoned::Hold).await.unwrap(), Fence::Fenced);
     transaction.commit().await.unwrap();
     assert_eq!(key.record().await, before);
+}
+
+pub(in crate::conformance) async fn a_completion_and_its_commit_are_one_step(bench: Bench) {
+    let Some(transactions) = bench.store().transactions() else { return };
+    for length in [4, 40_000] {
+        let (key, recording) = (bench.key(), Bytes::from(vec![7; length]));
+        let stale = key.claimed(bench.request()).await;
+        bench.lapse().await;
+        let claim = bench.request();
+        assert_eq!(key.claim(&claim).await, granted(2));
+        let before = key.record().await;
+        let transaction = transactions.begin().await.unwrap();
+        assert_eq!(transaction.complete_and_commit(&stale, &recording).await.unwrap(), Fence::Fenced);
+        assert_eq!(key.record().await, before);
+        let transaction = transactions.begin().await.unwrap();
+        assert_eq!(transaction.complete_and_commit(&key.lease(claim.owner), &recording).await.unwrap(), Fence::Passed);
+        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(recording));
+    }
 }
 
 pub(in crate::conformance) async fn a_claim_within_a_transaction_is_seen_once_it_is_committed(bench: Bench) {

@@ -26,28 +26,19 @@ enum Settled {
 
 impl Attempt {
     /// Ends the claim as the transaction's last statement, and commits.
-    pub(super) async fn commit(&mut self, mut transaction: Box<dyn Transaction>, step: Step) -> Ending {
+    pub(super) async fn commit(&mut self, transaction: Box<dyn Transaction>, step: Step) -> Ending {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
         if self.within.is_none() {
             // Dropped here, it may or may not be committed; if it is, the abandonment is refused.
             self.stage = Stage::Ending(Step::Abandon(self.claim.abandoned), kept);
         }
-        let committed = match self.shared.answer(write(&mut *transaction, &self.lease, &step)).await {
-            Ok(Fence::Passed) => self.shared.answer(transaction.commit()).await,
-            Ok(Fence::Fenced) => {
-                self.shared.roll_back(transaction).await;
+        let error = match self.shared.answer(commit_with(transaction, &self.lease, &step)).await {
+            Ok(fence) => {
                 self.stage = Stage::Ended;
-                return self.ended(Fence::Fenced).await;
+                return self.ended(fence).await;
             }
-            Err(error) => {
-                self.shared.roll_back(transaction).await;
-                Err(error)
-            }
-        };
-        let Err(error) = committed else {
-            self.stage = Stage::Ended;
-            return self.ended(Fence::Passed).await;
+            Err(error) => error,
         };
         self.log(&error);
         let settled = match self.within {
@@ -151,10 +142,18 @@ impl Shared {
     }
 }
 
-async fn write(transaction: &mut dyn Transaction, lease: &Lease, step: &Step) -> Result<Fence, StoreError> {
-    match step {
-        Step::Complete(recording) => transaction.complete(lease, recording).await,
+/// Ends the claim as the transaction's last statement, and commits. What is fenced is rolled back.
+async fn commit_with(mut transaction: Box<dyn Transaction>, lease: &Lease, step: &Step) -> Result<Fence, StoreError> {
+    let abandoned = match step {
+        Step::Complete(recording) => return transaction.complete_and_commit(lease, recording).await,
         Step::Abandon(policy) => transaction.abandon(lease, *policy).await,
         Step::Release | Step::GiveBack => Ok(Fence::Fenced),
+    };
+    match abandoned {
+        Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
+        ended @ (Ok(Fence::Fenced) | Err(_)) => {
+            transaction.roll_back().await;
+            ended
+        }
     }
 }

@@ -49,8 +49,7 @@ pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
     let steps = own(CONNECTIONS, options.clone())?;
     let (way, own_sessions) = look(&steps, &options).await?;
     let for_handlers = if way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
-    // Unlike ours, a handler's statements are logged: ours have parameters here, none of which is shown.
-    let transactions = Connections::own(CONNECTIONS, for_handlers, LIFETIME).map_err(failed)?;
+    let transactions = own(CONNECTIONS, for_handlers)?;
     Ok(Pools { steps, renewals: own(1, options)?, transactions, way, own_sessions })
 }
 

@@ -44,12 +44,6 @@ impl<'a> Statement<'a> {
         AssertSqlSafe(text)
     }
 
-    /// Prepares it under a name, as part of a longer message.
-    pub(super) fn write_prepare(&self, name: &str, text: &mut String) {
-        let types: Vec<_> = self.values.iter().map(Value::database_type).collect();
-        let _ = write!(text, "PREPARE {name} ({}) AS {}; ", types.join(", "), self.text.as_str());
-    }
-
     /// Runs what was prepared under a name, as part of a longer message.
     pub(super) fn write_execute(&self, name: &str, text: &mut String) {
         let _ = write!(text, "EXECUTE {name} ");
@@ -77,15 +71,6 @@ impl<'a> Statement<'a> {
 }
 
 impl Value<'_> {
-    fn database_type(&self) -> &'static str {
-        match self {
-            Self::Bytes(_) => "bytea",
-            Self::Int(_) => "bigint",
-            Self::ByteArrays(_) => "bytea[]",
-            Self::Ints(_) => "bigint[]",
-        }
-    }
-
     fn write(&self, text: &mut String) {
         match self {
             Self::Bytes(bytes) => write_bytes(text, bytes),
@@ -142,12 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_prepared_with_its_parameters_types_and_run_by_its_name() {
+    fn what_is_prepared_is_run_by_its_name_and_with_literals() {
         let text = AssertSqlSafe("SELECT $1, $2".to_owned()).into_sql_str();
         let statement = Statement::new(&text, vec![Value::Bytes(Cow::Borrowed(&[0x0f])), Value::Int(7)]);
         let mut message = String::new();
-        statement.write_prepare("one", &mut message);
         statement.write_execute("one", &mut message);
-        assert_eq!(message, r"PREPARE one (bytea, bigint) AS SELECT $1, $2; EXECUTE one (E'\\x0f'::bytea,(7)::bigint)");
+        assert_eq!(message, r"EXECUTE one (E'\\x0f'::bytea,(7)::bigint)");
     }
 }

@@ -26,15 +26,17 @@ macro_rules! statements {
         /// One statement an atomic step; each file says what its parameters are.
         pub(super) struct Statements {
             pub(super) names: Names,
-            /// Under which `insert` is prepared by SQL: another text has another one.
-            pub(super) insert_name: String,
+            /// Under which `claim` is prepared by SQL: another text has another one.
+            pub(super) claim_name: String,
+            /// The same of `complete`, which then fails where it would change nothing.
+            pub(super) complete_name: String,
             $($name: SqlStr,)*
         }
 
         impl Statements {
             pub(super) fn new(names: Names) -> Self {
                 $(let $name = names.filled(include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
-                Self { names, insert_name: String::new(), $($name,)* }.named()
+                Self { names, claim_name: String::new(), complete_name: String::new(), $($name,)* }.named()
             }
 
             /// With the texts of other files.
@@ -42,7 +44,7 @@ macro_rules! statements {
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
                 $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
                 $(let $name = names.filled(&$name);)*
-                Self { names, insert_name: String::new(), $($name,)* }.named()
+                Self { names, claim_name: String::new(), complete_name: String::new(), $($name,)* }.named()
             }
         }
     };
@@ -54,8 +56,18 @@ statements! {
 
 impl Statements {
     fn named(self) -> Self {
-        let insert_name = format!("idempotent_{:08x}", crc32fast::hash(self.insert.as_str().as_bytes()));
-        Self { insert_name, ..self }
+        let name = |text: &SqlStr| format!("idempotent_{:08x}", crc32fast::hash(text.as_str().as_bytes()));
+        Self { claim_name: name(&self.claim), complete_name: name(&self.complete), ..self }
+    }
+
+    /// Prepares them, as part of a longer message.
+    pub(super) fn write_prepares(&self, text: &mut String) {
+        let (claim, complete) = (self.claim.as_str(), self.complete.as_str());
+        text.push_str(&format!(
+            "PREPARE {} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}; \
+             PREPARE {} (bytea, bytea, bytea) AS WITH changed AS ({complete}) SELECT 1 / count(*) FROM changed; ",
+            self.claim_name, self.complete_name
+        ));
     }
 }
 

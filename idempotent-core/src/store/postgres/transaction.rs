@@ -8,11 +8,11 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr, SqlStr};
+use sqlx::{PgConnection, Postgres, SqlSafeStr};
 use tokio::time::timeout;
 
 use super::{
-    NAME, PostgresStore, ROUNDS,
+    NAME, PostgresStore,
     connect::Way,
     driver::{driven, entered},
     error::{Kind, TooSlow, kind, store_error},
@@ -22,145 +22,59 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    lease::{Lease, OwnerToken},
+    lease::Lease,
     policy::Abandoned,
-    record::{RecordId, State},
+    record::RecordId,
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
-        sql::{Contended, Lent, NotOurs, Open, SAVEPOINT, UNDO, fence},
+        sql::{Lent, NotOurs, Open, UNDO, fence},
     },
-    transition::{self, Change},
 };
+
+mod own;
+mod shared;
 
 /// The least time that a claim waits for another transaction. Zero would be without end.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
-
-/// How a claim within a transaction is written.
-#[derive(Clone, Copy)]
-enum Write {
-    Insert,
-    StartOver(OwnerToken),
-    TakeOver(OwnerToken),
-}
+/// A longer answer is a parameter: in the text of a statement it would have twice its length.
+const MOST_IN_TEXT: usize = 16 * 1024;
 
 struct PgTransaction {
     /// `None` once it has been ended.
     open: Option<Open<PgConnection>>,
     statements: Arc<Statements>,
     way: Way,
+    own_sessions: bool,
 }
 
 impl PostgresStore {
-    /// Begins by a message, which is made for the connection that there is.
-    async fn open(
-        &self,
-        message: impl Fn(&mut Lent<PgConnection>) -> SqlStr,
-        limit: Duration,
-    ) -> Result<PgTransaction, sqlx::Error> {
-        let connections = &self.pools.transactions;
-        let begin = |mut connection: Lent<PgConnection>| async {
-            let message = message(&mut connection);
-            let begun = timeout(limit, Open::begin(connection, message, leaves_nothing)).await;
-            begun.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::Error::other(TooSlow))))
+    fn opened(&self, open: Open<PgConnection>) -> PgTransaction {
+        let (way, own_sessions) = (self.pools.way, self.pools.own_sessions);
+        PgTransaction { open: Some(open), statements: self.statements.clone(), way, own_sessions }
+    }
+
+    async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
+        let begin = |connection: Lent<PgConnection>| async {
+            let begun = async {
+                if connection.is_own() {
+                    self.begin_by_message(connection, |_| String::new()).await.map(|(open, _)| open)
+                } else {
+                    Open::begin(connection, "BEGIN".into_sql_str(), |_| false).await
+                }
+            };
+            timeout(LIMIT, begun).await.unwrap_or_else(|_| Err(too_slow()))
         };
-        let open = match begin(connections.get().await?).await {
+        let open = match begin(self.pools.transactions.get().await?).await {
             // Nothing that was begun is left, and the server may have been started anew since the connection was used.
-            Err(error) if kind(&error) == Kind::Lost => begin(connections.live().await?).await?,
+            Err(error) if kind(&error) == Kind::Lost => begin(self.pools.transactions.live().await?).await?,
             begun => begun?,
         };
-        Ok(PgTransaction { open: Some(open), statements: self.statements.clone(), way: self.pools.way })
+        Ok(self.opened(open))
     }
+}
 
-    async fn claim_within(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        patience: Duration,
-    ) -> Result<ClaimedWithin, StoreError> {
-        let (mut write, mut attempt) = (Write::Insert, 1);
-        for _ in 0..ROUNDS {
-            let statement = match &write {
-                Write::Insert => self.statements.insert(id, claim),
-                Write::StartOver(seen) => self.statements.start_over(id, claim, seen),
-                Write::TakeOver(seen) => self.statements.take_over(id, claim, seen),
-            };
-            let patience = patience.max(LEAST_PATIENCE);
-            let begin = |connection: &mut Lent<PgConnection>| self.begin_with(connection, &write, &statement, patience);
-            match self.open(begin, patience + LIMIT).await {
-                Ok(transaction) => {
-                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
-                }
-                Err(error) => match code(&error).as_deref() {
-                    Some(LOCKED) => return Ok(in_flight()),
-                    Some(TAKEN | CHANGED) => {}
-                    _ if kind(&error) == Kind::Conflict => {}
-                    _ => return Err(self.failed("claim", error)),
-                },
-            }
-            // Between the write that failed and this read the record may change again; the write that follows repeats every guard
-            // and names the owner that is seen here (case `one_of_many_concurrent_takeovers_wins`).
-            let (record, now) = match self.read("claim", self.statements.read(id)).await? {
-                Some((Some(record), now)) => (record, now),
-                Some((None, _)) | None => {
-                    (write, attempt) = (Write::Insert, 1);
-                    continue;
-                }
-            };
-            let (change, outcome) = transition::claim(Some(&record), claim, now);
-            let Change::Put(new) = change else { return Ok(ClaimedWithin::Told(outcome)) };
-            if new.state == State::Held {
-                if self.write_claim(id, claim, &record, false, &new).await? {
-                    return Ok(ClaimedWithin::Told(outcome));
-                }
-                continue;
-            }
-            attempt = new.attempt;
-            write = if record.expired(now) { Write::StartOver(record.owner) } else { Write::TakeOver(record.owner) };
-        }
-        Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    /// Claims, begins, and sets the savepoint, in one message and so one round trip. sqlx gives no rows of it, so a claim that changes
-    /// nothing makes it fail. The application's own `lock_timeout` is as it was afterwards.
-    fn begin_with(
-        &self,
-        connection: &mut Lent<PgConnection>,
-        write: &Write,
-        claim: &Statement<'_>,
-        patience: Duration,
-    ) -> SqlStr {
-        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let mut text = String::with_capacity(1024);
-        let by_name = matches!(write, Write::Insert) && self.pools.own_sessions && connection.is_own();
-        let name = &self.statements.insert_name;
-        if by_name && connection.prepares(name) {
-            claim.write_prepare(name, &mut text);
-        }
-        // On a connection of the application's the setting may be the session's, which no `DEFAULT` gives back.
-        text.push_str(&match connection.is_own() {
-            true => format!("SET LOCAL lock_timeout = {patience}; "),
-            false => format!(
-                "SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
-                 set_config('lock_timeout', '{patience}', true); "
-            ),
-        });
-        match write {
-            Write::Insert if by_name => claim.write_execute(name, &mut text),
-            Write::Insert => claim.write(&mut text),
-            Write::StartOver(_) | Write::TakeOver(_) => {
-                text.push_str("WITH claimed AS (");
-                claim.write(&mut text);
-                text.push_str(") SELECT 1 / count(*) FROM claimed");
-            }
-        }
-        text.push_str("; BEGIN; ");
-        text.push_str(match connection.is_own() {
-            true => "SET LOCAL lock_timeout TO DEFAULT; ",
-            false => "SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ",
-        });
-        text.push_str(SAVEPOINT);
-        AssertSqlSafe(text).into_sql_str()
-    }
+fn too_slow() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::other(TooSlow))
 }
 
 /// `lock_not_available`: the wait was too long.
@@ -178,12 +92,6 @@ fn in_flight() -> ClaimedWithin {
     ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
 }
 
-/// Whether a message that begins a transaction has left nothing open. The claim comes before the `BEGIN`, so that a claim that fails ends
-/// the transaction that the message by itself would be.
-fn leaves_nothing(error: &sqlx::Error) -> bool {
-    matches!(code(error).as_deref(), Some(LOCKED | TAKEN | CHANGED)) || kind(error) == Kind::Conflict
-}
-
 #[async_trait]
 impl Transactions for PostgresStore {
     fn database(&self) -> TypeId {
@@ -191,13 +99,16 @@ impl Transactions for PostgresStore {
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        let begun =
-            async { self.open(|_| "BEGIN".into_sql_str(), LIMIT).await.map_err(|error| self.failed("begin", error)) };
+        let begun = async { self.begin_transaction().await.map_err(|error| self.failed("begin", error)) };
         Ok(Box::new(driven("begin", begun).await?))
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
-        driven("claim", self.claim_within(id, claim, patience)).await
+        let patience = patience.max(LEAST_PATIENCE);
+        match self.pools.transactions.is_own() {
+            true => driven("claim", self.claim_within(id, claim, patience)).await,
+            false => driven("claim", self.claim_within_shared(id, claim, patience)).await,
+        }
     }
 }
 
@@ -257,6 +168,20 @@ impl Transaction for PgTransaction {
             committed.map_err(|error| self.failed("commit", error))
         };
         driven("commit", commit).await
+    }
+
+    async fn complete_and_commit(mut self: Box<Self>, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        let by_message = self.open.as_ref().is_some_and(Open::is_by_message) && recording.len() <= MOST_IN_TEXT;
+        if by_message {
+            return driven("commit", self.commit_by_message(lease, recording)).await;
+        }
+        match self.complete(lease, recording).await {
+            Ok(Fence::Passed) => self.commit().await.map(|()| Fence::Passed),
+            ended @ (Ok(Fence::Fenced) | Err(_)) => {
+                self.roll_back().await;
+                ended
+            }
+        }
     }
 
     async fn roll_back(mut self: Box<Self>) {

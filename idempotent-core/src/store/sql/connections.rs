@@ -132,6 +132,12 @@ impl<C: Connection> Connections<C> {
         self.get().await
     }
 
+    /// Whether they are the store's own.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
     /// How many there are at most.
     #[cfg(feature = "postgres")]
     pub(crate) fn most(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use sqlx::{Connection, Database, SqlStr};
+use sqlx::{Connection, Database, Executor, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::Lent;
@@ -22,16 +22,21 @@ type Manager<C> = <<C as Connection>::Database as Database>::TransactionManager;
 pub(crate) struct Open<C: Connection> {
     /// Taken by what ends the transaction.
     connection: Option<Lent<C>>,
+    /// How deep in transactions sqlx takes the connection to be while there is none.
+    at_rest: usize,
 }
 
-impl<C: Connection> Open<C> {
+impl<C: Connection> Open<C>
+where
+    for<'c> &'c mut C: Executor<'c, Database = C::Database>,
+{
     /// Begins by these statements. Where they fail for a reason that `leaves_nothing`, the connection is used again.
     pub(crate) async fn begin(
         connection: Lent<C>,
         statements: SqlStr,
         leaves_nothing: impl FnOnce(&sqlx::Error) -> bool,
     ) -> Result<Self, sqlx::Error> {
-        let mut open = Self { connection: Some(connection) };
+        let mut open = Self { connection: Some(connection), at_rest: 0 };
         let begun = Manager::<C>::begin(open.connection_mut(), Some(statements)).await;
         if let Err(error) = begun {
             if leaves_nothing(&error) {
@@ -40,6 +45,31 @@ impl<C: Connection> Open<C> {
             return Err(error);
         }
         Ok(open)
+    }
+
+    /// Makes a connection ready on which a message of the caller's begins the transaction, which may be one with more in it. sqlx, which
+    /// cannot know of that, takes the connection to be in a transaction for good; so what an application begins on it is a savepoint, as it
+    /// is on others.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn by_message(connection: Lent<C>) -> Result<Self, sqlx::Error> {
+        let mut open = Self { connection: Some(connection), at_rest: 1 };
+        if Manager::<C>::get_transaction_depth(open.connection()) == 0 {
+            Manager::<C>::begin(open.connection_mut(), None).await?;
+            sqlx::raw_sql("ROLLBACK").execute(open.connection_mut()).await?;
+        }
+        Ok(open)
+    }
+
+    /// Takes note that a message of the caller's has committed it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn committed(mut self) {
+        self.give_back();
+    }
+
+    /// Whether a message can begin or end it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_by_message(&self) -> bool {
+        self.at_rest == 1
     }
 
     #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes its connection")]
@@ -59,7 +89,11 @@ impl<C: Connection> Open<C> {
 
     /// Commits. After an error it may or may not be committed, unless the error is the server's.
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        match Manager::<C>::commit(self.connection_mut()).await {
+        let committed = match self.at_rest {
+            0 => Manager::<C>::commit(self.connection_mut()).await,
+            _ => sqlx::raw_sql("COMMIT").execute(self.connection_mut()).await.map(drop),
+        };
+        match committed {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -75,14 +109,19 @@ impl<C: Connection> Open<C> {
 
     pub(crate) async fn roll_back(mut self) {
         // Savepoints of the application's may be left.
-        while Manager::<C>::get_transaction_depth(self.connection()) > 0 {
+        while Manager::<C>::get_transaction_depth(self.connection()) > self.at_rest {
             if Manager::<C>::rollback(self.connection_mut()).await.is_err() {
                 return;
             }
         }
+        if self.at_rest > 0 && sqlx::raw_sql("ROLLBACK").execute(self.connection_mut()).await.is_err() {
+            return;
+        }
         self.give_back();
     }
+}
 
+impl<C: Connection> Open<C> {
     fn give_back(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.give_back();

@@ -54,9 +54,7 @@ impl<S: Store> Store for Within<S> {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let mut transaction = self.within().begin().await?;
-        let fence = transaction.complete(lease, recording).await;
-        end(transaction, fence).await
+        self.within().begin().await?.complete_and_commit(lease, recording).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {

@@ -30,16 +30,15 @@ impl Attempt<'_> {
         if dies && !late {
             return self.dead(transaction);
         }
+        if !dies {
+            return Ok(Some(transaction.complete_and_commit(&self.lease, answer).await?));
+        }
         match transaction.complete(&self.lease, answer).await? {
             Fence::Fenced => {
                 transaction.roll_back().await;
                 Ok(Some(Fence::Fenced))
             }
-            Fence::Passed if dies => self.dead(transaction),
-            Fence::Passed => {
-                transaction.commit().await?;
-                Ok(Some(Fence::Passed))
-            }
+            Fence::Passed => self.dead(transaction),
         }
     }
 

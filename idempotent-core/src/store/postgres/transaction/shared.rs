@@ -1,0 +1,111 @@
+//! Claims in transactions on connections of the application's. What begins there must be sqlx's own call, which gives no rows and writes no
+//! log; so a claim that changes nothing makes it fail.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, SqlStr};
+use tokio::time::timeout;
+
+use super::{CHANGED, LOCKED, PgTransaction, TAKEN, code, in_flight, own::write_checked, too_slow};
+use crate::{
+    error::StoreError,
+    lease::OwnerToken,
+    record::{RecordId, State},
+    store::{
+        Claim, ClaimedWithin,
+        postgres::{
+            NAME, PostgresStore, ROUNDS,
+            error::{Kind, kind},
+            run::LIMIT,
+        },
+        sql::{Contended, Lent, Open, SAVEPOINT},
+    },
+    transition::{self, Change},
+};
+
+/// How a claim within a transaction is written.
+enum Write {
+    Insert,
+    StartOver(OwnerToken),
+    TakeOver(OwnerToken),
+}
+
+impl PostgresStore {
+    /// Reads first: a replay that went by a failing claim would be a line in the server's log.
+    pub(super) async fn claim_within_shared(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        patience: Duration,
+    ) -> Result<ClaimedWithin, StoreError> {
+        for _ in 0..ROUNDS {
+            let (write, attempt) = match self.read("claim", self.statements.read(id)).await? {
+                Some((None, _)) | None => (Write::Insert, 1),
+                Some((Some(record), now)) => {
+                    let (change, outcome) = transition::claim(Some(&record), claim, now);
+                    let Change::Put(new) = change else { return Ok(ClaimedWithin::Told(outcome)) };
+                    if new.state == State::Held {
+                        if self.write_claim(id, claim, &record, false, &new).await? {
+                            return Ok(ClaimedWithin::Told(outcome));
+                        }
+                        continue;
+                    }
+                    let over = if record.expired(now) { Write::StartOver } else { Write::TakeOver };
+                    (over(record.owner), new.attempt)
+                }
+            };
+            // Between the read and this write the record may change; it repeats every guard and names the owner that was seen (case
+            // `one_of_many_concurrent_takeovers_wins`).
+            let error = match self.begin_with(&self.message(id, claim, &write, patience), patience + LIMIT).await {
+                Ok(transaction) => {
+                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
+                }
+                Err(error) => error,
+            };
+            match code(&error).as_deref() {
+                Some(LOCKED) => return Ok(in_flight()),
+                Some(TAKEN | CHANGED) => {}
+                _ if kind(&error) == Kind::Conflict => {}
+                _ => return Err(self.failed("claim", error)),
+            }
+        }
+        Err(StoreError::transient(NAME, "claim", Contended))
+    }
+
+    async fn begin_with(&self, message: &SqlStr, limit: Duration) -> Result<PgTransaction, sqlx::Error> {
+        let connections = &self.pools.transactions;
+        let begin = |connection: Lent<PgConnection>| async {
+            let begun = timeout(limit, Open::begin(connection, message.clone(), leaves_nothing)).await;
+            begun.unwrap_or_else(|_| Err(too_slow()))
+        };
+        let open = match begin(connections.get().await?).await {
+            // Nothing that was begun is left, and the server may have been started anew since the connection was used.
+            Err(error) if kind(&error) == Kind::Lost => begin(connections.live().await?).await?,
+            begun => begun?,
+        };
+        Ok(self.opened(open))
+    }
+
+    /// Claims, begins, and sets the savepoint. The setting of the application's session is as it was afterwards.
+    fn message(&self, id: &RecordId, claim: &Claim, write: &Write, patience: Duration) -> SqlStr {
+        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        let mut text = format!(
+            "SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
+             set_config('lock_timeout', '{patience}', true); "
+        );
+        match write {
+            Write::Insert => self.statements.insert(id, claim).write(&mut text),
+            Write::StartOver(seen) => write_checked(&self.statements.start_over(id, claim, seen), &mut text),
+            Write::TakeOver(seen) => write_checked(&self.statements.take_over(id, claim, seen), &mut text),
+        }
+        text.push_str("; BEGIN; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
+        text.push_str(SAVEPOINT);
+        AssertSqlSafe(text).into_sql_str()
+    }
+}
+
+/// Whether a message that begins a transaction has left nothing open. The claim comes before the `BEGIN`, so that a claim that fails ends
+/// the transaction that the message by itself would be.
+fn leaves_nothing(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some(LOCKED | TAKEN | CHANGED)) || kind(error) == Kind::Conflict
+}
