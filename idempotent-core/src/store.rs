@@ -32,6 +32,7 @@ mod stress;
 mod transactions;
 
 pub use connect::{ConnectError, connect};
+pub(crate) use transactions::commit_what;
 pub use transactions::{ClaimedWithin, Transaction, Transactions};
 
 /// Where records live, and where each step of the state machine is atomic.

@@ -100,12 +100,21 @@ pub trait Transaction: Send + Sync {
     /// # Errors
     /// As those of [`commit`](Self::commit): the transaction may have been committed all the same.
     async fn complete_and_commit(mut self: Box<Self>, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        match self.complete(lease, recording).await {
-            Ok(Fence::Passed) => self.commit().await.map(|()| Fence::Passed),
-            ended @ (Ok(Fence::Fenced) | Err(_)) => {
-                self.roll_back().await;
-                ended
-            }
+        let passed = self.complete(lease, recording).await;
+        commit_what(self, passed).await
+    }
+}
+
+/// Commits what has passed its fence, and rolls back everything else.
+pub(crate) async fn commit_what<T: Transaction + ?Sized>(
+    transaction: Box<T>,
+    passed: Result<Fence, StoreError>,
+) -> Result<Fence, StoreError> {
+    match passed {
+        Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
+        Ok(Fence::Fenced) | Err(_) => {
+            transaction.roll_back().await;
+            passed
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     policy::Abandoned,
     record::State,
     runtime::{Shared, background::Step, claiming::draw},
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction},
+    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, commit_what},
 };
 
 /// How long a transaction whose commit was not acknowledged is waited for.
@@ -144,16 +144,10 @@ impl Shared {
 
 /// Ends the claim as the transaction's last statement, and commits. What is fenced is rolled back.
 async fn commit_with(mut transaction: Box<dyn Transaction>, lease: &Lease, step: &Step) -> Result<Fence, StoreError> {
-    let abandoned = match step {
+    let passed = match step {
         Step::Complete(recording) => return transaction.complete_and_commit(lease, recording).await,
         Step::Abandon(policy) => transaction.abandon(lease, *policy).await,
         Step::Release | Step::GiveBack => Ok(Fence::Fenced),
     };
-    match abandoned {
-        Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
-        ended @ (Ok(Fence::Fenced) | Err(_)) => {
-            transaction.roll_back().await;
-            ended
-        }
-    }
+    commit_what(transaction, passed).await
 }

@@ -26,7 +26,7 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions, commit_what,
         sql::{Lent, NotOurs, Open, UNDO, fence},
     },
 };
@@ -175,13 +175,8 @@ impl Transaction for PgTransaction {
         if by_message {
             return driven("commit", self.commit_by_message(lease, recording)).await;
         }
-        match self.complete(lease, recording).await {
-            Ok(Fence::Passed) => self.commit().await.map(|()| Fence::Passed),
-            ended @ (Ok(Fence::Fenced) | Err(_)) => {
-                self.roll_back().await;
-                ended
-            }
-        }
+        let passed = self.complete(lease, recording).await;
+        commit_what(self, passed).await
     }
 
     async fn roll_back(mut self: Box<Self>) {

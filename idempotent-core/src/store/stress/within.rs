@@ -12,7 +12,7 @@ use crate::{
     record::RecordId,
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transaction,
-        Transactions,
+        Transactions, commit_what,
     },
 };
 
@@ -21,16 +21,6 @@ pub(super) struct Within<S>(pub(super) S);
 impl<S: Store> Within<S> {
     fn within(&self) -> &dyn Transactions {
         self.0.transactions().unwrap()
-    }
-}
-
-async fn end(transaction: Box<dyn Transaction>, fence: Result<Fence, StoreError>) -> Result<Fence, StoreError> {
-    match fence {
-        Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
-        Ok(Fence::Fenced) | Err(_) => {
-            transaction.roll_back().await;
-            fence
-        }
     }
 }
 
@@ -64,7 +54,7 @@ impl<S: Store> Store for Within<S> {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let mut transaction = self.within().begin().await?;
         let fence = transaction.abandon(lease, policy).await;
-        end(transaction, fence).await
+        commit_what(transaction, fence).await
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {

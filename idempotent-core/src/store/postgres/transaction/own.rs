@@ -164,8 +164,8 @@ fn resume(text: &mut String) {
 
 impl PgTransaction {
     /// Rolls back what has nothing in it.
-    async fn end(self) {
-        if let Some(open) = { self }.open.take() {
+    async fn end(mut self) {
+        if let Some(open) = self.open.take() {
             open.roll_back().await;
         }
     }
