@@ -11,8 +11,8 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transaction,
-        Transactions, commit_what,
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+        commit_what,
     },
 };
 
