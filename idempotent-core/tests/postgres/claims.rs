@@ -227,6 +227,28 @@ async fn a_claim_within_a_transaction_leaves_the_handlers_lock_timeout_alone() {
 }
 
 #[tokio::test]
+async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
+    let (store, _) = store().await;
+    let (id, claim, again) = (id(), request(), request());
+    let transactions = store.transactions().unwrap();
+    let ClaimedWithin::Granted { transaction, .. } =
+        transactions.claim(&id, &claim, Duration::from_millis(80)).await.unwrap()
+    else {
+        panic!("it is not granted")
+    };
+    let lease = Lease { id, owner: claim.owner };
+    let answer = Bytes::from_static(b"done");
+    assert_eq!(transaction.complete_and_commit(&lease, &answer).await.unwrap(), Fence::Passed);
+    let mut handlers = Vec::new();
+    for _ in 0..10 {
+        handlers.push(transactions.begin().await.unwrap());
+    }
+    let replay = transactions.claim(&id, &again, Duration::from_millis(80));
+    let told = timeout(Duration::from_secs(2), replay).await.expect("it waits for a connection").unwrap();
+    assert!(matches!(told, ClaimedWithin::Told(ClaimOutcome::Completed(kept)) if kept == answer));
+}
+
+#[tokio::test]
 async fn calls_that_are_dropped_midway_take_no_connections_with_them() {
     let (store, url) = store().await;
     let lease = completed(&store, 10).await;

@@ -119,6 +119,18 @@ impl<C: Connection> Connections<C> {
         Ok(Lent { held: Some(held) })
     }
 
+    /// Whether a connection can be had without waiting for others to give theirs back.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn has_one_free(&self) -> bool {
+        match self {
+            Self::Own(pool) => {
+                let status = pool.status();
+                status.waiting == 0 && (status.available > 0 || status.size < status.max_size)
+            }
+            Self::Shared(_) => true,
+        }
+    }
+
     /// A connection that has just answered. As many as there may be can be broken.
     #[cfg(feature = "postgres")]
     pub(crate) async fn live(&self) -> Result<Lent<C>, sqlx::Error> {
