@@ -74,8 +74,9 @@ async fn look(connections: &Connections<PgConnection>, options: &PgConnectOption
     let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
     let mut one = connections.get().await.map_err(failed)?;
     let reads_committed = check(&mut one).await?;
-    let own_sessions = !shares_sessions(&mut one, &mut other).await.map_err(failed)?;
-    let way = match statement_cache(options).as_deref() {
+    let cache = statement_cache(options);
+    let own_sessions = cache.as_deref() != Some("0") && !shares_sessions(&mut one, &mut other).await.map_err(failed)?;
+    let way = match cache.as_deref() {
         Some("0") => Way::Plain,
         // What sqlx chooses when nobody else does.
         Some("100") | None if !reads_committed || !own_sessions => Way::Plain,

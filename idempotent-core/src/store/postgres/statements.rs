@@ -26,7 +26,7 @@ macro_rules! statements {
         /// One statement an atomic step; each file says what its parameters are.
         pub(super) struct Statements {
             pub(super) names: Names,
-            /// Under which `claim` is prepared by SQL: another text has another one.
+            /// Under which `claim` is prepared by SQL: other texts have another one.
             pub(super) claim_name: String,
             /// The same of `complete`, which then fails where it would change nothing.
             pub(super) complete_name: String,
@@ -56,8 +56,12 @@ statements! {
 
 impl Statements {
     fn named(self) -> Self {
-        let name = |text: &SqlStr| format!("idempotent_{:08x}", crc32fast::hash(text.as_str().as_bytes()));
-        Self { claim_name: name(&self.claim), complete_name: name(&self.complete), ..self }
+        // Of both, since both are prepared where the first one is not.
+        let texts = [self.claim.as_str(), self.complete.as_str()].concat();
+        let hash = crc32fast::hash(texts.as_bytes());
+        let (claim_name, complete_name) =
+            (format!("idempotent_claim_{hash:08x}"), format!("idempotent_complete_{hash:08x}"));
+        Self { claim_name, complete_name, ..self }
     }
 
     /// Prepares them, as part of a longer message.

@@ -55,21 +55,26 @@ impl PostgresStore {
 
     async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
         let begin = |connection: Lent<PgConnection>| async {
-            let begun = async {
-                if connection.is_own() {
-                    self.begin_by_message(connection, |_| String::new()).await.map(|(open, _)| open)
-                } else {
-                    Open::begin(connection, "BEGIN".into_sql_str(), |_| false).await
-                }
-            };
-            timeout(LIMIT, begun).await.unwrap_or_else(|_| Err(too_slow()))
+            if connection.is_own() {
+                self.begin_by_message(connection, |_| String::new()).await.map(|(open, _)| open)
+            } else {
+                Open::begin(connection, "BEGIN".into_sql_str(), |_| false).await
+            }
         };
-        let open = match begin(self.pools.transactions.get().await?).await {
-            // Nothing that was begun is left, and the server may have been started anew since the connection was used.
-            Err(error) if kind(&error) == Kind::Lost => begin(self.pools.transactions.live().await?).await?,
-            begun => begun?,
-        };
-        Ok(self.opened(open))
+        Ok(self.opened(self.begun(LIMIT, begin).await?))
+    }
+
+    /// Begins, a second time where the first connection turns out to be broken: nothing that was begun is left then, and the server may
+    /// have been started anew since the connection was used.
+    async fn begun<T, F>(&self, limit: Duration, begin: impl Fn(Lent<PgConnection>) -> F) -> Result<T, sqlx::Error>
+    where
+        F: Future<Output = Result<T, sqlx::Error>>,
+    {
+        let begin = |connection| async { timeout(limit, begin(connection)).await.unwrap_or_else(|_| Err(too_slow())) };
+        match begin(self.pools.transactions.get().await?).await {
+            Err(error) if kind(&error) == Kind::Lost => begin(self.pools.transactions.live().await?).await,
+            begun => begun,
+        }
     }
 }
 

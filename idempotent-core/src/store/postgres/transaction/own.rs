@@ -114,16 +114,8 @@ impl PostgresStore {
             resume(&mut text);
             text
         };
-        let begin = |connection: Lent<PgConnection>| async {
-            let begun = timeout(patience + LIMIT, self.begin_by_message(connection, message)).await;
-            begun.unwrap_or_else(|_| Err(too_slow()))
-        };
-        let connections = &self.pools.transactions;
-        let (open, rows) = match begin(connections.get().await?).await {
-            // Nothing that was begun is left, and the server may have been started anew since the connection was used.
-            Err(error) if kind(&error) == Kind::Lost => begin(connections.live().await?).await?,
-            begun => begun?,
-        };
+        let begin = |connection| self.begin_by_message(connection, message);
+        let (open, rows) = self.begun(patience + LIMIT, begin).await?;
         Ok((self.opened(open), rows))
     }
 

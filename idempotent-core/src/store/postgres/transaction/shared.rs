@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, SqlStr};
-use tokio::time::timeout;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::{CHANGED, LOCKED, PgTransaction, TAKEN, code, in_flight, own::write_checked, too_slow};
+use super::{CHANGED, LOCKED, TAKEN, code, in_flight, own::write_checked};
 use crate::{
     error::StoreError,
     lease::OwnerToken,
@@ -18,7 +17,7 @@ use crate::{
             error::{Kind, kind},
             run::LIMIT,
         },
-        sql::{Contended, Lent, Open, SAVEPOINT},
+        sql::{Contended, Open, SAVEPOINT},
     },
     transition::{self, Change},
 };
@@ -56,9 +55,11 @@ impl PostgresStore {
             };
             // Between the read and this write the record may change; it repeats every guard and names the owner that was seen (case
             // `one_of_many_concurrent_takeovers_wins`).
-            let error = match self.begin_with(&self.message(id, claim, &write, patience), patience + LIMIT).await {
-                Ok(transaction) => {
-                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) });
+            let message = self.message(id, claim, &write, patience);
+            let begin = |connection| Open::begin(connection, message.clone(), leaves_nothing);
+            let error = match self.begun(patience + LIMIT, begin).await {
+                Ok(open) => {
+                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(self.opened(open)) });
                 }
                 Err(error) => error,
             };
@@ -70,20 +71,6 @@ impl PostgresStore {
             }
         }
         Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    async fn begin_with(&self, message: &SqlStr, limit: Duration) -> Result<PgTransaction, sqlx::Error> {
-        let connections = &self.pools.transactions;
-        let begin = |connection: Lent<PgConnection>| async {
-            let begun = timeout(limit, Open::begin(connection, message.clone(), leaves_nothing)).await;
-            begun.unwrap_or_else(|_| Err(too_slow()))
-        };
-        let open = match begin(connections.get().await?).await {
-            // Nothing that was begun is left, and the server may have been started anew since the connection was used.
-            Err(error) if kind(&error) == Kind::Lost => begin(connections.live().await?).await?,
-            begun => begun?,
-        };
-        Ok(self.opened(open))
     }
 
     /// Claims, begins, and sets the savepoint. The setting of the application's session is as it was afterwards.
