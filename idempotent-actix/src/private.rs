@@ -8,12 +8,10 @@ use idempotent_core::{Abandoned, BodyForm, Policy, RecordRule};
 pub use crate::{
     __operation as operation,
     request::Guard,
+    run::GuardedAnswer as Answer,
     scope::{scope_by, scope_of},
 };
 pub use inventory::submit;
-
-/// What the annotated handler gives to actix.
-pub type Answer = actix_web::HttpResponse;
 
 /// Whether a key must be there.
 pub trait Presence: 'static {

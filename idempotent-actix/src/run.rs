@@ -1,17 +1,18 @@
 //! Claim, work, recording, answer: what happens to a keyed request after its extractors.
 
-use std::{future::Future, panic::AssertUnwindSafe, rc::Rc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, rc::Rc, time::Duration};
 
 use actix_web::{Error, HttpRequest, HttpResponse, rt};
-use futures_util::{FutureExt, future::LocalBoxFuture};
+use futures_util::FutureExt;
 use idempotent_core::{
     Abandoned, Encoded, RecordId, RequestDigest, Scope, StoreError,
     runtime::{Attempt, Begun, Ending, Verdict},
 };
 use tracing::Instrument;
 
-use self::answer::GuardedAnswer;
+pub use self::answer::GuardedAnswer;
 use self::unguarded::{no_transaction, not_committed, unguarded};
+use self::work::{Answering, Work};
 use crate::{
     account::Account,
     idempotency::{Idempotency, StoreFailure},
@@ -25,9 +26,7 @@ use crate::{
 
 mod answer;
 mod unguarded;
-
-/// The handler's answer, on its way.
-type Work = LocalBoxFuture<'static, HttpResponse>;
+mod work;
 
 impl<K, M, B> Guard<K, M, B> {
     /// Runs the work once, or gives the answer that takes its place. It begins at the call.
@@ -47,10 +46,17 @@ impl<K, M, B> Guard<K, M, B> {
         R: Replayable + 'static,
         Self: 'static,
     {
+        self.begin(operation, scope, Box::pin(work))
+    }
+
+    fn begin(
+        self,
+        operation: &'static OperationSpec,
+        scope: Result<Scope, Option<Error>>,
+        handler: Pin<Box<dyn Answering>>,
+    ) -> GuardedAnswer {
         let Self { request, idempotency, keyed, .. } = self;
-        let asked = request.clone();
-        // Boxed here, so that what follows is the same for all handlers, and moves a pointer where it moves their work.
-        let work: Work = Box::pin(async move { work.await.into_response(&asked) });
+        let work = Work { handler, request: request.clone() };
         match keyed {
             Some(Keyed { slot, said }) => Run { idempotency, request, operation, slot }.start(scope, said, work),
             None => GuardedAnswer::here(async move { unguarded(&idempotency, &request, work).await }),

@@ -1,5 +1,5 @@
 #[post("/orders")]
-async fn order(
+fn order(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Post,
@@ -23,7 +23,5 @@ async fn order(
         fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard
-        .run(&__OPERATION, __scope, order(user, #[cfg(feature = "audit")] audit))
-        .await
+    __guard.run(&__OPERATION, __scope, order(user, #[cfg(feature = "audit")] audit))
 }

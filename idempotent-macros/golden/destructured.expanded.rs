@@ -1,5 +1,5 @@
 #[patch("/orders/{id}")]
-pub(crate) async fn update_order(
+pub(crate) fn update_order(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Patch,
@@ -26,5 +26,5 @@ pub(crate) async fn update_order(
         Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, update_order(user, __arg1, __arg2, __arg3)).await
+    __guard.run(&__OPERATION, __scope, update_order(user, __arg1, __arg2, __arg3))
 }

@@ -2,7 +2,7 @@
 #[post("/v1/payments")]
 #[allow(clippy::unused_async)]
 #[utoipa::path(responses((status = 201)))]
-pub async fn create_payment(
+pub fn create_payment(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Post,
@@ -24,5 +24,5 @@ pub async fn create_payment(
         Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, create_payment(user, body)).await
+    __guard.run(&__OPERATION, __scope, create_payment(user, body))
 }

@@ -1,5 +1,5 @@
 #[put("/orders/{id}")]
-async fn put_order(
+fn put_order(
     __guard: my_crate::reexport::__private::Guard<
         my_crate::reexport::__private::Optional,
         my_crate::reexport::__private::Put,
@@ -21,5 +21,4 @@ async fn put_order(
     __guard
         .fingerprint_by(fingerprints::amount)
         .run(&__OPERATION, __scope, put_order(user, id))
-        .await
 }

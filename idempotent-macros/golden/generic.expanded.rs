@@ -1,4 +1,4 @@
-async fn create<T, const LIMIT: usize>(
+fn create<T, const LIMIT: usize>(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Post,
@@ -25,5 +25,5 @@ where
         : Json, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, create::<T, LIMIT>(user, body)).await
+    __guard.run(&__OPERATION, __scope, create::<T, LIMIT>(user, body))
 }

@@ -1,4 +1,4 @@
-async fn r#delete(
+fn r#delete(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Delete,
@@ -13,5 +13,5 @@ async fn r#delete(
         fingerprint : Raw, record : All, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&session);
-    __guard.run(&__OPERATION, __scope, r#delete(session)).await
+    __guard.run(&__OPERATION, __scope, r#delete(session))
 }

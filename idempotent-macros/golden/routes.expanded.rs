@@ -1,7 +1,7 @@
 #[routes]
 #[post("/orders")]
 #[put("/order")]
-async fn order(
+fn order(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         (::idempotent_actix::__private::Post, ::idempotent_actix::__private::Put),
@@ -18,5 +18,5 @@ async fn order(
         Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, order(user)).await
+    __guard.run(&__OPERATION, __scope, order(user))
 }

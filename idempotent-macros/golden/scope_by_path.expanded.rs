@@ -1,5 +1,5 @@
 #[actix_web::route("/orders", method = "POST", method = "PATCH")]
-async fn order(
+fn order(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         (::idempotent_actix::__private::Post, ::idempotent_actix::__private::Patch),
@@ -18,5 +18,5 @@ async fn order(
         __guard.request(),
         scope::bearer_token,
     );
-    __guard.run(&__OPERATION, __scope, order()).await
+    __guard.run(&__OPERATION, __scope, order())
 }

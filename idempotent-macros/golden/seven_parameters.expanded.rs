@@ -1,6 +1,6 @@
 #[allow(clippy::too_many_arguments)]
 #[post("/")]
-async fn seven(
+fn seven(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Post,
@@ -23,5 +23,5 @@ async fn seven(
         fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&a);
-    __guard.run(&__OPERATION, __scope, seven(a, b, c, d, e, f, g)).await
+    __guard.run(&__OPERATION, __scope, seven(a, b, c, d, e, f, g))
 }

@@ -1,5 +1,5 @@
 #[post("/orders")]
-async fn order(
+fn order(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
         ::idempotent_actix::__private::Post,
@@ -20,5 +20,5 @@ async fn order(
         fingerprint : Raw, record : Final, abandoned : Retry, claim : Transaction, }
     }
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, order(user, __arg1)).await
+    __guard.run(&__OPERATION, __scope, order(user, __arg1))
 }

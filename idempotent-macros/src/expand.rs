@@ -49,7 +49,9 @@ fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>)
     let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
     let (start, _) = answer_span(signature);
     let krate = krate_at(args, start);
+    // Not `async`: `run` gives a future already, and rustc takes its time over each one that it has to make.
     let guarded = Signature {
+        asyncness: None,
         inputs: parse_quote!(#guard, #(#parameters),*),
         output: parse_quote_spanned!(start=> -> #krate::__private::Answer),
         ..signature.clone()
@@ -134,7 +136,7 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     let call = call(handler);
     let scope_name = local("__scope");
     let receiver = at(&guard, start);
-    let run = quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call).await);
+    let run = quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call));
     quote! {
         let #scope_name = #scope;
         #run
