@@ -81,23 +81,33 @@ fn encode(head: &ResponseHead, body: &Body) -> Encoded {
 ///
 /// # Errors
 /// When the body itself fails within the limit: there is no answer to keep.
-pub(crate) async fn record(response: HttpResponse, limit: usize) -> Result<(Encoded, HttpResponse), Box<dyn StdError>> {
+pub(crate) fn record(
+    response: HttpResponse,
+    limit: usize,
+) -> impl Future<Output = Result<(Encoded, HttpResponse), Box<dyn StdError>>> {
+    // Before the future begins, which would have room for the whole as well as for its parts.
     let (head, body) = response.into_parts();
-    let (kept, body) = match body.size() {
-        BodySize::None => (Body::None, body),
-        BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limit) => take(body, limit).await?,
-        BodySize::Sized(_) => (Body::Omitted, body),
-        BodySize::Stream => take(body, limit).await?,
-    };
-    let recording = encode(head.head(), &kept);
-    Ok((recording, head.set_body(body)))
+    async move {
+        let (kept, body) = match body.size() {
+            BodySize::None => (Body::None, body),
+            BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limit) => take(body, limit).await?,
+            BodySize::Sized(_) => (Body::Omitted, body),
+            BodySize::Stream => take(body, limit).await?,
+        };
+        let recording = encode(head.head(), &kept);
+        Ok((recording, head.set_body(body)))
+    }
 }
 
 async fn take(body: BoxBody, limit: usize) -> Result<(Body, BoxBody), Box<dyn StdError>> {
-    let mut body = match body.try_into_bytes() {
-        Ok(bytes) => return Ok((Body::Whole(bytes.clone()), BoxBody::new(bytes))),
-        Err(body) => body,
-    };
+    match body.try_into_bytes() {
+        Ok(bytes) => Ok((Body::Whole(bytes.clone()), BoxBody::new(bytes))),
+        // Apart, so that answers that are there do not carry what it takes.
+        Err(body) => Box::pin(read(body, limit)).await,
+    }
+}
+
+async fn read(mut body: BoxBody, limit: usize) -> Result<(Body, BoxBody), Box<dyn StdError>> {
     let promised = body.size();
     let (mut chunks, mut length) = (Pieces::default(), 0usize);
     while let Some(chunk) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {

@@ -85,10 +85,23 @@ impl Run {
             return GuardedAnswer::given(self.refuse(Kind::ShuttingDown, Outcome::Unavailable));
         }
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
+        let id = self.record_id(&scope);
         // actix drops its own future when the client goes away. Claim, work and recording are in one task that it does not drop, so
-        // that no claim is left without its work and no work without its recording. It is boxed, for tokio moves what it is given.
+        // that no claim is left without its work and no work without its recording. It is boxed, for tokio moves what it is given; and
+        // it is a block, for an `async fn` has its arguments twice.
         let answer = Box::pin(async move {
-            let response = self.carry_out(scope, digest, work).await;
+            let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
+            let begun = match self.operation.claim {
+                ClaimMode::Lease => runtime.begin(id, digest, policy).await,
+                ClaimMode::Transaction => Box::pin(runtime.begin_within(id, digest, policy)).await,
+            };
+            // Apart, so that a replay does not carry what a run takes.
+            let mut response = match begun {
+                Ok(Begun::Run(attempt)) => Box::pin(self.attempt(attempt, work)).await,
+                Ok(Begun::Told(verdict)) => self.tell(verdict),
+                Err(error) => Box::pin(self.without_store(id, &error, work)).await,
+            };
+            response.extensions_mut().insert(id);
             drop(counted);
             response
         });
@@ -110,23 +123,6 @@ impl Run {
             return Err(self.refuse(Kind::Misconfigured, Outcome::Unavailable));
         }
         Ok(admitted)
-    }
-
-    /// What is rare is boxed, so that each request is not given the room for it.
-    async fn carry_out(self, scope: Scope, digest: RequestDigest, work: Work) -> HttpResponse {
-        let id = self.record_id(&scope);
-        let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
-        let begun = match self.operation.claim {
-            ClaimMode::Lease => runtime.begin(id, digest, policy).await,
-            ClaimMode::Transaction => Box::pin(runtime.begin_within(id, digest, policy)).await,
-        };
-        let mut response = match begun {
-            Ok(Begun::Run(attempt)) => self.attempt(attempt, work).await,
-            Ok(Begun::Told(verdict)) => self.tell(verdict),
-            Err(error) => Box::pin(self.without_store(id, &error, work)).await,
-        };
-        response.extensions_mut().insert(id);
-        response
     }
 
     fn record_id(&self, scope: &Scope) -> RecordId {

@@ -77,7 +77,6 @@ struct Shared {
 
 /// What a request comes to before any work is done.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Begun {
     /// The key is ours: run, then end the attempt.
     Run(Attempt),

@@ -22,6 +22,12 @@ mod commit;
 ///
 /// It may work in a [transaction](Self::transact), which is then committed together with its completion.
 pub struct Attempt {
+    /// Boxed, since it goes from future to future, and each of them has room for it, most of them twice.
+    granted: Box<Granted>,
+}
+
+/// What an attempt has.
+struct Granted {
     shared: Arc<Shared>,
     lease: Lease,
     claim: Claim,
@@ -71,26 +77,26 @@ impl Attempt {
     /// The lease is kept alive already.
     pub(super) fn new(shared: Arc<Shared>, lease: Lease, claim: Claim, digest: RequestDigest, number: u32) -> Self {
         let (stage, work) = (Stage::Running, Work::Anywhere);
-        Self { shared, lease, claim, digest, number, stage, work, within: None }
+        Self { granted: Box::new(Granted { shared, lease, claim, digest, number, stage, work, within: None }) }
     }
 
     /// The claim is part of the transaction.
     pub(super) fn within(mut self, running: Running, transaction: Box<dyn Transaction>) -> Self {
-        self.work = Work::Here(transaction);
-        self.within = Some(running);
+        self.granted.work = Work::Here(transaction);
+        self.granted.within = Some(running);
         self
     }
 
     /// The record that is claimed.
     #[must_use]
     pub fn id(&self) -> &RecordId {
-        &self.lease.id
+        &self.granted.lease.id
     }
 
     /// 1 for the first attempt; from 2 on, an earlier one was abandoned.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.number
+        self.granted.number
     }
 
     /// Begins a transaction for the attempt's work, which is committed when the attempt [completes](Self::complete), and only then.
@@ -98,16 +104,16 @@ impl Attempt {
     /// # Errors
     /// When the store has no transactions, or fails. Nothing was done then: [release](Self::release) the attempt.
     pub async fn transact(&mut self) -> Result<(), StoreError> {
-        self.work = Work::Here(self.shared.transaction().await?);
+        self.granted.work = Work::Here(self.granted.shared.transaction().await?);
         Ok(())
     }
 
     /// Lends the transaction out, if there is one. Without having it [back](Self::take_back) the attempt cannot complete.
     pub fn lend(&mut self) -> Option<Box<dyn Transaction>> {
-        match mem::replace(&mut self.work, Work::Lent) {
+        match mem::replace(&mut self.granted.work, Work::Lent) {
             Work::Here(transaction) => Some(transaction),
             work @ (Work::Anywhere | Work::Lent) => {
-                self.work = work;
+                self.granted.work = work;
                 None
             }
         }
@@ -115,7 +121,7 @@ impl Attempt {
 
     /// Takes back what was lent.
     pub fn take_back(&mut self, transaction: Box<dyn Transaction>) {
-        self.work = Work::Here(transaction);
+        self.granted.work = Work::Here(transaction);
     }
 
     /// Ends with an answer that is kept, and with what the transaction has written.
@@ -125,11 +131,11 @@ impl Attempt {
     /// whether it was committed; if it was not, the attempt is abandoned.
     pub async fn complete(mut self, recording: impl Into<Encoded>) -> Ending {
         let step = Step::Complete(recording.into().into());
-        match mem::replace(&mut self.work, Work::Anywhere) {
-            Work::Anywhere => self.end(step).await,
+        match mem::replace(&mut self.granted.work, Work::Anywhere) {
+            Work::Anywhere => self.granted.end(step).await,
             // Apart, so that attempts without a transaction do not carry what those with one need.
-            Work::Here(transaction) => Box::pin(self.commit(transaction, step)).await,
-            Work::Lent => Box::pin(self.never_came_back()).await,
+            Work::Here(transaction) => Box::pin(self.granted.commit(transaction, step)).await,
+            Work::Lent => Box::pin(self.granted.never_came_back()).await,
         }
     }
 
@@ -138,7 +144,7 @@ impl Attempt {
     /// # Cancel safety
     /// As [`complete`](Self::complete).
     pub async fn complete_undone(mut self, recording: impl Into<Encoded>) -> Ending {
-        self.end_without_effects(Step::Complete(recording.into().into())).await
+        self.granted.end_without_effects(Step::Complete(recording.into().into())).await
     }
 
     /// Ends without a trace: nothing was done, the next request runs as the first. Where an earlier attempt was abandoned, what that
@@ -147,8 +153,8 @@ impl Attempt {
     /// # Cancel safety
     /// As [`complete`](Self::complete).
     pub async fn release(mut self) -> Ending {
-        let step = if self.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
-        self.end_without_effects(step).await
+        let step = if self.granted.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
+        self.granted.end_without_effects(step).await
     }
 
     /// Ends without an outcome: the next request takes over at once, or the key is held. What the transaction has written is undone.
@@ -156,9 +162,11 @@ impl Attempt {
     /// # Cancel safety
     /// As [`complete`](Self::complete).
     pub async fn abandon(mut self, policy: Abandoned) -> Ending {
-        self.end_without_effects(Step::Abandon(policy)).await
+        self.granted.end_without_effects(Step::Abandon(policy)).await
     }
+}
 
+impl Granted {
     async fn end_without_effects(&mut self, step: Step) -> Ending {
         match self.work {
             Work::Anywhere if self.within.is_none() => self.end(step).await,
@@ -218,7 +226,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Granted {
     fn drop(&mut self) {
         match mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Running => {
@@ -239,6 +247,6 @@ impl Drop for Attempt {
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("id", self.id()).field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Attempt").field("id", self.id()).field("number", &self.number()).finish_non_exhaustive()
     }
 }

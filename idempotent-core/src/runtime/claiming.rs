@@ -58,11 +58,22 @@ impl Shared {
         digest: RequestDigest,
     ) -> Result<Asked, StoreError> {
         let sent = now();
-        let outcome = self.claim_once(id, claim).await?;
-        let ClaimOutcome::Mismatch { recorded } = outcome else {
-            return Ok(Asked { outcome, owner: claim.owner, sent });
-        };
-        let outcome = match self.options.fingerprint_keys.sign_like(recorded, digest) {
+        let mut outcome = self.claim_once(id, claim).await?;
+        if let ClaimOutcome::Mismatch { recorded } = outcome {
+            outcome = Box::pin(self.claim_as_signed(id, claim, digest, recorded)).await;
+        }
+        Ok(Asked { outcome, owner: claim.owner, sent })
+    }
+
+    /// A second claim where the record is of the same request and was signed with an older key.
+    async fn claim_as_signed(
+        self: &Arc<Self>,
+        id: &RecordId,
+        claim: &Claim,
+        digest: RequestDigest,
+        recorded: Fingerprint,
+    ) -> ClaimOutcome {
+        match self.options.fingerprint_keys.sign_like(recorded, digest) {
             // The next claim is signed with the present key again, so that no record is made that outlives the old one.
             Some(fingerprint) if fingerprint == recorded => {
                 self.claim_once(id, &Claim { fingerprint, ..*claim }).await.unwrap_or_else(|error| {
@@ -71,9 +82,8 @@ impl Shared {
                     ClaimOutcome::InFlight { lease_left: Duration::ZERO }
                 })
             }
-            Some(_) | None => outcome,
-        };
-        Ok(Asked { outcome, owner: claim.owner, sent })
+            Some(_) | None => ClaimOutcome::Mismatch { recorded },
+        }
     }
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

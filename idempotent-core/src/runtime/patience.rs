@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     future::{pending, poll_fn},
-    pin::pin,
+    pin::Pin,
     task::{Poll, ready},
     time::{Duration, Instant},
 };
@@ -44,41 +44,43 @@ where
     // Of the caller's runtime, as is the limit of the call.
     let sent = tokio::time::Instant::now();
     match call().await {
-        Err(error) if error.is_transient() && sent.elapsed() < QUICK => {
-            tracing::debug!(%error, "the store is asked again");
-            tokio::time::sleep(jittered(FIRST_RETRY)).await;
-            call().await
-        }
+        // Apart, so that calls that go well do not carry what it takes.
+        Err(error) if error.is_transient() && sent.elapsed() < QUICK => Box::pin(again(error, call)).await,
         result => result,
     }
+}
+
+async fn again<T, C>(error: StoreError, call: impl Fn() -> C) -> Result<T, StoreError>
+where
+    C: Future<Output = Result<T, StoreError>>,
+{
+    tracing::debug!(%error, "the store is asked again");
+    tokio::time::sleep(jittered(FIRST_RETRY)).await;
+    call().await
 }
 
 impl Shared {
     /// Waits for the store's answer, but not without end: a call that hangs is one whose outcome is unknown.
     pub(super) fn answer<T>(
         &self,
-        call: impl Future<Output = Result<T, StoreError>>,
+        call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
         in_time(self.options.store_timeout, call)
     }
 }
 
-pub(super) async fn in_time<T>(
+pub(super) fn in_time<T>(
     limit: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let (mut call, mut timer) = (pin!(call), pin!(None));
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = call.as_mut().poll(cx) {
+    mut call: impl Future<Output = Result<T, StoreError>> + Unpin,
+) -> impl Future<Output = Result<T, StoreError>> {
+    let mut timer = None;
+    poll_fn(move |cx| {
+        if let Poll::Ready(answer) = Pin::new(&mut call).poll(cx) {
             return Poll::Ready(answer);
         }
         // A store in memory answers at once, and spares us the timer.
-        if timer.is_none() {
-            timer.set(Some(timeout(limit.min(LONGEST), pending::<Infallible>())));
-        }
-        let Some(timer) = timer.as_mut().as_pin_mut() else { return Poll::Pending };
-        let Err(elapsed) = ready!(timer.poll(cx));
+        let timer = timer.get_or_insert_with(|| Box::pin(timeout(limit.min(LONGEST), pending::<Infallible>())));
+        let Err(elapsed) = ready!(timer.as_mut().poll(cx));
         Poll::Ready(Err(StoreError::transient("runtime", "get an answer from its store in time", elapsed)))
     })
-    .await
 }

@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use super::{Attempt, Ending, Stage, Work};
+use super::{Ending, Granted, Stage, Work};
 use crate::{
     error::StoreError,
     lease::Lease,
@@ -24,7 +24,7 @@ enum Settled {
     Fenced,
 }
 
-impl Attempt {
+impl Granted {
     /// Ends the claim as the transaction's last statement, and commits.
     pub(super) async fn commit(&mut self, transaction: Box<dyn Transaction>, step: Step) -> Ending {
         // A renewal that meets the completion in the store would only wait for it.
@@ -33,7 +33,7 @@ impl Attempt {
             // Dropped here, it may or may not be committed; if it is, the abandonment is refused.
             self.stage = Stage::Ending(Step::Abandon(self.claim.abandoned), kept);
         }
-        let error = match self.shared.answer(commit_with(transaction, &self.lease, &step)).await {
+        let error = match self.shared.answer(Box::pin(commit_with(transaction, &self.lease, &step))).await {
             Ok(fence) => {
                 self.stage = Stage::Ended;
                 return self.ended(fence).await;
@@ -133,10 +133,10 @@ impl Attempt {
 
 impl Shared {
     async fn roll_back(&self, transaction: Box<dyn Transaction>) {
-        let rolled_back = async {
+        let rolled_back = Box::pin(async {
             transaction.roll_back().await;
             Ok(())
-        };
+        });
         // Too late is as good: the connection is closed.
         let _ = self.answer(rolled_back).await;
     }
