@@ -3,7 +3,7 @@
 use std::{fmt::Debug, str::FromStr, time::Duration};
 
 /// What is said without a value.
-const SWITCHES: [&str; 2] = ["quick", "seeded"];
+const SWITCHES: [&str; 3] = ["quick", "seeded", "awake"];
 
 /// A command and its options.
 pub(crate) struct Arguments {

@@ -70,7 +70,8 @@ fn plan(server: &Server, work: Work, seed: u64, requests: u64) -> Plan {
     let (seed, seeded) = if let Work::Replays(_) = work { (0, true) } else { (seed, false) };
     let (warmup, duration) = (Duration::ZERO, Duration::ZERO);
     let watched = Watched::default();
-    Plan { to: server.at, work, connections: 8, warmup, duration, requests: Some(requests), seed, seeded, watched }
+    let requests = Some(requests);
+    Plan { to: server.at, work, connections: 8, warmup, duration, requests, seed, seeded, watched, awake: false }
 }
 
 /// Opens pools, prepares statements, answers what is to be replayed.

@@ -9,7 +9,7 @@ pub(crate) fn count() -> usize {
 
 /// A command that runs `program` on one processor, where there are two or more and `taskset` is there.
 pub(crate) fn pinned(program: &str, processor: usize) -> Command {
-    if count() < 2 || !can_pin() {
+    if !can_pin() {
         return Command::new(program);
     }
     let mut command = Command::new("taskset");
@@ -17,9 +17,9 @@ pub(crate) fn pinned(program: &str, processor: usize) -> Command {
     command
 }
 
-/// Whether processes can be pinned.
+/// Whether there are two processors, and processes can be pinned to one.
 pub(crate) fn can_pin() -> bool {
-    Command::new("taskset").arg("--version").output().is_ok()
+    count() > 1 && Command::new("taskset").arg("--version").output().is_ok()
 }
 
 /// The time that a process, and all that it has started, has spent on a processor.

@@ -72,7 +72,8 @@ impl Growth {
         let warmup = self.seconds / 4;
         let (to, work, connections, duration) = (step.server.at, step.work, step.connections, self.seconds);
         let (requests, seeded, watched, seed) = (None, false, Watched(watched), step.seed);
-        server::load(&Plan { to, work, connections, warmup, duration, requests, seed, seeded, watched })
+        let awake = self.bed.process(step.kept).is_none() && cpu::can_pin();
+        server::load(&Plan { to, work, connections, warmup, duration, requests, seed, seeded, watched, awake })
     }
 
     /// One run of a kind of server on an empty store.

@@ -19,6 +19,9 @@ pub(crate) use self::plan::{Plan, Watched, Work};
 use self::{connection::Connection, keys::Keys};
 use crate::{arguments::Arguments, cpu};
 
+/// How long it waits for any answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What a load saw.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
@@ -73,6 +76,7 @@ fn run(plan: &Plan) -> io::Result<Seen> {
     let (mut seen, mut latencies) = (Seen::default(), Vec::with_capacity(1 << 20));
     let (before, started) = (plan.watched.times(), Instant::now());
     let own = cpu::time(std::process::id());
+    load.idle = Duration::ZERO;
     let until = started + plan.duration;
     let mut left = plan.requests;
     let next = || {
@@ -86,7 +90,8 @@ fn run(plan: &Plan) -> io::Result<Seen> {
     };
     load.drive(next, &mut seen, &mut latencies)?;
     seen.seconds = started.elapsed().as_secs_f64();
-    seen.own_share = (cpu::time(std::process::id()) - own).as_secs_f64() / seen.seconds;
+    let own = (cpu::time(std::process::id()) - own).saturating_sub(load.idle);
+    seen.own_share = own.as_secs_f64() / seen.seconds;
     seen.busy = plan.watched.since(&before);
     seen.latency = percentiles(&mut latencies);
     Ok(seen)
@@ -103,6 +108,9 @@ fn percentiles(latencies: &mut [Duration]) -> [f64; 4] {
 
 struct Load {
     poll: Poll,
+    awake: bool,
+    /// How long it was awake for nothing.
+    idle: Duration,
     connections: Vec<Connection>,
 }
 
@@ -115,7 +123,7 @@ impl Load {
             poll.registry().register(&mut connection.stream, Token(number), Interest::READABLE)?;
             connections.push(connection);
         }
-        Ok(Self { poll, connections })
+        Ok(Self { poll, awake: plan.awake, idle: Duration::ZERO, connections })
     }
 
     /// Sends a request on each connection, and another for each answer, until there is none left and the last is answered.
@@ -133,14 +141,7 @@ impl Load {
             busy += 1;
         }
         while busy > 0 {
-            if self
-                .poll
-                .poll(&mut events, Some(Duration::from_secs(20)))
-                .is_err_and(|e| e.kind() != ErrorKind::Interrupted)
-                || events.is_empty()
-            {
-                return Err(io::Error::new(ErrorKind::TimedOut, "no answer for 20 seconds"));
-            }
+            self.wait(&mut events)?;
             for event in &events {
                 let connection = &mut self.connections[event.token().0];
                 let answer = match connection.receive() {
@@ -168,6 +169,21 @@ impl Load {
             }
         }
         Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let began = Instant::now();
+        let timeout = if self.awake { Duration::ZERO } else { PATIENCE };
+        while began.elapsed() <= PATIENCE {
+            let asked = Instant::now();
+            match self.poll.poll(events, Some(timeout)) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ if !events.is_empty() => return Ok(()),
+                _ if self.awake => self.idle += asked.elapsed(),
+                _ => {}
+            }
+        }
+        Err(io::Error::new(ErrorKind::TimedOut, "no answer for 20 seconds"))
     }
 }
 

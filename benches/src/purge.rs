@@ -72,7 +72,8 @@ fn run(server: &Server, seed: u64, duration: Duration) -> Seen {
     let (work, watched) = (Work::Fresh, Watched(vec![("server".into(), server.process())]));
     let (warmup, requests, seeded) = (Duration::ZERO, None, false);
     // Few enough that the machine has room for both, or the load would only measure its own queue.
-    let plan = Plan { to: server.at, work, connections: 8, warmup, duration, requests, seed, seeded, watched };
+    let plan =
+        Plan { to: server.at, work, connections: 8, warmup, duration, requests, seed, seeded, watched, awake: false };
     server::load(&plan)
 }
 

@@ -167,7 +167,7 @@ fn conditions(settings: &Settings) -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
         info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, model)| model);
-    let place = if cpu::count() < 2 || !cpu::can_pin() {
+    let place = if !cpu::can_pin() {
         "nothing is pinned"
     } else {
         "the server under test on the first processor, the load on the last, the store where there is room"

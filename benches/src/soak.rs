@@ -62,7 +62,18 @@ fn soak(bed: &Bed, kept: Kept, lasting: Duration) -> (u64, Vec<Track>) {
     let server = Server::start(&Program::Own(None, words), &bed.clean(kept));
     let (work, watched, warmup, seeded) = (Work::Mixed(0.5), Watched::default(), Duration::ZERO, false);
     let (requests, connections, seed) = (None, 32, 1);
-    let plan = Plan { to: server.at, work, connections, warmup, duration: lasting, requests, seed, seeded, watched };
+    let plan = Plan {
+        to: server.at,
+        work,
+        connections,
+        warmup,
+        duration: lasting,
+        requests,
+        seed,
+        seeded,
+        watched,
+        awake: false,
+    };
     let load = server::start_load(&plan);
     let mut tracks: Vec<Track> = vec![("server's memory, MiB", 8.0, Vec::new())];
     let kept_tracks: &[(&str, f64)] = match kept {

@@ -6,6 +6,7 @@ use crate::{
     arguments::Arguments,
     bed::{Bed, Kept},
     counting::{self, Cost},
+    cpu,
     load::{Plan, Seen, Watched, Work},
     plot, report,
     rows::{self, Row},
@@ -122,6 +123,7 @@ pub(crate) fn run_once(bed: &Bed, kept: Kept, work: Work, program: &Program, set
         seed: 1,
         seeded: false,
         watched: Watched(watched),
+        awake: bed.process(kept).is_none() && cpu::can_pin(),
     })
 }
 

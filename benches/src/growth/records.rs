@@ -105,6 +105,7 @@ pub(super) fn bytes(growth: &Growth) -> String {
                     seed,
                     seeded,
                     watched,
+                    awake: false,
                 })
             };
             send(1000, 1);

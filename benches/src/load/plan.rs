@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     /// The keys to be replayed are answered already.
     pub(crate) seeded: bool,
     pub(crate) watched: Watched,
+    /// Nothing else is to run on the load's processor, so that it never sleeps, and no answer has to wake it.
+    pub(crate) awake: bool,
 }
 
 impl Plan {
@@ -81,6 +83,7 @@ impl Plan {
             seed: arguments.number("seed", 0),
             seeded: arguments.has("seeded"),
             watched: Watched(arguments.all("watch").map(watch).collect()),
+            awake: arguments.has("awake"),
         }
     }
 
@@ -100,9 +103,8 @@ impl Plan {
         for (name, process) in &self.watched.0 {
             say("watch", format!("{name}={process}"));
         }
-        if self.seeded {
-            words.push("--seeded".into());
-        }
+        let flags = [("--seeded", self.seeded), ("--awake", self.awake)];
+        words.extend(flags.iter().filter(|(_, said)| *said).map(|(flag, _)| (*flag).to_owned()));
         words
     }
 }
