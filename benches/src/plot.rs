@@ -10,11 +10,13 @@ const MET: RGBColor = RGBColor(46, 125, 50);
 const MISSED: RGBColor = RGBColor(198, 40, 40);
 const PLAIN: RGBColor = RGBColor(96, 125, 139);
 const ROW: u32 = 30;
+/// Room for the names of rows.
+const NAMES: i32 = 190;
 
 /// The layer's share of each floor, as bars from least to greatest with a tick at the median, and the goals.
 pub(crate) fn ratios(path: &Path, measured: &[Measured]) {
     let rows = measured.len() as u32;
-    let area = SVGBackend::new(path, (760, 90 + ROW * rows)).into_drawing_area();
+    let area = SVGBackend::new(path, (810, 90 + ROW * rows)).into_drawing_area();
     area.fill(&WHITE).unwrap();
     let shares: Vec<Spread> = measured.iter().map(|one| one.share_of(one.floor())).collect();
     let most = shares.iter().fold(1.1, |most: f64, share| most.max(share.most * 1.05));
@@ -22,7 +24,7 @@ pub(crate) fn ratios(path: &Path, measured: &[Measured]) {
         .caption("Throughput as a share of the floor's", ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(28)
-        .y_label_area_size(140)
+        .y_label_area_size(NAMES)
         .build_cartesian_2d(0.0..most, 0.0..f64::from(rows))
         .unwrap();
     let name = |at: f64| measured.get(at as usize).map_or(String::new(), |one| one.row.name.to_owned());
@@ -56,7 +58,7 @@ pub(crate) fn ratios(path: &Path, measured: &[Measured]) {
         let style = ("sans-serif", 13).into_font();
         let label = format!("{} {:.2}", name(at as f64), share.median);
         let place = chart.backend_coord(&(0.0, y));
-        area.draw(&Text::new(label, (place.0 - 140, place.1 - 6), style)).unwrap();
+        area.draw(&Text::new(label, (place.0 - NAMES, place.1 - 6), style)).unwrap();
     }
     area.present().unwrap();
 }

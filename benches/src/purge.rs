@@ -20,7 +20,7 @@ use crate::{
 };
 
 const PURGERS: usize = 4;
-/// As the runtime's own purger has it; so are the pauses.
+/// As the runtime's own purger has it; so are the pauses, since a batch takes longer than its turn here.
 const BATCH: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 const REST: u32 = 4;

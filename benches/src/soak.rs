@@ -92,8 +92,10 @@ fn soak(bed: &Bed, kept: Kept, lasting: Duration) -> (u64, Vec<Track>) {
         tracks.iter_mut().zip(seen).for_each(|(track, value)| track.2.push(value));
     }
     let seen = server::finish(load);
-    // What expired between a choice of the load and its request is new again.
-    assert_eq!(seen.statuses.keys().copied().collect::<Vec<_>>(), [201], "{:?}", seen.statuses);
+    // What expired between a choice of the load and its request is new again, and two that chose it may meet.
+    let created = seen.statuses.get(&201).copied().unwrap_or(0);
+    let met = seen.statuses.get(&409).copied().unwrap_or(0);
+    assert!(created + met == seen.requests && met * 1000 <= created, "{:?}", seen.statuses);
     assert!(seen.replayed > 0, "nothing was replayed");
     (seen.requests, tracks)
 }

@@ -2,6 +2,9 @@
 
 use super::Work;
 
+/// A client that sends a key again does so soon: duplicates are of so many keys before.
+const RECENT: u64 = 2000;
+
 /// Draws the next key.
 pub(super) struct Keys {
     work: Work,
@@ -27,7 +30,9 @@ impl Keys {
         let earlier = self.issued.saturating_sub(self.under_way);
         let number = match self.work {
             Work::Replays(keys) => self.random.u64(0..keys),
-            Work::Mixed(share) if earlier > 0 && self.random.f64() < share => self.random.u64(0..earlier),
+            Work::Mixed(share) if earlier > 0 && self.random.f64() < share => {
+                self.random.u64(earlier.saturating_sub(RECENT)..earlier)
+            }
             Work::Fresh | Work::Mixed(_) => {
                 self.issued += 1;
                 self.issued - 1

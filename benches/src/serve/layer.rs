@@ -21,11 +21,15 @@ pub(super) async fn open(arguments: &Arguments, url: &str) -> Idempotency {
     if url == "memory:" {
         // As many as a fast run leaves; the store's own bounds are reached in seconds.
         let records = arguments.number("records", 100_000_000);
-        return Idempotency::new(MemoryStore::new().max_records(records).max_bytes(1 << 40));
+        return over(MemoryStore::new().max_records(records).max_bytes(1 << 40), arguments);
     }
     let store = store::connect(url).await.unwrap();
     store.migrate().await.unwrap();
     hold(store.clone(), arguments.number("leases", 0)).await;
+    over(store, arguments)
+}
+
+fn over(store: impl Store, arguments: &Arguments) -> Idempotency {
     // Where there is nothing to say of it, the default.
     match arguments.text("purge-every") {
         Some(_) => Idempotency::builder(store).purge_every(Some(arguments.seconds("purge-every", 60.0))).build(),

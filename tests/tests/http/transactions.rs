@@ -344,3 +344,24 @@ fn what_is_put_together_wrongly_says_what_to_do() {
         assert!(log.contains(said), "{said}");
     }
 }
+
+#[test]
+fn no_answer_is_in_what_the_driver_logs() {
+    const ANSWER: &str = "the-answer-of-a-transaction";
+    tests::log::capture();
+    each(
+        || Probe::answering(|_| HttpResponse::Created().body(ANSWER)),
+        |_, server, way| {
+            let first = server.send(&send(way, "an effect"));
+            assert_eq!((first.status, first.text()), (201, ANSWER));
+            server.send(&send(way, "an effect")).assert_replays(&first);
+        },
+    );
+    Database::sqlite(Probe::new()).execute("SELECT 'a statement that is logged'");
+    let log = tests::log::captured();
+    assert!(log.contains("a statement that is logged"));
+    let hexadecimal: String = ANSWER.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for answer in [ANSWER, &hexadecimal] {
+        assert_eq!(log.lines().find(|line| line.contains(answer)), None);
+    }
+}
