@@ -1,6 +1,7 @@
 //! A store that several runtimes share.
 
 use std::{
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -42,15 +43,25 @@ fn a_store_outlives_the_runtime_it_was_opened_on() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// A worker that computes for two seconds, and does not look at its sockets meanwhile.
+/// A worker that computes for three seconds, and does not look at its sockets meanwhile. It is at it when this returns.
+fn keep_busy(runtime: Runtime) -> thread::JoinHandle<()> {
+    let (tell, told) = mpsc::channel();
+    let working = thread::spawn(move || {
+        runtime.block_on(async {
+            tell.send(()).unwrap();
+            thread::sleep(Duration::from_secs(3));
+        });
+    });
+    told.recv().unwrap();
+    working
+}
+
 #[test]
 fn a_busy_runtime_holds_up_no_other_one() {
     let busy = runtime();
     let (store, _) = busy.block_on(store());
     busy.block_on(claim_many(&store));
-    let working = thread::spawn(move || {
-        busy.block_on(async { thread::sleep(Duration::from_secs(3)) });
-    });
+    let working = keep_busy(busy);
     let idle = runtime();
     let started = Instant::now();
     idle.block_on(claim_many(&store));
@@ -65,9 +76,7 @@ fn a_busy_runtime_holds_up_the_connections_of_a_plain_pool() {
     let (_store, url) = busy.block_on(store());
     let pool =
         busy.block_on(async { sqlx::postgres::PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap() });
-    let working = thread::spawn(move || {
-        busy.block_on(async { thread::sleep(Duration::from_secs(3)) });
-    });
+    let working = keep_busy(busy);
     let idle = runtime();
     let started = Instant::now();
     idle.block_on(async { sqlx::raw_sql("SELECT 1").execute(&pool).await.unwrap() });
