@@ -162,14 +162,18 @@ async fn purge(shared: Weak<Shared>) {
         while let Some(shared) = shared.upgrade()
             && let Ok(true) = spawn_local(async move { shared.purge_batch().await }).await
         {
-            // Many batches of a store in memory take no longer than one takes elsewhere.
-            let worked = began.elapsed();
-            if worked >= PURGE_TURN {
-                tokio::time::sleep(PURGE_PAUSE.max(worked * PURGE_REST)).await;
+            if let Some(rest) = rest(began.elapsed()) {
+                tokio::time::sleep(rest).await;
                 began = now();
             }
         }
     }
+}
+
+/// For how long a purge that has worked so long lets others at the store. Many batches of a store in memory take no longer than one takes
+/// elsewhere.
+pub(super) fn rest(worked: Duration) -> Option<Duration> {
+    (worked >= PURGE_TURN).then(|| PURGE_PAUSE.max(worked * PURGE_REST))
 }
 
 async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }: Deferred) {

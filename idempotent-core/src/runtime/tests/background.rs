@@ -6,6 +6,7 @@ use crate::{
     policy::Policy,
     runtime::{
         Options, Runtime,
+        background::rest,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
@@ -32,6 +33,13 @@ async fn expired_records_are_purged_in_batches_and_live_ones_stay() {
     let _live = run(&runtime, "live", "b", &Policy::DEFAULT).await;
     until("they are purged", || store.purged() == 1_500).await;
     assert!(runtime.look_up(&id("live")).await.unwrap().is_some());
+}
+
+#[test]
+fn a_purge_rests_for_longer_than_it_works_once_it_has_worked_for_a_moment() {
+    for (worked, rests) in [(0, 0), (1, 5), (2, 8), (500, 2000)] {
+        assert_eq!(rest(ms(worked)).unwrap_or_default(), ms(rests), "{worked} ms");
+    }
 }
 
 #[tokio::test]

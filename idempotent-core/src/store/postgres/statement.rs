@@ -7,6 +7,9 @@ use sqlx::{AssertSqlSafe, Postgres, SqlStr, postgres::PgArguments, query::Query}
 /// Two claims that meet under another level make one of them fail, and it has to be sent again.
 const ISOLATION: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
+/// What stands around a statement that is to fail, by a division by zero, where it would change nothing.
+pub(super) const CHECK: [&str; 2] = ["WITH changed AS (", ") SELECT 1 / count(*) FROM changed"];
+
 /// A parameter.
 pub(super) enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
@@ -52,6 +55,14 @@ impl<'a> Statement<'a> {
             value.write(text);
         }
         text.push(')');
+    }
+
+    /// As part of a longer message, which fails where it would change nothing.
+    pub(super) fn write_checked(&self, text: &mut String) {
+        let [before, after] = CHECK;
+        text.push_str(before);
+        self.write(text);
+        text.push_str(after);
     }
 
     /// As part of a longer message.
@@ -105,6 +116,7 @@ fn write_array<T>(text: &mut String, items: &[T], of: &str, write_item: impl Fn(
     }
     let _ = write!(text, "]::{of}[]");
 }
+
 #[cfg(test)]
 mod tests {
     use sqlx::SqlSafeStr;

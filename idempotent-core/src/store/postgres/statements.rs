@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::statement::{Statement, Value};
+use super::statement::{CHECK, Statement, Value};
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -66,10 +66,10 @@ impl Statements {
 
     /// Prepares them, as part of a longer message.
     pub(super) fn write_prepares(&self, text: &mut String) {
-        let (claim, complete) = (self.claim.as_str(), self.complete.as_str());
+        let (claim, complete, [before, after]) = (self.claim.as_str(), self.complete.as_str(), CHECK);
         text.push_str(&format!(
             "PREPARE {} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}; \
-             PREPARE {} (bytea, bytea, bytea) AS WITH changed AS ({complete}) SELECT 1 / count(*) FROM changed; ",
+             PREPARE {} (bytea, bytea, bytea) AS {before}{complete}{after}; ",
             self.claim_name, self.complete_name
         ));
     }

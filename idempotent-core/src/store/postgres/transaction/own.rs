@@ -18,7 +18,6 @@ use crate::{
             NAME, PostgresStore, ROUNDS,
             error::{Kind, kind},
             run::LIMIT,
-            statement::Statement,
         },
         sql::{self, Contended, Lent, NotOurs, Open, SAVEPOINT},
     },
@@ -210,7 +209,7 @@ impl PgTransaction {
         if self.own_sessions {
             statement.write_execute(&self.statements.complete_name, &mut text);
         } else {
-            write_checked(&statement, &mut text);
+            statement.write_checked(&mut text);
         }
         text.push_str("; COMMIT");
         let sent = timeout(LIMIT, sqlx::raw_sql(AssertSqlSafe(text)).execute(open.connection_mut())).await;
@@ -230,11 +229,4 @@ impl PgTransaction {
             }
         }
     }
-}
-
-/// A statement that fails where it would change nothing.
-pub(in crate::store::postgres) fn write_checked(statement: &Statement<'_>, text: &mut String) {
-    text.push_str("WITH changed AS (");
-    statement.write(text);
-    text.push_str(") SELECT 1 / count(*) FROM changed");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::{CHANGED, LOCKED, TAKEN, code, in_flight, own::write_checked};
+use super::{CHANGED, LOCKED, TAKEN, code, in_flight};
 use crate::{
     error::StoreError,
     lease::OwnerToken,
@@ -82,8 +82,8 @@ impl PostgresStore {
         );
         match write {
             Write::Insert => self.statements.insert(id, claim).write(&mut text),
-            Write::StartOver(seen) => write_checked(&self.statements.start_over(id, claim, seen), &mut text),
-            Write::TakeOver(seen) => write_checked(&self.statements.take_over(id, claim, seen), &mut text),
+            Write::StartOver(seen) => self.statements.start_over(id, claim, seen).write_checked(&mut text),
+            Write::TakeOver(seen) => self.statements.take_over(id, claim, seen).write_checked(&mut text),
         }
         text.push_str("; BEGIN; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
         text.push_str(SAVEPOINT);
