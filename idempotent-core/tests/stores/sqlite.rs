@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
-    store::{Claim, ClaimOutcome, Fence, Renewal, Resolution, sqlite::SqliteStore},
+    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Renewal, Resolution, sqlite::SqliteStore},
 };
 use sqlx::{
     ConnectOptions, Connection, SqlitePool,
@@ -110,6 +110,8 @@ async fn a_replay_and_a_duplicate_take_no_write_lock() {
         assert!(matches!(store.claim(&other, &claim()).await.unwrap(), ClaimOutcome::InFlight { .. }));
         let mismatch = Claim { fingerprint: Fingerprint::from_bytes([2; Fingerprint::BYTES]), ..claim() };
         assert!(matches!(store.claim(&ID, &mismatch).await.unwrap(), ClaimOutcome::Mismatch { .. }));
+        let within = store.transactions().unwrap().claim(&ID, &claim(), Duration::ZERO).await.unwrap();
+        assert!(matches!(within, ClaimedWithin::Told(ClaimOutcome::Completed(_))), "{within:?}");
         assert!(store.look_up(&ID).await.unwrap().is_some());
         store.migrate().await.unwrap();
     };
