@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use crate::{
     error::StoreError,
@@ -73,6 +73,8 @@ struct Shared {
     /// How many ends of attempts, and claims to be given back, are left to be told in the background.
     deferred: watch::Sender<usize>,
     background: background::Background,
+    /// Set once the store has passed its check.
+    checked: OnceCell<()>,
 }
 
 /// What a request comes to before any work is done.
@@ -120,6 +122,7 @@ impl Runtime {
             within: within::Within::default(),
             deferred: watch::Sender::new(0),
             background: background::Background::default(),
+            checked: OnceCell::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -136,7 +139,7 @@ impl Runtime {
     /// the key for the lease.
     pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
         let shared = &self.shared;
-        background::start(shared)?;
+        shared.ready().await?;
         let claim = Claim {
             fingerprint: shared.options.fingerprint_keys.sign(digest),
             owner: claiming::draw()?,
@@ -161,6 +164,15 @@ impl Runtime {
             | ClaimOutcome::Held
             | ClaimOutcome::Mismatch { .. }) => Begun::Told(Verdict::of_claim(&id, outcome)),
         })
+    }
+
+    /// Verifies that the store can do its work, before any request does: see [`Store::check`]. The first claim does so too, if
+    /// nothing has before.
+    ///
+    /// # Errors
+    /// When the store is misconfigured or cannot be reached. The error's source names the setting or the privilege.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.shared.check().await
     }
 
     /// Reads a record without changing it; `None` when the key is absent.
@@ -193,6 +205,23 @@ impl Runtime {
     pub async fn settled(&self) {
         // The sender lives in `shared`, so this cannot fail.
         let _ = self.shared.deferred.subscribe().wait_for(|deferred| *deferred == 0).await;
+    }
+}
+
+impl Shared {
+    /// Returns once claims may be made: the background thread runs, and the store has passed its check.
+    fn ready(self: &Arc<Self>) -> impl Future<Output = Result<(), StoreError>> {
+        let started = background::start(self);
+        let checked = self.checked.initialized();
+        async move {
+            started?;
+            // Boxed: keeps the caller's future small, since all but the first claim find the store checked.
+            if checked { Ok(()) } else { Box::pin(self.check()).await }
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.checked.get_or_try_init(|| self.answer(self.store.check())).await.copied()
     }
 }
 

@@ -75,12 +75,26 @@ pub trait Store: Send + Sync + 'static {
     /// once; a store without a schema has nothing to do.
     async fn migrate(&self) -> Result<(), StoreError>;
 
+    /// Verifies that the store can do its work: the server's settings, the version of the schema, and the caller's privileges
+    /// for every statement that a claim and its end need. It changes nothing. The runtime calls it once, before its first claim,
+    /// so that a missing privilege is found before any handler has run.
+    ///
+    /// # Errors
+    /// A permanent error whose source names the setting or the privilege that is missing; a transient one where the server could
+    /// not be reached.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// The namespace that the store's URL names (`?namespace=payments`), if it names one. It is part of each record id, so that
+    /// applications that share a database do not share records.
+    fn namespace(&self) -> Option<&str>;
+
     /// Asks for a key. See [`transition::claim`](crate::transition::claim).
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
 
-    /// Renews many leases in one call, each for its own time. The answer has one entry a lease, in order. A `renew` that fails
-    /// says nothing about who owns what.
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError>;
+    /// Renews many leases in one call, each for its own time. The result has one entry for each lease, in order. A `renew` that
+    /// fails says nothing about who owns what. A record that cannot be reached now, because another session has it locked, must
+    /// not delay the others: its entry is [`RenewOutcome::Unknown`].
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError>;
 
     /// Keeps the answer and ends the claim. It passes again for the owner whose answer is already there.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
@@ -157,6 +171,26 @@ pub enum Fence {
     Fenced,
 }
 
+/// The outcome of one renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewOutcome {
+    /// The record carried the caller's token; the lease lasts from now.
+    Renewed,
+    /// It did not, and nothing was changed.
+    Fenced,
+    /// The record could not be reached in time. The lease may still be the caller's; renew it again.
+    Unknown,
+}
+
+impl From<Fence> for RenewOutcome {
+    fn from(fence: Fence) -> Self {
+        match fence {
+            Fence::Passed => Self::Renewed,
+            Fence::Fenced => Self::Fenced,
+        }
+    }
+}
+
 /// One lease to renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
@@ -199,10 +233,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     async fn migrate(&self) -> Result<(), StoreError> {
         (**self).migrate().await
     }
+    async fn check(&self) -> Result<(), StoreError> {
+        (**self).check().await
+    }
+    fn namespace(&self) -> Option<&str> {
+        (**self).namespace()
+    }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         (**self).claim(id, claim).await
     }
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         (**self).renew(leases).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

@@ -11,7 +11,7 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     clock::ManualClock,
     store::{
-        Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
         memory::MemoryStore,
     },
 };
@@ -127,13 +127,21 @@ impl Store for FaultyStore {
         self.inner.migrate().await
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.inner.namespace()
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let outcome = self.call(Op::Claim, self.inner.claim(id, claim)).await?;
         let ClaimOutcome::Completed(recording) = outcome else { return Ok(outcome) };
         Ok(ClaimOutcome::Completed(self.read(&recording)))
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.call(Op::Renew, self.inner.renew(leases)).await
     }
 

@@ -13,7 +13,7 @@ use crate::{
     lease::OwnerToken,
     policy::Abandoned,
     record::Record,
-    store::{Claim, ClaimOutcome, Renewal, Resolution},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution},
     transition::{Change, Event, Outcome, transition},
 };
 
@@ -200,6 +200,7 @@ impl Pair {
         let fences = self.bench.store().renew(&renewals).await.unwrap();
         assert_eq!(fences.len(), 2, "step {at}");
         for (key, fence) in (0..).zip(fences) {
+            let fence = if fence == RenewOutcome::Renewed { Fence::Passed } else { Fence::Fenced };
             self.expect(key, &Event::Renew(owner, extend), &Outcome::Fence(fence), at);
         }
     }

@@ -15,7 +15,7 @@ use crate::{
         Shared,
         patience::{after, in_time, now},
     },
-    store::{Fence, Renewal},
+    store::{RenewOutcome, Renewal},
 };
 
 /// The least time between two renewals of a lease, however short it is.
@@ -161,11 +161,15 @@ impl Shared {
             return;
         }
         match in_time(self.renewal_limit(&due), self.store.renew(&due)).await {
-            Ok(fences) => {
-                for (renewal, fence) in due.iter().zip(fences) {
-                    match fence {
-                        Fence::Passed => self.renewal.renewed(renewal, sent),
-                        Fence::Fenced => self.lost(&renewal.lease),
+            Ok(outcomes) => {
+                for (renewal, outcome) in due.iter().zip(outcomes) {
+                    match outcome {
+                        RenewOutcome::Renewed => self.renewal.renewed(renewal, sent),
+                        RenewOutcome::Fenced => self.lost(&renewal.lease),
+                        // It is due again after a sixth of its length.
+                        RenewOutcome::Unknown => {
+                            tracing::debug!(id = %renewal.lease.id, "renewing a lease had no outcome; retrying");
+                        }
                     }
                 }
             }

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Attempt, Begun, Runtime, Shared, Verdict, background,
+    Attempt, Begun, Runtime, Shared, Verdict,
     claiming::draw,
     patience::{in_time, twice},
 };
@@ -61,7 +61,7 @@ impl Runtime {
         policy: &Policy,
     ) -> Result<Begun, StoreError> {
         let shared = &self.shared;
-        background::start(shared)?;
+        shared.ready().await?;
         let transactions = shared.transactions()?;
         let fingerprint = shared.options.fingerprint_keys.sign(digest);
         let Policy { lease, ttl, abandoned, .. } = *policy;

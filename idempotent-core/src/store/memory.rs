@@ -17,7 +17,9 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+    },
     transition,
     transition::Change,
 };
@@ -121,14 +123,22 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.claim_slot(&mut self.shards.lock(id), claim)
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let renew = |renewal: &Renewal| {
             let Lease { id, owner } = renewal.lease;
-            self.step(&id, |record, now| transition::renew(record, owner, renewal.extend, now))
+            self.step(&id, |record, now| transition::renew(record, owner, renewal.extend, now)).into()
         };
         Ok(leases.iter().map(renew).collect())
     }

@@ -18,7 +18,9 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+    },
 };
 
 mod address;
@@ -151,6 +153,14 @@ impl Store for RedisStore {
         Ok(())
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match &self.replicas {
             Some(replicas) => self.claim_replicated(replicas, id, claim).await,
@@ -162,10 +172,10 @@ impl Store for RedisStore {
     }
 
     /// Sends all renewals at once, so that they take one round trip together.
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let renewals = leases.iter().map(|renewal| self.renew_one(&renewal.lease, renewal.extend));
-        let fences: Result<Vec<_>, _> = join_all(renewals).await.into_iter().collect();
-        fences.map_err(|failure| failure.into_error("renew"))
+        let outcomes: Result<Vec<_>, _> = join_all(renewals).await.into_iter().collect();
+        outcomes.map_err(|failure| failure.into_error("renew"))
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

@@ -14,7 +14,9 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
+    },
     transition::{self, Change},
 };
 
@@ -114,7 +116,7 @@ impl SqliteStore {
             Some(seen) if seen.owner == claim.owner => {
                 let lease = Lease { id: *id, owner: claim.owner };
                 let renewed = self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
-                Ok(renewed.contains(&Fence::Passed))
+                Ok(renewed.contains(&RenewOutcome::Renewed))
             }
             Some(seen) => self.take_over(id, claim, &seen.owner).await,
         }
@@ -131,6 +133,14 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         self.apply_migrations().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
@@ -150,7 +160,7 @@ impl Store for SqliteStore {
         Err(StoreError::transient(NAME, "claim", Contended))
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.renew_leases("renew", leases).await
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store,
-    store::{ClaimOutcome, ClaimedWithin, Fence, Renewal, postgres::PostgresStore},
+    store::{ClaimOutcome, ClaimedWithin, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgPoolOptions};
 use tokio::{
@@ -103,7 +103,7 @@ async fn completions_and_renewals_write_no_index() {
     store.claim(&id, &claim).await.unwrap();
     let renewal = Renewal { lease: Lease { id, owner: claim.owner }, extend: claim.lease };
     for _ in 0..100 {
-        assert_eq!(store.renew(&[renewal]).await.unwrap(), [Fence::Passed]);
+        assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     }
     // A session says what it did when it ends.
     drop(store);
@@ -196,7 +196,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     assert!(waiting.try_join_next().is_none(), "no claim waits");
     let renewal = Renewal { lease: Lease { id, owner: claim.owner }, extend: claim.lease };
     let renewed = timeout(Duration::from_secs(2), store.renew(&[renewal])).await.unwrap().unwrap();
-    assert_eq!(renewed, [Fence::Passed]);
+    assert_eq!(renewed, [idempotent_core::store::RenewOutcome::Renewed]);
     open.rollback().await.unwrap();
     let outcomes = waiting.join_all().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(ClaimOutcome::Granted { .. }))), "{outcomes:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
-    store::{Claim, ClaimOutcome, Fence, Renewal, postgres::PostgresStore},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
 };
 use tokio::{task::JoinSet, time::timeout};
 
@@ -34,7 +34,7 @@ async fn a_restart_of_the_server_is_met_by_errors_while_it_lasts_and_by_none_aft
     warm(&store).await;
     let (first, claimed) = claim(&store).await;
     let lease = Lease { id: first, owner: claimed.owner };
-    assert_eq!(store.renew(&[Renewal { lease, extend: claimed.lease }]).await.unwrap(), [Fence::Passed]);
+    assert_eq!(store.renew(&[Renewal { lease, extend: claimed.lease }]).await.unwrap(), [RenewOutcome::Renewed]);
 
     server.stop();
     let down = timeout(Duration::from_secs(8), store.claim(&id(), &request())).await.unwrap().unwrap_err();
@@ -45,7 +45,7 @@ async fn a_restart_of_the_server_is_met_by_errors_while_it_lasts_and_by_none_aft
 /// Every connection is as old as the server's former life; no call may notice.
 async fn warm_start(server: &Postgres, store: &PostgresStore, lease: Lease, claimed: &Claim) {
     server.start_again();
-    assert_eq!(store.renew(&[Renewal { lease, extend: claimed.lease }]).await.unwrap(), [Fence::Passed]);
+    assert_eq!(store.renew(&[Renewal { lease, extend: claimed.lease }]).await.unwrap(), [RenewOutcome::Renewed]);
     warm(store).await;
     server.stop();
     server.start_again();

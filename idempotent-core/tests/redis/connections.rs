@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idempotent_core::store::{ClaimOutcome, Fence, Renewal, Store, connect, redis::RedisStore};
+use idempotent_core::store::{ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -69,7 +69,7 @@ async fn renewals_have_a_connection_of_their_own() {
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let before: usize = server.info("connected_clients").unwrap().parse().unwrap();
     let renewal = Renewal { lease: lease(id, &claim), extend: claim.lease };
-    assert_eq!(store.renew(&[renewal]).await.unwrap(), [Fence::Passed]);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     let after: usize = server.info("connected_clients").unwrap().parse().unwrap();
     assert_eq!(after, before + 1);
 }
@@ -85,11 +85,11 @@ async fn many_leases_are_renewed_in_one_round_trip() {
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         renewals.push(Renewal { lease: lease(id, &claim), extend: claim.lease });
     }
-    assert_eq!(store.renew(&renewals[..1]).await.unwrap(), [Fence::Passed]);
+    assert_eq!(store.renew(&renewals[..1]).await.unwrap(), [RenewOutcome::Renewed]);
     let _: () = server.ask("CONFIG RESETSTAT");
     let reads = || server.info("total_reads_processed").unwrap().parse::<u64>().unwrap();
     let before = reads();
-    assert_eq!(store.renew(&renewals).await.unwrap(), vec![Fence::Passed; 500]);
+    assert_eq!(store.renew(&renewals).await.unwrap(), vec![RenewOutcome::Renewed; 500]);
     let read = reads() - before;
     println!("500 renewals: {read} reads by the server");
     assert!(read < 25, "{read} reads for 500 renewals");

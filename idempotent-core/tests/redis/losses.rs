@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId, StoreError,
-    store::{Claim, ClaimOutcome, Fence, Renewal, Store, redis::RedisStore},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, redis::RedisStore},
 };
 use tokio::sync::watch;
 
@@ -124,7 +124,7 @@ async fn a_full_server_refuses_claims_and_takes_answers() {
         assert!(error.is_transient(), "{}", told(&error));
     }
     let renewal = Renewal { lease, extend: claim.lease };
-    assert_eq!(store.renew(&[renewal]).await.unwrap(), [Fence::Passed]);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     let answer = Bytes::from(vec![1; 1024]);
     assert_eq!(store.complete(&lease, &answer).await.unwrap(), Fence::Passed);
     assert!(store.look_up(&id).await.unwrap().is_some());

@@ -53,7 +53,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
     flush();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     flush();
-    assert_eq!(store.renew(&[renewal; 100]).await.unwrap(), vec![Fence::Passed; 100]);
+    assert_eq!(store.renew(&[renewal; 100]).await.unwrap(), vec![idempotent_core::store::RenewOutcome::Renewed; 100]);
     flush();
     assert!(store.look_up(&id).await.unwrap().is_some());
     flush();

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     conformance::Subject,
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, redis::RedisStore},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, redis::RedisStore,
+    },
 };
 use redis::ConnectionLike;
 
@@ -84,12 +86,20 @@ impl Store for Watched {
         self.store.migrate().await
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
         self.store.claim(id, claim).await
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.store.renew(leases).await
     }
 

@@ -11,7 +11,7 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, State, Store, StoreError,
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, Subject},
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome},
+    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome},
     transition::{self, Change},
 };
 
@@ -152,6 +152,14 @@ impl Store for Mutant {
         Ok(())
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         if self.has(Fault::CheckThenAct) {
             let seen = self.records.lock().unwrap().get(id).cloned();
@@ -162,10 +170,10 @@ impl Store for Mutant {
         Ok(self.step(id, |record, now| self.claim_step(record, claim, now)))
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
-        let mut fences: Vec<_> = leases.iter().map(|renewal| self.renew_one(renewal)).collect();
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        let mut fences: Vec<_> = leases.iter().map(|renewal| self.renew_one(renewal).into()).collect();
         if self.has(Fault::RenewalsAreAnsweredAsASet) {
-            fences.sort_by_key(|fence| *fence == Fence::Fenced);
+            fences.sort_by_key(|fence| *fence == RenewOutcome::Fenced);
         }
         Ok(fences)
     }

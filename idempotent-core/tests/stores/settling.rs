@@ -18,8 +18,8 @@ use idempotent_core::{
     State, Store, StoreError,
     runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Transaction,
-        Transactions, sqlite::SqliteStore,
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Transaction, Transactions, sqlite::SqliteStore,
     },
 };
 use sqlx::{SqliteConnection, SqlitePool};
@@ -123,10 +123,18 @@ impl Store for Losing {
     async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(&self.store).await
     }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         Store::claim(self.there()?, id, claim).await
     }
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.store.renew(leases).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
-    store::{ClaimOutcome, Fence, Renewal},
+    store::{ClaimOutcome, Fence, RenewOutcome, Renewal},
 };
 
 pub(in crate::conformance) async fn a_renewed_lease_lasts(bench: Bench) {
@@ -41,7 +41,8 @@ pub(in crate::conformance) async fn renewals_are_answered_in_order(bench: Bench)
     let extends = [4, 4, 4, 4, 2].map(|ticks| bench.tick() * ticks);
     let renewals: Vec<_> = leases.into_iter().zip(extends).map(|(lease, extend)| Renewal { lease, extend }).collect();
     let fences = bench.store().renew(&renewals).await.unwrap();
-    assert_eq!(fences, [Fence::Passed, Fence::Fenced, Fence::Fenced, Fence::Fenced, Fence::Passed]);
+    use RenewOutcome::{Fenced, Renewed};
+    assert_eq!(fences, [Renewed, Fenced, Fenced, Fenced, Renewed]);
 
     // Each for its own time, and the lost one not at all.
     let [mine, lost, last] = [mine.record().await, lost.record().await, last.record().await].map(Option::unwrap);

@@ -17,7 +17,10 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
-    store::{Claim, ClaimOutcome, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, memory::MemoryStore},
+    store::{
+        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store,
+        memory::MemoryStore,
+    },
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,10 +177,18 @@ impl Store for Faulty {
     async fn migrate(&self) -> Result<(), StoreError> {
         self.inner().migrate().await
     }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner().check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.meet(Op::Claim, self.inner().claim(id, claim)).await
     }
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.mark_thread();
         let fences = self.meet(Op::Renew, self.inner().renew(leases)).await?;
         self.shared.batches.lock().unwrap().push(leases.len());

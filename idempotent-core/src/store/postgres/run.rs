@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error::StoreError,
     store::{
-        Fence, Renewal,
+        RenewOutcome, Renewal,
         sql::{self, Connections, Read},
     },
 };
@@ -119,7 +119,7 @@ impl PostgresStore {
         read.map_err(|source| StoreError::permanent(NAME, operation, source))
     }
 
-    pub(super) async fn renew_leases(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    pub(super) async fn renew_leases(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
@@ -128,7 +128,10 @@ impl PostgresStore {
         let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::permanent(NAME, "renew", source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
-        Ok(leases.iter().map(|renewal| if passed(renewal) { Fence::Passed } else { Fence::Fenced }).collect())
+        Ok(leases
+            .iter()
+            .map(|renewal| if passed(renewal) { RenewOutcome::Renewed } else { RenewOutcome::Fenced })
+            .collect())
     }
 
     pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {

@@ -20,7 +20,7 @@ use crate::{
     lease::Lease,
     policy::Abandoned,
     record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found},
+    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome},
     transition,
 };
 
@@ -103,9 +103,9 @@ impl RedisStore {
         passed.map(fence).map_err(|failure| failure.into_error(operation))
     }
 
-    pub(super) async fn renew_one(&self, lease: &Lease, extend: Duration) -> Result<Fence, Failure> {
+    pub(super) async fn renew_one(&self, lease: &Lease, extend: Duration) -> Result<RenewOutcome, Failure> {
         let extend = [Arg::Number(redis_millis(extend))];
-        self.take((Lane::Renewal, Again::Yes), &scripts::RENEW, lease, &extend).await.map(fence)
+        self.take((Lane::Renewal, Again::Yes), &scripts::RENEW, lease, &extend).await.map(|passed| fence(passed).into())
     }
 
     /// Calls a script that compares the owner and says whether it took its step.

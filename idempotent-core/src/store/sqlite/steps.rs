@@ -11,7 +11,7 @@ use crate::{
     lease::OwnerToken,
     record::RecordId,
     store::{
-        Claim, Fence, Renewal,
+        Claim, RenewOutcome, Renewal,
         sql::{self, Connections, Lent, Read, sql_millis},
     },
 };
@@ -65,7 +65,7 @@ impl SqliteStore {
         &self,
         operation: &'static str,
         leases: &[Renewal],
-    ) -> Result<Vec<Fence>, StoreError> {
+    ) -> Result<Vec<RenewOutcome>, StoreError> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
@@ -73,7 +73,10 @@ impl SqliteStore {
         let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::permanent(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
-        Ok(leases.iter().map(|renewal| if passed(renewal) { Fence::Passed } else { Fence::Fenced }).collect())
+        Ok(leases
+            .iter()
+            .map(|renewal| if passed(renewal) { RenewOutcome::Renewed } else { RenewOutcome::Fenced })
+            .collect())
     }
 }
 

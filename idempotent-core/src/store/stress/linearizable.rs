@@ -99,7 +99,7 @@ impl Thread {
             Op::Release(owner) => Told::Fence(self.store.release(&lease(*owner)).await.unwrap()),
             Op::Renew(owner) => {
                 let renewal = Renewal { lease: lease(*owner), extend: LEASE };
-                Told::Fence(self.store.renew(&[renewal]).await.unwrap()[0])
+                Told::renew(self.store.renew(&[renewal]).await.unwrap()[0])
             }
             Op::Abandon(owner) => Told::Fence(self.store.abandon(&lease(*owner), Abandoned::Retry).await.unwrap()),
             Op::LookUp => Told::seen(self.store.look_up(&self.id).await.unwrap().map(|found| found.record).as_ref()),

@@ -11,8 +11,8 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-        commit_what,
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store,
+        Transactions, commit_what,
     },
 };
 
@@ -30,6 +30,14 @@ impl<S: Store> Store for Within<S> {
         self.0.migrate().await
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        self.0.check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.0.namespace()
+    }
+
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.within().claim(id, claim, Duration::from_secs(5)).await? {
             ClaimedWithin::Granted { attempt, transaction } => {
@@ -39,7 +47,7 @@ impl<S: Store> Store for Within<S> {
         }
     }
 
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<Fence>, StoreError> {
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.0.renew(leases).await
     }
 

@@ -10,7 +10,7 @@ use super::{Checked, Count, Field, RENEWED, holds, ledger::Ledger};
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    store::{Claim, ClaimOutcome, Fence, Renewal, Store},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store},
 };
 
 /// How fast the clocks of a store and of this process may run apart while a lease lasts.
@@ -95,16 +95,17 @@ impl Attempt<'_> {
     async fn renew(&mut self) -> Checked {
         let asked = Instant::now();
         match self.renewed(RENEWED).await? {
-            Fence::Passed => {
+            RenewOutcome::Renewed => {
                 self.safe_until = asked + RENEWED;
                 self.field.tally.count(Count::Renewals);
             }
-            Fence::Fenced => self.assert_late()?,
+            RenewOutcome::Fenced => self.assert_late()?,
+            RenewOutcome::Unknown => {}
         }
         Ok(())
     }
 
-    async fn renewed(&self, extend: Duration) -> Checked<Fence> {
+    async fn renewed(&self, extend: Duration) -> Checked<RenewOutcome> {
         let fences = self.store.renew(&[Renewal { lease: self.lease, extend }]).await?;
         holds(fences.len() == 1, || format!("one renewal was answered with {fences:?}"))?;
         Ok(fences[0])
@@ -155,11 +156,11 @@ impl Attempt<'_> {
     async fn assert_fenced(&self, who: &str) -> Checked {
         for (what, fence) in [
             ("released", self.store.release(&self.lease).await?),
-            ("renewed", self.renewed(RENEWED).await?),
             ("abandoned", self.store.abandon(&self.lease, Abandoned::Retry).await?),
         ] {
             holds(fence == Fence::Fenced, || format!("{who} {what} the key"))?;
         }
+        holds(self.renewed(RENEWED).await? != RenewOutcome::Renewed, || format!("{who} renewed the key"))?;
         self.field.tally.count(Count::Refused);
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::{
     lease::OwnerToken,
     policy::Abandoned,
     record::{Record, State},
-    store::{Claim, ClaimOutcome, Fence},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome},
     transition::{Change, Event, Outcome, transition},
 };
 
@@ -44,6 +44,10 @@ impl Told {
     pub(super) fn claim(outcome: ClaimOutcome) -> Self {
         let in_flight = matches!(outcome, ClaimOutcome::InFlight { .. });
         Self::Claim(if in_flight { ClaimOutcome::InFlight { lease_left: Duration::ZERO } } else { outcome })
+    }
+
+    pub(super) fn renew(outcome: RenewOutcome) -> Self {
+        Self::Fence(if outcome == RenewOutcome::Renewed { Fence::Passed } else { Fence::Fenced })
     }
 
     pub(super) fn seen(record: Option<&Record>) -> Self {
