@@ -10,8 +10,15 @@ use std::{error::Error, fmt};
 pub struct StoreError {
     store: &'static str,
     operation: &'static str,
-    transient: bool,
+    kind: Kind,
     source: Box<dyn Error + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Transient,
+    Permanent,
+    Unreadable,
 }
 
 impl StoreError {
@@ -21,22 +28,38 @@ impl StoreError {
         operation: &'static str,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { store, operation, transient: true, source: source.into() }
+        Self { store, operation, kind: Kind::Transient, source: source.into() }
     }
 
-    /// An error that stays until someone mends its cause: a missing table, an unsafe setting, an unreadable row.
+    /// An error that stays until someone mends its cause: a missing table, a missing privilege, an unsafe setting.
     pub fn permanent(
         store: &'static str,
         operation: &'static str,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { store, operation, transient: false, source: source.into() }
+        Self { store, operation, kind: Kind::Permanent, source: source.into() }
+    }
+
+    /// A permanent error of one record: what is kept for the key is damaged, or is not a record. The operation may have been
+    /// done, so it is neither run again nor replayed. Other keys are not affected.
+    pub fn unreadable(
+        store: &'static str,
+        operation: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { store, operation, kind: Kind::Unreadable, source: source.into() }
     }
 
     /// Whether the same call may succeed later without anybody's doing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.transient
+        self.kind == Kind::Transient
+    }
+
+    /// Whether the error is of one record, which cannot be read.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.kind == Kind::Unreadable
     }
 
     /// The store that failed, such as `"sqlite"`.
