@@ -123,7 +123,7 @@ fn steps() -> Vec<Step> {
     vec![
         ("key, bare", repeated(|| Key::parse(black_box(KEY)))),
         ("key, quoted", repeated(move || Key::parse(black_box(&quoted)))),
-        ("record id", repeated(move || RecordId::new(black_box(&scope), "POST /work", &key))),
+        ("record id", repeated(move || RecordId::new("benches", black_box(&scope), "POST /work", &key))),
         ("fingerprint of 200 bytes", repeated(|| digest(BODY))),
         ("fingerprint of 16 KiB", repeated(move || digest(&large))),
         ("canonical form of 200 bytes of JSON", repeated(|| canonical_json(black_box(BODY)).map(|json| json.len()))),

@@ -12,7 +12,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     outcome::Outcome,
+    private::OperationSpec,
     problem::{self, Kind, Problem},
+    specification,
 };
 
 /// The one thing that an application sets up: put a clone of it into each worker's `App::app_data`.
@@ -138,11 +140,33 @@ impl Idempotency {
         self.inner.work.is_closed()
     }
 
-    /// The record of a key, for [`look_up`](Self::look_up) and [`resolve`](Self::resolve). `operation` is the `name` of the attribute,
-    /// or else the method and the full route pattern, such as `"POST /v1/payments"`.
-    #[must_use]
-    pub fn record_id(scope: &Scope, operation: &str, key: &Key) -> RecordId {
-        RecordId::new(scope, operation, key)
+    /// The record of a key, for [`look_up`](Self::look_up) and [`resolve`](Self::resolve). `operation` is the `name` of the
+    /// attribute, or else the method and the full route pattern, such as `"POST /v1/payments"`.
+    ///
+    /// # Errors
+    /// When no [namespace](Builder::namespace) is set and the program has annotated handlers of several packages, so that the
+    /// namespace is not the same for all of them.
+    pub fn record_id(&self, scope: &Scope, operation: &str, key: &Key) -> Result<RecordId, SeveralNamespaces> {
+        let namespace = match (self.inner.runtime.namespace(), &*specification::packages()) {
+            (Some(namespace), _) => namespace,
+            (None, [package]) => package,
+            (None, packages) => return Err(SeveralNamespaces { packages: packages.join(", ") }),
+        };
+        Ok(RecordId::new(namespace, scope, operation, key))
+    }
+
+    /// The namespace of a handler's records.
+    pub(crate) fn namespace_of(&self, operation: &OperationSpec) -> &str {
+        self.inner.runtime.namespace().unwrap_or(operation.package)
+    }
+
+    /// Verifies that the store can do its work: the server's settings, the schema's version, and the privileges that claims and
+    /// completions need. Call it when the application starts; otherwise the first keyed request does so, before its handler runs.
+    ///
+    /// # Errors
+    /// When the store is misconfigured or cannot be reached. The error's source names the setting or the privilege.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.inner.runtime.check().await
     }
 
     /// Reads a record without changing it; `None` when the key is not known.
@@ -239,6 +263,25 @@ async fn shutdown_signal() {
     }
 }
 
+/// The annotated handlers are of several packages, and each package is a namespace of its own.
+#[derive(Debug)]
+pub struct SeveralNamespaces {
+    packages: String,
+}
+
+impl fmt::Display for SeveralNamespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a record id needs a namespace, and the annotated handlers are of several packages ({}); set one with \
+             `Idempotency::builder(store).namespace(…)`",
+            self.packages
+        )
+    }
+}
+
+impl std::error::Error for SeveralNamespaces {}
+
 /// What can be set for all guarded handlers of an application.
 pub struct Builder {
     store: Arc<dyn Store>,
@@ -247,6 +290,17 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Tells applications that share a store apart: only requests in the same namespace share keys. By default it is what the
+    /// store's URL says (`?namespace=payments`), or else the name of the package that the handler is part of.
+    ///
+    /// Set it where two applications share annotated handlers of one package, and before you rename a package or move a handler
+    /// to another one: in another namespace every key is new.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.options.namespace = Some(namespace.into());
+        self
+    }
+
     /// The header that carries the key. `Idempotency-Key` by default.
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
@@ -330,11 +384,18 @@ impl Builder {
     /// The handle to put into `App::app_data`.
     #[must_use]
     pub fn build(self) -> Idempotency {
-        let inner = Inner {
-            runtime: Runtime::shared(self.store, self.options),
-            settings: self.settings,
-            work: TaskTracker::new(),
-        };
+        let runtime = Runtime::shared(self.store, self.options);
+        match runtime.namespace() {
+            Some(namespace) => tracing::info!(namespace, "idempotency keys are kept in this namespace"),
+            None => {
+                let packages = specification::packages().join(", ");
+                tracing::info!(
+                    namespace = packages,
+                    "idempotency keys are kept in the namespace of each handler's package"
+                );
+            }
+        }
+        let inner = Inner { runtime, settings: self.settings, work: TaskTracker::new() };
         Idempotency { inner: Arc::new(inner) }
     }
 }

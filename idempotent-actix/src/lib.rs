@@ -26,7 +26,7 @@ pub use idempotent_core::{
 };
 pub use idempotent_macros::idempotent;
 
-pub use idempotency::{Builder, Idempotency, KeyRule, StoreFailure};
+pub use idempotency::{Builder, Idempotency, KeyRule, SeveralNamespaces, StoreFailure};
 pub use operation::Operation;
 pub use outcome::{Disposed, Disposition, Outcome, Replayable};
 pub use problem::{EXPOSED_HEADERS, Problem};

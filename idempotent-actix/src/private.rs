@@ -94,6 +94,8 @@ impl<A: OneMethod, B: OneMethod, C: OneMethod, D: OneMethod> Methods for (A, B, 
 /// What the attribute says of one handler.
 #[derive(Debug)]
 pub struct OperationSpec {
+    /// The package that the handler is part of.
+    pub package: &'static str,
     /// The `name` key, or nothing.
     pub name: &'static str,
     /// The handler's own name.
@@ -152,6 +154,7 @@ macro_rules! __operation {
         claim: $claim:ident $(,)?
     }) => {
         static $operation: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
+            package: env!("CARGO_PKG_NAME"),
             name: $name,
             handler: $handler,
             methods: &[$($method),+],

@@ -126,13 +126,14 @@ impl Run {
     }
 
     fn record_id(&self, scope: &Scope) -> RecordId {
+        let namespace = self.idempotency.namespace_of(self.operation);
         if !self.operation.name.is_empty() {
-            return RecordId::new(scope, self.operation.name, &self.slot.key);
+            return RecordId::new(namespace, scope, self.operation.name, &self.slot.key);
         }
         let pattern = self.request.match_pattern();
         // A default service matches no pattern; its name keeps it apart from the others.
         let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        RecordId::joined(scope, &[self.request.method().as_str(), " ", pattern], &self.slot.key)
+        RecordId::joined(namespace, scope, &[self.request.method().as_str(), " ", pattern], &self.slot.key)
     }
 
     /// Runs the handler and ends the attempt.

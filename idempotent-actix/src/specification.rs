@@ -1,5 +1,7 @@
 //! The published idempotency specification, which draft-ietf-httpapi-idempotency-key-header-07 §2 demands of a resource.
 
+use std::collections::BTreeSet;
+
 use idempotent_core::{Abandoned, BodyForm, Key, RecordRule};
 use serde_json::{Value, json};
 
@@ -59,6 +61,13 @@ impl Idempotency {
     }
 }
 
+/// The packages of the annotated handlers, in alphabetical order.
+pub(crate) fn packages() -> Vec<&'static str> {
+    let packages: BTreeSet<_> =
+        inventory::iter::<Registered>.into_iter().map(|registered| registered.0.package).collect();
+    packages.into_iter().collect()
+}
+
 fn describe(operation: &OperationSpec) -> Value {
     let policy = &operation.policy;
     let leased = operation.claim == ClaimMode::Lease;
@@ -99,6 +108,7 @@ mod tests {
     use crate::private::policy;
 
     const LEASED: OperationSpec = OperationSpec {
+        package: "shop",
         name: "",
         handler: "pay",
         methods: &["POST"],

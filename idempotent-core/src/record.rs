@@ -8,24 +8,27 @@ use uuid::Uuid;
 
 use crate::{clock::Timestamp, fingerprint::Fingerprint, key::Key, lease::OwnerToken, policy::Abandoned, scope::Scope};
 
-/// The name of a record: SHA-256 over scope, operation and key, each with its length, so that no two triples run together.
+/// The name of a record: SHA-256 over namespace, scope, operation and key, each with its length, so that no two of them run
+/// together.
 ///
 /// `Display` shows the first 8 hex digits, the only trace of a key that belongs in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; 32]);
 
 impl RecordId {
-    /// The record of `key`, sent by `scope` to the operation of this name.
+    /// The record of `key`, sent by `scope` to the operation of this name. `namespace` tells applications that share a store
+    /// apart.
     #[must_use]
-    pub fn new(scope: &Scope, operation: &str, key: &Key) -> Self {
-        Self::joined(scope, &[operation], key)
+    pub fn new(namespace: &str, scope: &Scope, operation: &str, key: &Key) -> Self {
+        Self::joined(namespace, scope, &[operation], key)
     }
 
-    /// The same, where the operation's name lies in pieces: what counts is the text that they make.
+    /// The same, where the operation's name is in several pieces: their concatenation is what counts.
     #[must_use]
-    pub fn joined(scope: &Scope, operation: &[&str], key: &Key) -> Self {
+    pub fn joined(namespace: &str, scope: &Scope, operation: &[&str], key: &Key) -> Self {
         let [kind, principal] = scope.parts();
         let mut hasher = Sha256::new_with_prefix("idem/1");
+        add(&mut hasher, namespace.as_bytes());
         add(&mut hasher, kind);
         add(&mut hasher, principal);
         add_length(&mut hasher, operation.iter().map(|piece| piece.len()).sum());
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     fn id(scope: &Scope, operation: &str, key: &str) -> RecordId {
-        RecordId::new(scope, operation, &Key::parse(key.as_bytes()).unwrap())
+        RecordId::new("shop", scope, operation, &Key::parse(key.as_bytes()).unwrap())
     }
 
     #[test]
@@ -180,10 +183,10 @@ mod tests {
     #[test]
     fn the_pieces_of_an_operations_name_count_as_one_text() {
         let (scope, key) = (Scope::new("a"), Key::parse(b"k").unwrap());
-        let whole = RecordId::new(&scope, "POST /c", &key);
-        assert_eq!(RecordId::joined(&scope, &["POST", " ", "/c"], &key), whole);
-        assert_eq!(RecordId::joined(&scope, &["POST /", "", "c"], &key), whole);
-        assert_ne!(RecordId::joined(&scope, &["POST", "/c"], &key), whole);
+        let whole = RecordId::new("shop", &scope, "POST /c", &key);
+        assert_eq!(RecordId::joined("shop", &scope, &["POST", " ", "/c"], &key), whole);
+        assert_eq!(RecordId::joined("shop", &scope, &["POST /", "", "c"], &key), whole);
+        assert_ne!(RecordId::joined("shop", &scope, &["POST", "/c"], &key), whole);
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub struct Runtime {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
+    /// Tells applications that share a store apart: it is part of each record id. `None`, the default, leaves it to the store's
+    /// URL. Another namespace is another set of records, so a change has the effect of an empty store.
+    pub namespace: Option<String>,
     /// Secrets that sign fingerprints. None by default.
     pub fingerprint_keys: FingerprintKeys,
     /// How often expired records are purged, on average; `None` leaves it to somebody else. Every 60 s by default.
@@ -56,6 +59,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            namespace: None,
             fingerprint_keys: FingerprintKeys::none(),
             purge_every: Some(Duration::from_secs(60)),
             waiters_per_key: 16,
@@ -164,6 +168,12 @@ impl Runtime {
             | ClaimOutcome::Held
             | ClaimOutcome::Mismatch { .. }) => Begun::Told(Verdict::of_claim(&id, outcome)),
         })
+    }
+
+    /// The namespace that was set: by the options, or else by the store's URL.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.shared.options.namespace.as_deref().or_else(|| self.shared.store.namespace())
     }
 
     /// Verifies that the store can do its work, before any request does: see [`Store::check`]. The first claim does so too, if

@@ -26,6 +26,8 @@ mod sql;
 pub mod sqlite;
 
 mod connect;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod namespace;
 #[cfg(test)]
 #[cfg(all(feature = "memory", feature = "sqlite", feature = "postgres", feature = "redis", feature = "conformance"))]
 mod stress;

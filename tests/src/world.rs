@@ -85,7 +85,7 @@ impl World {
     /// The name of the record of a user's key.
     #[must_use]
     pub fn id(user: &str, operation: &str, key: &str) -> RecordId {
-        Idempotency::record_id(&Scope::of("user", user), operation, &Key::parse(key.as_bytes()).unwrap())
+        RecordId::new("tests", &Scope::of("user", user), operation, &Key::parse(key.as_bytes()).unwrap())
     }
 }
 

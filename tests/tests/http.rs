@@ -23,6 +23,7 @@ mod http {
     mod keys;
     mod logging;
     mod middleware;
+    mod namespaces;
     mod operations;
     mod oversized;
     mod problems;

@@ -46,7 +46,7 @@ async fn hold(store: impl Store, leases: usize) {
     let policy = Policy { lease: Duration::from_secs(3), ..Policy::DEFAULT };
     for number in 0..leases {
         let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
-        let id = RecordId::new(&Scope::new("bench"), "hold", &key);
+        let id = RecordId::new(env!("CARGO_PKG_NAME"), &Scope::new("bench"), "hold", &key);
         let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
         let Begun::Run(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else { panic!("the key is new") };
         // It ends with the process.

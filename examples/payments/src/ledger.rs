@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     fn key(label: &str) -> DerivedKey {
-        RecordId::new(&Scope::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
+        RecordId::new("payments", &Scope::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
     }
 
     #[actix_web::test]

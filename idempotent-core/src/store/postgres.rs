@@ -84,6 +84,7 @@ pub struct PostgresStore {
     pools: Pools,
     statements: Arc<Statements>,
     partitions: u16,
+    namespace: Option<Arc<str>>,
 }
 
 impl PostgresStore {
@@ -94,7 +95,9 @@ impl PostgresStore {
     /// When the server cannot be reached, is a read replica, has `default_transaction_read_only` on or `synchronous_commit` off, or
     /// is older than Postgres 12. The error's source names the setting; neither shows the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        driven("connect", connect::connect(url)).await.map(Self::new)
+        let (url, namespace) = super::namespace::split(NAME, url)?;
+        let pools = driven("connect", connect::connect(&url)).await?;
+        Ok(Self { namespace, ..Self::new(pools) })
     }
 
     /// Shares a pool with the application. Renewals have a connection of their own, opened with the pool's options.
@@ -113,7 +116,7 @@ impl PostgresStore {
     }
 
     fn new(pools: Pools) -> Self {
-        Self { pools, statements: Arc::new(Statements::new(Names::default())), partitions: 0 }
+        Self { pools, statements: Arc::new(Statements::new(Names::default())), partitions: 0, namespace: None }
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -226,7 +229,7 @@ impl Store for PostgresStore {
     }
 
     fn namespace(&self) -> Option<&str> {
-        None
+        self.namespace.as_deref()
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -76,6 +76,7 @@ pub struct RedisStore {
     connections: Arc<Connections>,
     prefix: Arc<str>,
     replicas: Option<Replicas>,
+    namespace: Option<Arc<str>>,
 }
 
 impl RedisStore {
@@ -92,11 +93,12 @@ impl RedisStore {
     /// When the URL cannot be read or needs what is not compiled in; when the server cannot be reached within 2 seconds; when it is not
     /// safe to use: see [The server](Self#the-server). Nothing of the URL is shown.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let address = Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
+        let (url, namespace) = super::namespace::split(NAME, url)?;
+        let address = Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
         let times = Times { responding: RESPONDING, replicating: Duration::ZERO };
         let connections = Connections::new(Arc::new(address), times);
         match connections.first().await {
-            Ok(()) => Ok(Self { connections: Arc::new(connections), prefix: PREFIX.into(), replicas: None }),
+            Ok(()) => Ok(Self { connections: Arc::new(connections), prefix: PREFIX.into(), replicas: None, namespace }),
             Err(refused @ error::Failure::Refused(_)) => Err(StoreError::permanent(NAME, "connect", refused)),
             Err(failure) => Err(failure.into_error("connect")),
         }
@@ -158,7 +160,7 @@ impl Store for RedisStore {
     }
 
     fn namespace(&self) -> Option<&str> {
-        None
+        self.namespace.as_deref()
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -56,6 +56,7 @@ pub struct SqliteStore {
     writer: Connections<SqliteConnection>,
     readers: Connections<SqliteConnection>,
     statements: Arc<Statements>,
+    namespace: Option<Arc<str>>,
 }
 
 impl SqliteStore {
@@ -67,8 +68,9 @@ impl SqliteStore {
     /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can corrupt a file in WAL mode; and for
     /// `sqlite::memory:`, which `memory:` does better.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (writer, readers) = open::connect(url).await?;
-        Ok(Self::new(writer, readers))
+        let (url, namespace) = super::namespace::split(NAME, url)?;
+        let (writer, readers) = open::connect(&url).await?;
+        Ok(Self { namespace, ..Self::new(writer, readers) })
     }
 
     /// Shares a pool with the application.
@@ -91,7 +93,7 @@ impl SqliteStore {
     }
 
     fn new(writer: Connections<SqliteConnection>, readers: Connections<SqliteConnection>) -> Self {
-        Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())) }
+        Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())), namespace: None }
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -140,7 +142,7 @@ impl Store for SqliteStore {
     }
 
     fn namespace(&self) -> Option<&str> {
-        None
+        self.namespace.as_deref()
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -179,7 +179,7 @@ fn digest() -> RequestDigest {
 }
 
 fn id() -> RecordId {
-    RecordId::new(&Scope::new("alice"), "POST /", &Key::parse(b"k").unwrap())
+    RecordId::new("tests", &Scope::new("alice"), "POST /", &Key::parse(b"k").unwrap())
 }
 
 impl World {

@@ -13,7 +13,7 @@ use actix_web::{
     web::{self, Bytes, Data, ServiceConfig},
 };
 use futures_util::{StreamExt, stream};
-use idempotent_actix::{Idempotency, IntoScopeKey, Key, Scope, idempotent, scope};
+use idempotent_actix::{IntoScopeKey, Key, RecordId, Scope, idempotent, scope};
 use tests::{Op, Probe, Request, Server, World};
 
 #[idempotent(scope = "scope::global")]
@@ -32,7 +32,7 @@ fn nobody_within_a_tenant_is_still_nobody() {
 fn the_kind_of_the_outer_scope_counts() {
     let user = || Scope::of("user", "5");
     let key = Key::parse(b"k").unwrap();
-    let id = |scope: &Scope| Idempotency::record_id(scope, "POST /p", &key);
+    let id = |scope: &Scope| RecordId::new("tests", scope, "POST /p", &key);
     assert_ne!(id(&user().within(&Scope::of("tenant", "7"))), id(&user().within(&Scope::of("account", "7"))));
 }
 

@@ -24,7 +24,7 @@ pub(super) const fn ms(millis: u64) -> Duration {
 }
 
 pub(super) fn id(key: &str) -> RecordId {
-    RecordId::new(&Scope::new("alice"), "POST /payments", &Key::parse(key.as_bytes()).unwrap())
+    RecordId::new("tests", &Scope::new("alice"), "POST /payments", &Key::parse(key.as_bytes()).unwrap())
 }
 
 pub(super) fn request(body: &str) -> RequestDigest {

@@ -1,0 +1,72 @@
+//! The namespace in a store's URL.
+
+use std::{error::Error, fmt, sync::Arc};
+
+use crate::error::StoreError;
+
+const PARAMETER: &str = "namespace=";
+const MAX: usize = 64;
+
+/// Takes the parameter `namespace` out of a store's URL, since no database client knows it.
+pub(super) fn split(store: &'static str, url: &str) -> Result<(String, Option<Arc<str>>), StoreError> {
+    let Some((address, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
+    let (namespaces, others): (Vec<_>, Vec<_>) = query.split('&').partition(|pair| pair.starts_with(PARAMETER));
+    let url = if others.is_empty() { address.to_owned() } else { format!("{address}?{}", others.join("&")) };
+    let invalid = || StoreError::permanent(store, "connect", InvalidNamespace);
+    match namespaces.as_slice() {
+        [] => Ok((url, None)),
+        [one] => {
+            let name = one.strip_prefix(PARAMETER).filter(|name| is_valid(name)).ok_or_else(invalid)?;
+            Ok((url, Some(name.into())))
+        }
+        _ => Err(invalid()),
+    }
+}
+
+fn is_valid(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
+/// The URL's parameter `namespace` has a value that it cannot have, or more than one.
+#[derive(Debug)]
+struct InvalidNamespace;
+
+impl fmt::Display for InvalidNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the URL's parameter `namespace` must be given once, with 1 to {MAX} ASCII letters, digits, `.`, `_` or `-`"
+        )
+    }
+}
+
+impl Error for InvalidNamespace {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespace_is_taken_out_of_the_url() {
+        for (url, rest, namespace) in [
+            ("redis://h/0", "redis://h/0", None),
+            ("redis://h/0?namespace=shop", "redis://h/0", Some("shop")),
+            ("sqlite:a.db?mode=rw&namespace=shop-2.b_c", "sqlite:a.db?mode=rw", Some("shop-2.b_c")),
+            ("postgres://h/d?namespace=s&sslmode=require", "postgres://h/d?sslmode=require", Some("s")),
+            ("postgres://h/d?my_namespace=s", "postgres://h/d?my_namespace=s", None),
+        ] {
+            let (found, name) = split("redis", url).unwrap();
+            assert_eq!((found.as_str(), name.as_deref()), (rest, namespace), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_could_be_misread_is_refused() {
+        let long = format!("redis://h?namespace={}", "x".repeat(65));
+        for url in ["redis://h?namespace=", "redis://h?namespace=a%20b", "redis://h?namespace=a&namespace=a", &long] {
+            let error = split("redis", url).unwrap_err();
+            assert!(!error.is_transient() && error.source().unwrap().to_string().contains("`namespace`"), "{url}");
+        }
+    }
+}
