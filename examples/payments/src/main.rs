@@ -129,18 +129,19 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     say(&format!("payments: opening {}", shown(&arguments.store)));
     let store = store::connect(&arguments.store).await.map_err(|error| because("cannot open the store", &error))?;
     store.migrate().await.map_err(|error| because("cannot prepare the store", &error))?;
-    let file = ledger_file(arguments)?;
+    let database = database_url(&arguments.store);
+    let file = ledger_file(arguments, &database)?;
     let pool = ledger::open(&file)
         .await
         .map_err(|error| because(&format!("cannot open the ledger {}", file.display()), &error))?;
     let (ledger, bank) = (Data::new(Ledger::new(pool.clone())), Data::new(Bank::new(pool)));
     let counts = ledger.counts().await?;
-    let accounts =
-        Accounts::open(&arguments.store).await.map_err(|error| because("cannot prepare the accounts", &error))?;
+    let accounts = Accounts::open(&database).await.map_err(|error| because("cannot prepare the accounts", &error))?;
     let (transfers, accounts) = (accounts.shown(), Arc::new(accounts));
 
     // Both speak the dialect of Stripe's client libraries: the layer, and the server's own errors.
     let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
+    idempotency.check().await.map_err(|error| because("the store cannot be used", &error))?;
     let app = Data::new(idempotency.clone());
     let server = HttpServer::new(move || {
         App::new()
@@ -162,15 +163,22 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The store's URL without the parameter `namespace`, which sqlx does not know.
+fn database_url(store: &str) -> String {
+    let (address, query) = store.split_once('?').unwrap_or((store, ""));
+    let others: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("namespace=")).collect();
+    if others.concat().is_empty() { address.to_owned() } else { format!("{address}?{}", others.join("&")) }
+}
+
 /// The ledger lives in the store's file if that is one, so that one transaction could span both.
-fn ledger_file(arguments: &Arguments) -> Result<PathBuf, Box<dyn Error>> {
+fn ledger_file(arguments: &Arguments, database: &str) -> Result<PathBuf, Box<dyn Error>> {
     if let Some(file) = &arguments.ledger {
         return Ok(file.clone());
     }
-    if !arguments.store.starts_with("sqlite:") {
+    if !database.starts_with("sqlite:") {
         return Ok("payments.db".into());
     }
-    Ok(SqliteConnectOptions::from_str(&arguments.store)?.get_filename().to_owned())
+    Ok(SqliteConnectOptions::from_str(database)?.get_filename().to_owned())
 }
 
 fn greet(address: SocketAddr, store: &str, ledger: &Path, (payments, refunds): (i64, i64), transfers: &str) {
