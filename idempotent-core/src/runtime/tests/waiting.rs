@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use crate::{
     policy::{Abandoned, Policy},
     runtime::{
@@ -70,13 +72,14 @@ async fn a_released_key_goes_to_one_of_those_who_wait() {
         let store = Faulty::new();
         let runtime = runtime(&store);
         let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
-        let waiters: Vec<_> = (0..16).map(|_| waits(&runtime, LONG)).collect();
+        // Taken as they end: whichever runs, the others wait for it.
+        let mut waiters: JoinSet<_> = (0..16).map(|_| waits(&runtime, LONG)).collect();
         all_wait(&runtime, 16).await;
         let ending = if abandoned { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
         assert_eq!(ending, Ending::Stored);
         let (mut ran, mut replayed) = (0, 0);
-        for waiter in waiters {
-            match soon(waiter).await.unwrap().unwrap() {
+        while let Some(ended) = soon(waiters.join_next()).await {
+            match ended.unwrap().unwrap().unwrap() {
                 Begun::Run(attempt) => {
                     ran += 1;
                     assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
