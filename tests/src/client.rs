@@ -145,9 +145,12 @@ impl Pending {
                 return Ok(answer);
             }
             let mut buffer = [0; 16 * 1024];
-            match self.stream.read(&mut buffer)? {
-                0 => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the answer was cut off")),
-                read => raw.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the response was cut off")),
+                Ok(read) => raw.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+                // A read with a time limit is not restarted after a signal.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
