@@ -25,6 +25,7 @@ mod http {
     mod middleware;
     mod operations;
     mod oversized;
+    mod payloads;
     mod problems;
     mod replay;
     mod routing;
@@ -32,6 +33,7 @@ mod http {
     mod scopes;
     mod security;
     mod store_failures;
+    mod store_refusals;
     mod transactions;
     mod unsupported;
     mod waiting;

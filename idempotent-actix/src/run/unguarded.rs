@@ -62,7 +62,10 @@ async fn finish(transaction: Option<Box<dyn Transaction>>, commit: bool) -> Resu
 pub(super) fn no_transaction(idempotency: &Idempotency, request: &HttpRequest, error: &StoreError) -> HttpResponse {
     let cause = std::error::Error::source(error);
     tracing::error!(%error, cause, "a request was refused");
-    unavailable(idempotency, request, Kind::StoreUnavailable.advice())
+    match problem::kind_of(error) {
+        Kind::StoreUnavailable => unavailable(idempotency, request, Kind::StoreUnavailable.advice()),
+        kind => idempotency.render(&idempotency.problem(kind, kind.advice()), Outcome::Unavailable, request),
+    }
 }
 
 /// What a client gets whose answer would tell of effects that are not there. The same request may be sent again.
