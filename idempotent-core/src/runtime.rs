@@ -134,7 +134,11 @@ impl Runtime {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Asks for a key; waits up to `policy.wait` while another attempt is at work.
+    /// Claims a key; waits up to `policy.wait` while another attempt is in flight.
+    ///
+    /// A completion of this key that the store has not taken yet is brought to it first, and its recording is the verdict. While the
+    /// store still fails, that recording is replayed from memory: the first client has the same response already. A record that the
+    /// store has lost in the meantime is claimed again under the same owner token, and completed.
     ///
     /// # Errors
     /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back

@@ -26,6 +26,7 @@ mod http {
     mod operations;
     mod oversized;
     mod payloads;
+    mod policies;
     mod problems;
     mod replay;
     mod routing;

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    mem,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -127,9 +126,13 @@ impl Deferrals {
     }
 
     fn insert(&self, end: &Arc<End>) {
-        if end.outcome().is_some() {
-            let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
-            // An earlier one of the same record was fenced off: its attempt's key was another's before this one could begin.
+        if end.outcome().is_none() {
+            return;
+        }
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of two attempts of this process at one record, the later has fenced off the earlier. The one that is not known to be fenced
+        // stays or comes in, and the background alone brings the other to the store.
+        if !(end.fenced && decided.contains_key(&end.id)) {
             decided.insert(end.id, end.clone());
             self.count.store(decided.len(), Ordering::SeqCst);
         }
@@ -170,8 +173,8 @@ impl Drop for Pending {
         deferrals.remove(&self.end);
         self.shared.renewal.remove(&self.end.lease());
         self.shared.waiting.wake(&self.end.id);
-        let bytes = mem::take(&mut self.bytes);
-        deferrals.load.send_modify(|load| *load = Load { ends: load.ends - 1, bytes: load.bytes - bytes });
+        let freed = self.bytes;
+        deferrals.load.send_modify(|load| *load = Load { ends: load.ends - 1, bytes: load.bytes - freed });
     }
 }
 
