@@ -191,7 +191,7 @@ impl Granted {
             }
             Err(_) if lost => {
                 self.stage = Stage::Ended;
-                self.shared.defer(End::new(self.lease.id, self.claim, step).fenced());
+                self.shared.defer(self.ending(step).fenced());
                 self.ended(Fence::Fenced).await
             }
             Err(error) => {
@@ -203,7 +203,7 @@ impl Granted {
 
     /// Ends an attempt whose step was fenced: another attempt owns the record, or the store has lost it.
     async fn end_fenced(&mut self, step: Step) -> Ending {
-        let end = End::new(self.lease.id, self.claim, step);
+        let end = self.ending(step);
         let reclaimed = self.shared.reclaim(&end).await;
         self.stage = Stage::Ended;
         match reclaimed {
@@ -215,6 +215,10 @@ impl Granted {
                 Ending::Fenced(Verdict::of_unread(&error))
             }
         }
+    }
+
+    fn ending(&self, step: Step) -> End {
+        End::new(self.lease.id, self.claim, self.number, step)
     }
 
     async fn tell_calmly(&self, step: &Step) -> Result<Fence, StoreError> {
@@ -264,7 +268,7 @@ impl Drop for Granted {
                 if let Some(kept) = kept {
                     self.shared.renewal.restore(self.lease, kept);
                 }
-                if !self.shared.defer(End::new(self.lease.id, self.claim, step)) {
+                if !self.shared.defer(self.ending(step)) {
                     self.shared.renewal.remove(&self.lease);
                 }
             }

@@ -35,6 +35,8 @@ pub(super) struct End {
     /// The claim that it ends; the attempt's owner token is in it.
     pub(super) claim: Claim,
     pub(super) step: Step,
+    /// The number of the attempt; 0 where none began.
+    attempt: u32,
     /// Whether the store has said that the record does not carry the attempt's token: another attempt may own it.
     fenced: bool,
     /// Set once another request with the key has brought it to the store, or has found that another attempt owns the record.
@@ -42,8 +44,8 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(id: RecordId, claim: Claim, step: Step) -> Self {
-        Self { id, claim, step, fenced: false, settled: AtomicBool::new(false) }
+    pub(super) fn new(id: RecordId, claim: Claim, attempt: u32, step: Step) -> Self {
+        Self { id, claim, step, attempt, fenced: false, settled: AtomicBool::new(false) }
     }
 
     /// The end of an attempt that is known to be fenced. Its response must not be replayed from memory.
@@ -81,7 +83,7 @@ impl End {
     fn without_body(&self) -> Option<Self> {
         let Step::Complete(recording) = &self.step else { return None };
         let recording = Recording { body: Body::Omitted, ..Recording::decode(recording).ok()? };
-        let smaller = Self::new(self.id, self.claim, Step::Complete(recording.encode()));
+        let smaller = Self::new(self.id, self.claim, self.attempt, Step::Complete(recording.encode()));
         Some(Self { fenced: self.fenced, ..smaller })
     }
 }
@@ -130,9 +132,10 @@ impl Deferrals {
             return;
         }
         let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of two attempts of this process at one record, the later has fenced off the earlier. The one that is not known to be fenced
-        // stays or comes in, and the background alone brings the other to the store.
-        if !(end.fenced && decided.contains_key(&end.id)) {
+        // Of two attempts of this process at one record, the later has fenced off the earlier. The background alone brings the earlier
+        // one to the store (case `of_two_attempts_that_are_deferred_the_later_one_counts`).
+        let rank = |end: &End| (!end.fenced, end.attempt);
+        if decided.get(&end.id).is_none_or(|other| rank(other) <= rank(end)) {
             decided.insert(end.id, end.clone());
             self.count.store(decided.len(), Ordering::SeqCst);
         }
@@ -182,7 +185,7 @@ impl Shared {
     /// Gives back, in the background, a claim that may or may not have taken effect.
     pub(super) fn give_back(self: &Arc<Self>, id: RecordId, claim: Claim) {
         if self.deferrals.load().ends < MOST_RELEASES {
-            self.defer(End::new(id, claim, Step::GiveBack));
+            self.defer(End::new(id, claim, 0, Step::GiveBack));
         }
     }
 

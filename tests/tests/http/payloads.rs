@@ -211,3 +211,38 @@ fn a_request_without_a_body_runs_on_any_wire() {
         assert_eq!(send("pay 999 to eve").0, 422, "{wire:?}");
     }
 }
+
+/// Reads up to the end of a head.
+fn read_head(stream: &mut std::net::TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        std::io::Read::read_exact(stream, &mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn a_body_that_is_sent_on_demand_is_the_body_too() {
+    let probe = Probe::new();
+    let address = serve(&probe);
+    let send = |way: &str, body: &str| {
+        let request = Request::post("/body").key("k").header("x-middleware", way).header("Expect", "100-continue");
+        let head = request.header("Content-Length", body.len().to_string()).without_length();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::io::Write::write_all(&mut stream, &head.bytes()).unwrap();
+        assert!(read_head(&mut stream).starts_with("HTTP/1.1 100 "));
+        std::io::Write::write_all(&mut stream, body.as_bytes()).unwrap();
+        let head = read_head(&mut stream);
+        (head[9..12].to_owned(), head.contains("idempotency-replayed"))
+    };
+    for way in ["take", "extract", "read in place"] {
+        assert_eq!(send(way, "pay 1 to bob"), ("500".to_owned(), false), "{way}");
+    }
+    assert_eq!(send("", "pay 1 to bob"), ("201".to_owned(), false));
+    assert_eq!(send("", "pay 1 to bob"), ("201".to_owned(), true));
+    assert_eq!(send("", "pay 2 to bob"), ("422".to_owned(), false));
+    assert_eq!(probe.runs(), 1);
+}

@@ -259,3 +259,28 @@ async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_
     assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
     soon(runtime.settled()).await;
 }
+
+#[tokio::test]
+async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
+    for earlier_ends_last in [false, true] {
+        let store = Faulty::new();
+        let runtime = runtime(&store);
+        let earlier = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+        store.advance(Policy::DEFAULT.lease);
+        let later = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+        assert_eq!(later.number(), 2);
+        store.fail(Op::Complete, Fault::Before, FOR_EVER);
+        let mut attempts = [(earlier, answer("the earlier's")), (later, answer("the later's"))];
+        if earlier_ends_last {
+            attempts.reverse();
+        }
+        for (attempt, response) in attempts {
+            assert_eq!(attempt.complete(&response).await, Ending::Deferred);
+        }
+        let replay = Verdict::Replay(answer("the later's"));
+        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");
+        store.heal();
+        soon(runtime.settled()).await;
+        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from the store");
+    }
+}
