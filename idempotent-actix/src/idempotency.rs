@@ -79,7 +79,10 @@ impl KeyRule {
     }
 }
 
-/// What happens to a keyed request while the store cannot be reached.
+/// What happens to a keyed request while the store cannot be reached: after a [transient](StoreError::is_transient) failure.
+///
+/// Neither choice applies to a permanent failure, such as a missing table or privilege, or to a record that cannot be read: the
+/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// It is answered with 503 and not run. The default.
@@ -371,6 +374,15 @@ impl Builder {
     #[must_use]
     pub fn store_timeout(mut self, limit: Duration) -> Self {
         self.options.store_timeout = limit;
+        self
+    }
+
+    /// How many bytes the ends of attempts may take in memory while the store cannot take them; see
+    /// [`Options::deferred_bytes`]. Beyond that a response is kept without its body, and where not even its status and headers fit, it
+    /// is dropped and the operation may run again. 64 MiB by default.
+    #[must_use]
+    pub fn deferred_bytes(mut self, bytes: usize) -> Self {
+        self.options.deferred_bytes = bytes;
         self
     }
 

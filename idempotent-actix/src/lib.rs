@@ -30,7 +30,7 @@ pub use idempotency::{Builder, Idempotency, KeyRule, SeveralNamespaces, StoreFai
 pub use operation::Operation;
 pub use outcome::{Disposed, Disposition, Outcome, Replayable};
 pub use problem::{EXPOSED_HEADERS, Problem};
-pub use scope::{IntoScopeKey, ScopeKey};
+pub use scope::{IntoScopeKey, ScopeKey, ScopeValue};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use transaction::Tx;
 pub use unsupported::{RejectUnsupportedKeys, Rejecting};

@@ -9,6 +9,7 @@ use actix_web::{
     HttpRequest, HttpResponse,
     http::{Method, StatusCode, header},
 };
+use idempotent_core::StoreError;
 use serde_json::{Value, json};
 
 /// The headers that a client in a browser has to be allowed to read, for `actix_cors::Cors::expose_headers`.
@@ -39,9 +40,9 @@ pub enum Kind {
     KeyReused,
     /// 500: the handler broke down.
     HandlerFailed,
-    /// 500: the operation was done, but its answer cannot be read.
+    /// 500: what is kept for the key cannot be read. The operation may have been done; it is neither run again nor replayed.
     RecordUnreadable,
-    /// 500: the server was put together wrongly.
+    /// 500: the server is misconfigured, or its store refuses the claim for a reason that does not pass by itself; nothing was run.
     Misconfigured,
     /// 503: the store cannot be reached; nothing was run.
     StoreUnavailable,
@@ -106,7 +107,7 @@ impl Kind {
             Self::RecordUnreadable => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "record_unreadable",
-                "The operation was done, but its answer cannot be read",
+                "What is recorded for this idempotency key cannot be read",
                 false,
             ),
             Self::Misconfigured => {
@@ -160,6 +161,17 @@ impl Kind {
     #[must_use]
     pub const fn retryable(self) -> bool {
         self.facts().3
+    }
+}
+
+/// What a client gets where the store has failed. A failure that does not pass by itself is not reported as one that does.
+pub(crate) fn kind_of(error: &StoreError) -> Kind {
+    if error.is_transient() {
+        Kind::StoreUnavailable
+    } else if error.is_unreadable() {
+        Kind::RecordUnreadable
+    } else {
+        Kind::Misconfigured
     }
 }
 

@@ -15,7 +15,10 @@ use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
     error::InternalError,
-    http::header::{self, HeaderValue},
+    http::{
+        Version,
+        header::{self, HeaderValue},
+    },
 };
 use bytes::Bytes;
 use futures_util::Stream;
@@ -103,12 +106,8 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
             }
             Err(problem) => return Reading::refused(refuse(idempotency, &problem, request)),
         };
-        if B::FORM != BodyForm::Nothing && matches!(payload, Payload::None) && has_body(request) {
-            // The fingerprint would be that of an empty body, and any other body would get this one's answer.
-            tracing::error!(path = request.path(), "middleware has taken the body; give it back with `set_payload`");
-            let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
-            let response = idempotency.render(&problem, Outcome::Unavailable, request);
-            return Reading::refused(InternalError::from_response("the body is gone", response).into());
+        if B::FORM != BodyForm::Nothing && matches!(payload, Payload::None) && has_payload(request) {
+            return Reading::refused(body_is_gone(idempotency, request));
         }
         request.extensions_mut().insert(slot.clone());
         let body = Rc::new(RefCell::new(Refill::default()));
@@ -157,9 +156,28 @@ fn content_length(request: &HttpRequest) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn has_body(request: &HttpRequest) -> bool {
-    request.headers().contains_key(header::TRANSFER_ENCODING)
+/// Whether the server has handed a payload over: with HTTP/2 always, even for an empty body, which needs neither of the two headers.
+fn has_payload(request: &HttpRequest) -> bool {
+    request.version() == Version::HTTP_2
+        || request.headers().contains_key(header::TRANSFER_ENCODING)
         || content_length(request).is_some_and(|length| length > 0)
+}
+
+/// Whether middleware has read a part of the body and left the rest: of the server's own payload, which ends in an error unless it
+/// has as many bytes as `Content-Length` says. A stream by which middleware has replaced the body may have another length, but is
+/// not empty. A body that does not state its length cannot be checked.
+fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
+    let Some(stated) = content_length(request) else { return false };
+    if matches!(source, Payload::Stream { .. }) { length == 0 && stated > 0 } else { length < stated }
+}
+
+/// The refusal of a request whose body middleware has read. The fingerprint would be that of what is left, and any other body would
+/// get this one's response.
+fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> Error {
+    tracing::error!(path = request.path(), "middleware has read the body; restore it with `set_payload`");
+    let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
+    let response = idempotency.render(&problem, Outcome::Unavailable, request);
+    InternalError::from_response("the body is gone", response).into()
 }
 
 fn too_large(idempotency: &Idempotency) -> Problem {
@@ -225,7 +243,9 @@ impl<K, M, B> Reading<K, M, B> {
     }
 
     /// Reads on; gives an error where the request is refused.
-    fn read(&mut self, source: &mut Payload, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    ///
+    /// `counts`: whether the body is part of the fingerprint.
+    fn read(&mut self, source: &mut Payload, counts: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(Ok(guard)) = &self.guard else { return Poll::Ready(Ok(())) };
         while let Some(chunk) = ready!(Pin::new(&mut *source).poll_next(cx)) {
             let chunk = chunk?;
@@ -238,6 +258,9 @@ impl<K, M, B> Reading<K, M, B> {
             }
             self.body.borrow_mut().push(chunk);
         }
+        if counts && is_cut(&guard.request, source, self.length) {
+            return Poll::Ready(Err(body_is_gone(&guard.idempotency, &guard.request)));
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -247,7 +270,7 @@ impl<K: Presence, M: Methods, B: BodyUse> Future for Reading<K, M, B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(mut source) = self.source.take() {
-            match self.read(&mut source, cx) {
+            match self.read(&mut source, B::FORM != BodyForm::Nothing, cx) {
                 Poll::Pending => {
                     self.source = Some(source);
                     return Poll::Pending;

@@ -230,19 +230,17 @@ impl Run {
         }
     }
 
+    /// The response where the key could not be claimed. Only a failure that may pass by itself is one that the application can choose
+    /// to run through: a store that is misconfigured would leave every request unguarded, and unnoticed, for good.
     async fn without_store(&self, id: RecordId, error: &StoreError, work: Work) -> HttpResponse {
         let cause = std::error::Error::source(error);
-        match self.idempotency.settings().when_store_fails {
-            StoreFailure::Refuse => {
-                tracing::error!(%id, %error, cause, "a keyed request was refused");
-                self.refuse(Kind::StoreUnavailable, Outcome::Unavailable)
-            }
-            StoreFailure::RunUnguarded => {
-                tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
-                let _ = self.slot.claimed.set((id, 1));
-                unguarded(&self.idempotency, &self.request, work).await
-            }
+        if error.is_transient() && self.idempotency.settings().when_store_fails == StoreFailure::RunUnguarded {
+            tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
+            let _ = self.slot.claimed.set((id, 1));
+            return unguarded(&self.idempotency, &self.request, work).await;
         }
+        tracing::error!(%id, %error, cause, "a keyed request was refused");
+        self.refuse(problem::kind_of(error), Outcome::Unavailable)
     }
 
     /// The answer to a request without a principal: the scope's own, or 401.

@@ -19,14 +19,42 @@ use uuid::Uuid;
 ///     }
 /// }
 /// ```
+///
+/// It is implemented for [`web::ReqData`], which middleware has set, for [`web::Path`], a part of the resource's name, and for
+/// [`web::Header`], each of a [`ScopeValue`]: a text, a number, a `Uuid`, or a type with a `ScopeKey` of its own.
+///
+/// It is not implemented for texts and numbers by themselves, nor for `Bytes`, `Json` and `Form`: as parameters these are the
+/// request's body. A scope that is read from it makes each body another client's, so that a reused key runs again, where it must be
+/// refused with 422. Nor is it for `Query`, which is part of the fingerprint for the same reason. A function of the request can
+/// still return any of these; see [`IntoScopeKey`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say whose idempotency key it is",
     label = "is not a `ScopeKey`",
-    note = "implement `idempotent_actix::ScopeKey` for it, or name another parameter or a function in `scope`"
+    note = "a scope is a verified identity: implement `idempotent_actix::ScopeKey` for an extractor of your own, name a parameter of \
+            type `web::ReqData`, `web::Path` or `web::Header`, or name a function of the request in `scope`",
+    note = "the body and the query are no identity: with them as the scope, a key that is reused for another request would run again"
 )]
 pub trait ScopeKey {
-    /// Whose key it is; `None` when there is nobody, which is answered with 401.
+    /// Whose key it is; `None` when there is no principal: the response is 401.
     fn scope_key(&self) -> Option<Scope>;
+}
+
+/// What [`web::ReqData`], [`web::Path`] and [`web::Header`] may carry to be a [`ScopeKey`]: a text, a number, a `Uuid`, or a type
+/// with a `ScopeKey` of its own, which is the trait to implement.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose idempotency key it is",
+    label = "is not a `ScopeValue`",
+    note = "implement `idempotent_actix::ScopeKey` for it, or use a `String`, a number or a `Uuid`"
+)]
+pub trait ScopeValue {
+    /// Whose key it is; `None` when there is no principal.
+    fn scope_value(&self) -> Option<Scope>;
+}
+
+impl<T: ScopeKey> ScopeValue for T {
+    fn scope_value(&self) -> Option<Scope> {
+        self.scope_key()
+    }
 }
 
 /// What a scope function may return: a scope, something that can be one, or nobody.
@@ -70,15 +98,21 @@ impl<T: ScopeKey> ScopeKey for Option<T> {
     }
 }
 
-impl<T: ScopeKey + Clone + 'static> ScopeKey for web::ReqData<T> {
+impl<T: ScopeValue + Clone + 'static> ScopeKey for web::ReqData<T> {
     fn scope_key(&self) -> Option<Scope> {
-        (**self).scope_key()
+        (**self).scope_value()
     }
 }
 
-impl<T: ScopeKey> ScopeKey for web::Path<T> {
+impl<T: ScopeValue> ScopeKey for web::Path<T> {
     fn scope_key(&self) -> Option<Scope> {
-        (**self).scope_key()
+        (**self).scope_value()
+    }
+}
+
+impl<T: ScopeValue> ScopeKey for web::Header<T> {
+    fn scope_key(&self) -> Option<Scope> {
+        (**self).scope_value()
     }
 }
 
@@ -91,8 +125,8 @@ impl ScopeKey for Scope {
 /// Types that are scopes by their text.
 macro_rules! by_text {
     ($($type:ty),*) => { $(
-        impl ScopeKey for $type {
-            fn scope_key(&self) -> Option<Scope> {
+        impl ScopeValue for $type {
+            fn scope_value(&self) -> Option<Scope> {
                 Some(Scope::new(self.to_string()))
             }
         }
@@ -190,22 +224,25 @@ mod tests {
 
     #[test]
     fn texts_numbers_and_uuids_are_scopes_by_their_text() {
+        let path = |text: &str| Some(Scope::new(text));
         let uuid = Uuid::from_u128(7);
-        assert_eq!(scope_of(&uuid).ok(), Some(Scope::new(uuid.to_string())));
-        assert_eq!(scope_of(&-7i32).ok(), Some(Scope::new("-7")));
-        assert_eq!(scope_of(&7u16).ok(), scope_of(&String::from("7")).ok());
-        assert_eq!(scope_of(&Some("7")).ok(), 7usize.into_scope_key().ok());
-        assert_eq!(scope_of(&web::Path::from(7u8)).ok(), scope_of(&Scope::new("7")).ok());
+        assert_eq!(scope_of(&web::Path::from(uuid)).ok(), path(&uuid.to_string()));
+        assert_eq!(scope_of(&web::Path::from(-7i32)).ok(), path("-7"));
+        assert_eq!(scope_of(&web::Path::from(7u16)).ok(), path("7"));
+        assert_eq!(scope_of(&web::Path::from(String::from("7"))).ok(), path("7"));
+        assert_eq!(scope_of(&Some(web::Path::from("7"))).ok(), path("7"));
+        assert_eq!(scope_of(&web::Path::from(Scope::of("user", "7"))).ok(), Some(Scope::of("user", "7")));
+        assert_eq!(7usize.into_scope_key().ok(), path("7"));
     }
 
     #[test]
-    fn nobody_is_no_scope() {
-        assert!(matches!(scope_of(&""), Err(None)));
-        assert!(matches!(scope_of(&None::<String>), Err(None)));
+    fn no_principal_is_no_scope() {
+        assert!(matches!(scope_of(&web::Path::from("")), Err(None)));
+        assert!(matches!(scope_of(&None::<web::Path<String>>), Err(None)));
         assert!(matches!(String::new().into_scope_key(), Err(None)));
         assert!(matches!(Some("").into_scope_key(), Err(None)));
         let refused: Result<String, _> = Err(actix_web::error::ParseError::Method);
         assert!(matches!(refused.into_scope_key(), Err(Some(_))));
-        assert_eq!(scope_of(&5u64).ok(), Some(Scope::new("5")));
+        assert_eq!(5u64.into_scope_key().ok(), Some(Scope::new("5")));
     }
 }

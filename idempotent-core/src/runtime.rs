@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
 
 use crate::{
     error::StoreError,
@@ -21,6 +21,7 @@ use crate::{
 mod attempt;
 mod background;
 mod claiming;
+mod deferred;
 mod patience;
 mod renewal;
 mod waiting;
@@ -54,6 +55,11 @@ pub struct Options {
     pub waiters_per_key: usize,
     /// How long one call to the store may take; after that its outcome counts as unknown. 10 s by default.
     pub store_timeout: Duration,
+    /// How many bytes the ends of attempts may take in memory that the store has not taken yet: recordings with their headers, and
+    /// 1 KiB for each end. Beyond that a recording is kept without its body, as one of a response over the limit is; where not even
+    /// status and headers fit, the end is dropped, an error is logged with the record's id, and the lease expires, so that the
+    /// operation may run again. 64 MiB by default.
+    pub deferred_bytes: usize,
 }
 
 impl Default for Options {
@@ -64,6 +70,7 @@ impl Default for Options {
             purge_every: Some(Duration::from_secs(60)),
             waiters_per_key: 16,
             store_timeout: Duration::from_secs(10),
+            deferred_bytes: 64 << 20,
         }
     }
 }
@@ -74,8 +81,8 @@ struct Shared {
     renewal: Arc<renewal::Live>,
     waiting: waiting::Waiting,
     within: within::Within,
-    /// How many ends of attempts, and claims to be given back, are left to be told in the background.
-    deferred: watch::Sender<usize>,
+    /// Ends of attempts, and claims to be given back, that the store has not taken yet.
+    deferrals: deferred::Deferrals,
     background: background::Background,
     /// Set once the store has passed its check.
     checked: OnceCell<()>,
@@ -124,14 +131,18 @@ impl Runtime {
             renewal: Arc::default(),
             waiting,
             within: within::Within::default(),
-            deferred: watch::Sender::new(0),
+            deferrals: deferred::Deferrals::default(),
             background: background::Background::default(),
             checked: OnceCell::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Asks for a key; waits up to `policy.wait` while another attempt is at work.
+    /// Claims a key; waits up to `policy.wait` while another attempt is in flight.
+    ///
+    /// A completion of this key that the store has not taken yet is brought to it first, and its recording is the verdict. While the
+    /// store still fails, that recording is replayed from memory: the first client has the same response already. A record that the
+    /// store has lost in the meantime is claimed again under the same owner token, and completed.
     ///
     /// # Errors
     /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back
@@ -213,8 +224,7 @@ impl Runtime {
     /// # Cancel safety
     /// Safe: it only looks.
     pub async fn settled(&self) {
-        // The sender lives in `shared`, so this cannot fail.
-        let _ = self.shared.deferred.subscribe().wait_for(|deferred| *deferred == 0).await;
+        self.shared.deferrals.settled().await;
     }
 }
 
@@ -252,6 +262,11 @@ impl Verdict {
             // Not asked for; told to come again.
             ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },
         }
+    }
+
+    /// What a fenced-off attempt's client gets where its successor's record could not be read.
+    fn of_unread(error: &StoreError) -> Self {
+        if error.is_unreadable() { Self::Unreadable } else { Self::InFlight { lease_left: Duration::ZERO } }
     }
 
     fn of(id: &RecordId, recording: &Bytes) -> Self {

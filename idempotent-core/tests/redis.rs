@@ -16,6 +16,7 @@ mod redis {
         pub mod proxy;
     }
     mod replicas;
+    mod restarts;
     #[path = "../servers/redis.rs"]
     mod server;
     mod subject;

@@ -40,6 +40,10 @@ pub enum Fault {
     Before,
     /// After it took effect: its acknowledgement is lost.
     After,
+    /// Before it took effect, for a reason that lasts: a missing privilege, say.
+    Permanent,
+    /// The record is damaged.
+    Unreadable,
 }
 
 /// A memory store with faults to order. Clones share everything.
@@ -106,6 +110,8 @@ impl FaultyStore {
         let result = match fault {
             None => call.await,
             Some(Fault::Before) => Err(failed()),
+            Some(Fault::Permanent) => Err(StoreError::permanent("faulty", "do it", "the internal cause")),
+            Some(Fault::Unreadable) => Err(StoreError::unreadable("faulty", "read it", "the internal cause")),
             Some(Fault::After) => call.await.and_then(|_| Err(failed())),
         };
         self.state.send_modify(|state| *state.calls.entry(op).or_default() += 1);

@@ -26,6 +26,8 @@ mod http {
     mod namespaces;
     mod operations;
     mod oversized;
+    mod payloads;
+    mod policies;
     mod problems;
     mod replay;
     mod routing;
@@ -33,6 +35,7 @@ mod http {
     mod scopes;
     mod security;
     mod store_failures;
+    mod store_refusals;
     mod transactions;
     mod unsupported;
     mod waiting;

@@ -62,7 +62,8 @@ async fn finish(transaction: Option<Box<dyn Transaction>>, commit: bool) -> Resu
 pub(super) fn no_transaction(idempotency: &Idempotency, request: &HttpRequest, error: &StoreError) -> HttpResponse {
     let cause = std::error::Error::source(error);
     tracing::error!(%error, cause, "a request was refused");
-    unavailable(idempotency, request, Kind::StoreUnavailable.advice())
+    let kind = problem::kind_of(error);
+    unavailable(idempotency, request, kind, kind.advice())
 }
 
 /// What a client gets whose answer would tell of effects that are not there. The same request may be sent again.
@@ -71,6 +72,7 @@ pub(super) fn not_committed(idempotency: &Idempotency, request: &HttpRequest, tr
         return unavailable(
             idempotency,
             request,
+            Kind::StoreUnavailable,
             "the operation may have been done; send the request again with the same key",
         );
     }
@@ -78,7 +80,10 @@ pub(super) fn not_committed(idempotency: &Idempotency, request: &HttpRequest, tr
     idempotency.render(&problem, Outcome::Panicked, request)
 }
 
-fn unavailable(idempotency: &Idempotency, request: &HttpRequest, detail: &str) -> HttpResponse {
-    let problem = idempotency.problem(Kind::StoreUnavailable, detail).retry_after(problem::retry_after(Duration::ZERO));
+fn unavailable(idempotency: &Idempotency, request: &HttpRequest, kind: Kind, detail: &str) -> HttpResponse {
+    let mut problem = idempotency.problem(kind, detail);
+    if kind.retryable() {
+        problem = problem.retry_after(problem::retry_after(Duration::ZERO));
+    }
     idempotency.render(&problem, Outcome::Unavailable, request)
 }

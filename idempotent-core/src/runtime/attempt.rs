@@ -9,7 +9,7 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     recording::Encoded,
-    runtime::{Shared, Verdict, background::Step, patience::twice, renewal::Kept, within::Running},
+    runtime::{Shared, Verdict, background::Step, deferred::End, patience::twice, renewal::Kept, within::Running},
     store::{Claim, Fence, Transaction},
 };
 
@@ -61,7 +61,8 @@ enum Stage {
 pub enum Ending {
     /// The store has it.
     Stored,
-    /// The store failed. The attempt's answer counts, and the store is told again in the background for as long as the lease may last.
+    /// The store failed. The attempt's response counts, and the store is told again in the background for as long as the lease may
+    /// last, within the bounds of [`Options::deferred_bytes`](super::Options::deferred_bytes).
     Deferred,
     /// Someone else had taken over. The attempt's answer must not reach its client; this is what the client is told.
     Fenced(Verdict),
@@ -180,23 +181,51 @@ impl Granted {
         // A renewal that was fenced has taken it out before.
         let lost = kept.is_none();
         self.stage = Stage::Ending(step.clone(), kept);
-        let fence = match self.tell_calmly(&step).await {
-            Ok(fence) => fence,
-            Err(_) if lost => Fence::Fenced,
+        let told = self.tell_calmly(&step).await;
+        match told {
+            // Boxed: keeps the caller's future small, since hardly an attempt is fenced.
+            Ok(Fence::Fenced) => Box::pin(self.end_fenced(step)).await,
+            Ok(fence) => {
+                self.stage = Stage::Ended;
+                self.ended(fence).await
+            }
+            Err(_) if lost => {
+                self.stage = Stage::Ended;
+                self.shared.defer(self.ending(step).fenced());
+                self.ended(Fence::Fenced).await
+            }
             Err(error) => {
                 self.log(&error);
-                return Ending::Deferred; // by its drop
+                Ending::Deferred // by its drop
             }
-        };
+        }
+    }
+
+    /// Ends an attempt whose step was fenced: another attempt owns the record, or the store has lost it.
+    async fn end_fenced(&mut self, step: Step) -> Ending {
+        let end = self.ending(step);
+        let reclaimed = self.shared.reclaim(&end).await;
         self.stage = Stage::Ended;
-        self.ended(fence).await
+        match reclaimed {
+            Ok(fence) => self.ended(fence).await,
+            // The background learns which of the two it is.
+            Err(error) => {
+                self.log(&error);
+                self.shared.defer(end.fenced());
+                Ending::Fenced(Verdict::of_unread(&error))
+            }
+        }
+    }
+
+    fn ending(&self, step: Step) -> End {
+        End::new(self.lease.id, self.claim, self.number, step)
     }
 
     async fn tell_calmly(&self, step: &Step) -> Result<Fence, StoreError> {
         if matches!(step, Step::Abandon(_)) {
             // Between the abandonment and the next claim a renewal that is under way may revive the lease; waiting for its answer
             // prevents it (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
-            self.shared.renewal.calm().await;
+            self.shared.renewal.calm(&self.lease).await;
         }
         self.tell(step).await
     }
@@ -235,10 +264,13 @@ impl Drop for Granted {
             Stage::Ending(step, kept) => {
                 // What is given up for the next one must not be kept alive: a renewal would revive it. What is to be held must be,
                 // until the store has it, or the next one would run.
-                if let (Step::Complete(_) | Step::Abandon(Abandoned::Hold), Some(kept)) = (&step, kept) {
+                let kept = kept.filter(|_| matches!(step, Step::Complete(_) | Step::Abandon(Abandoned::Hold)));
+                if let Some(kept) = kept {
                     self.shared.renewal.restore(self.lease, kept);
                 }
-                self.shared.defer(self.lease, self.claim.lease, step);
+                if !self.shared.defer(self.ending(step)) {
+                    self.shared.renewal.remove(&self.lease);
+                }
             }
             Stage::Ended => {}
         }

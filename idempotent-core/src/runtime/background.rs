@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::{LocalSet, spawn_local},
 };
 
@@ -18,13 +18,17 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
+    record::RecordId,
     runtime::{
         Shared,
+        deferred::Pending,
         patience::{FIRST_RETRY, after, in_time, jittered, now},
     },
     store::{Fence, Store},
 };
 
+/// How many rounds of renewals may be in progress at once.
+const ROUNDS: usize = 4;
 /// How many records one purge removes at most.
 const PURGE_BATCH: u32 = 200;
 /// A purge may take longer than what a client waits for, by so many times.
@@ -35,8 +39,6 @@ const PURGE_TURN: Duration = Duration::from_millis(1);
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// And how many times as long as it took, so that a busy store is not kept busier.
 const PURGE_REST: u32 = 4;
-/// How many steps may be waiting to be told again before claims of unknown outcome are left to lapse by themselves.
-const MOST_RELEASES: usize = 256;
 /// The longest pause before a step is tried again.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
@@ -71,27 +73,10 @@ impl Step {
     }
 }
 
-/// A step that the store failed to take, and for how long it makes sense to try again.
+/// An end that the store failed to take, and for how long it makes sense to try again.
 struct Deferred {
     pending: Pending,
-    step: Step,
     until: Instant,
-}
-
-/// The account of a deferred step. It is settled when this is dropped, whether the step was taken, given up, or lost to a panic.
-///
-/// It keeps the runtime alive: an application that drops its own handle still has its answers stored.
-struct Pending {
-    shared: Arc<Shared>,
-    lease: Lease,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.shared.renewal.remove(&self.lease);
-        self.shared.waiting.wake(&self.lease.id);
-        self.shared.deferred.send_modify(|deferred| *deferred -= 1);
-    }
 }
 
 /// The way to the thread, once it runs. The thread ends when the last runtime is dropped.
@@ -145,11 +130,17 @@ async fn run(shared: Weak<Shared>, mut deferred: mpsc::UnboundedReceiver<Deferre
 
 async fn renew(shared: Weak<Shared>) {
     let Some(live) = shared.upgrade().map(|shared| shared.renewal.clone()) else { return };
+    let rounds = Arc::new(Semaphore::new(ROUNDS));
     loop {
         live.sleep().await;
+        // The semaphore is never closed.
+        let Ok(round) = rounds.clone().acquire_owned().await else { return };
         let Some(shared) = shared.upgrade() else { return };
-        // In a task of its own, so that a store that panics costs this round and not all that follow.
-        let _ = spawn_local(async move { shared.renew_due().await }).await;
+        // In a task of its own, so that leases that are due in the meantime do not wait for a slow round.
+        spawn_local(async move {
+            shared.renew_due().await;
+            drop(round);
+        });
     }
 }
 
@@ -176,53 +167,62 @@ pub(super) fn rest(worked: Duration) -> Option<Duration> {
     (worked >= PURGE_TURN).then(|| PURGE_PAUSE.max(worked * PURGE_REST))
 }
 
-async fn settle(Deferred { pending: Pending { ref shared, lease }, step, until }: Deferred) {
-    let mut pause = FIRST_RETRY;
-    loop {
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_RETRY);
-        match shared.answer(step.take(&*shared.store, &lease)).await {
-            Ok(Fence::Passed) => return,
-            Ok(Fence::Fenced) => {
-                // A release that finds nothing of its own is what a claim that never took effect looks like.
-                if matches!(step, Step::Complete(_)) {
-                    tracing::error!(id = %lease.id, "an answer was sent but not kept: another attempt had taken over");
-                }
-                return;
-            }
-            Err(error) if now() < until => {
-                tracing::debug!(id = %lease.id, %error, "the store still fails");
-            }
-            Err(error) => {
-                let cause = std::error::Error::source(&error);
-                if matches!(step, Step::GiveBack) {
-                    tracing::debug!(id = %lease.id, %error, cause, "a claim could not be given back; it lapses");
-                    return;
-                }
-                tracing::error!(id = %lease.id, %error, cause, "an attempt's end could not be stored in time");
-                return;
-            }
+impl Background {
+    /// Hands an end to the thread, if it runs. One that is gone gives the end back, which settles its account.
+    pub(super) fn settle(&self, pending: Pending, since: Instant) {
+        if let Some(thread) = self.deferred.get() {
+            let until = after(since, pending.end.claim.lease);
+            let _ = thread.send(Deferred { pending, until });
         }
     }
 }
 
-impl Shared {
-    /// Gives back, in the background, a claim that may or may not have taken effect.
-    pub(super) fn give_back(self: &Arc<Self>, lease: Lease, extend: Duration) {
-        if *self.deferred.borrow() < MOST_RELEASES {
-            self.defer(lease, extend, Step::GiveBack);
+async fn settle(Deferred { pending, until }: Deferred) {
+    let Pending { shared, end, .. } = &pending;
+    let id = end.lease().id;
+    let (mut pause, mut reported) = (FIRST_RETRY, false);
+    loop {
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_RETRY);
+        if end.is_settled() {
+            return;
+        }
+        match shared.take_or_reclaim(end).await {
+            Ok(Fence::Passed) => return,
+            Ok(Fence::Fenced) => {
+                // A release that finds nothing of its own is what a claim that never took effect looks like.
+                if matches!(end.step, Step::Complete(_)) && !end.is_fenced() {
+                    tracing::error!(%id, "a response was sent but not kept: another attempt had taken over");
+                }
+                return;
+            }
+            // A permanent error too: its cause may be mended while the lease lasts, and giving up only brings a second run nearer.
+            // A damaged record stays as it is.
+            Err(error) if now() < until && !error.is_unreadable() => {
+                if error.is_transient() || reported {
+                    tracing::debug!(%id, %error, "the store still fails; retrying");
+                } else {
+                    let cause = std::error::Error::source(&error);
+                    tracing::error!(%id, %error, cause, "the store refuses the end of an attempt; retrying while its lease lasts");
+                    reported = true;
+                }
+            }
+            Err(error) => return log_end(&end.step, id, &error),
         }
     }
+}
 
-    /// Hands a step to the thread, to be told to the store again for as long as the lease may last.
-    pub(super) fn defer(self: &Arc<Self>, lease: Lease, extend: Duration, step: Step) {
-        let Some(thread) = self.background.deferred.get() else { return };
-        self.deferred.send_modify(|deferred| *deferred += 1);
-        let pending = Pending { shared: self.clone(), lease };
-        // A thread that is gone gives the step back, which settles its account.
-        let _ = thread.send(Deferred { pending, step, until: after(now(), extend) });
+/// Logs that an end is given up.
+fn log_end(step: &Step, id: RecordId, error: &StoreError) {
+    let cause = std::error::Error::source(error);
+    if matches!(step, Step::GiveBack) {
+        tracing::debug!(%id, %error, cause, "a claim could not be given back; its lease expires");
+    } else {
+        tracing::error!(%id, %error, cause, "the end of an attempt could not be stored in time; its lease expires");
     }
+}
 
+impl Shared {
     /// Removes some expired records; says whether there may be more.
     async fn purge_batch(&self) -> bool {
         let limit = self.options.store_timeout.saturating_mul(PURGE_TIMEOUTS);

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
-    lease::{Lease, OwnerToken},
+    lease::OwnerToken,
     record::{RecordId, State},
     runtime::{
         Shared, Verdict,
@@ -32,14 +32,14 @@ pub(super) struct Asked {
 /// owner token spares the next request the wait for the lease.
 struct Unsure<'a> {
     shared: &'a Arc<Shared>,
-    lease: Lease,
-    extend: Option<Duration>,
+    id: &'a RecordId,
+    claim: Option<&'a Claim>,
 }
 
 impl Drop for Unsure<'_> {
     fn drop(&mut self) {
-        if let Some(extend) = self.extend {
-            self.shared.give_back(self.lease, extend);
+        if let Some(claim) = self.claim {
+            self.shared.give_back(*self.id, *claim);
         }
     }
 }
@@ -50,7 +50,8 @@ pub(super) fn draw() -> Result<OwnerToken, StoreError> {
 }
 
 impl Shared {
-    /// One claim, and a second one where the record was signed with an older key.
+    /// One claim, and a second one where the record was signed with an older key. What this process has yet to bring to the store
+    /// comes before both.
     pub(super) async fn claim(
         self: &Arc<Self>,
         id: &RecordId,
@@ -58,9 +59,14 @@ impl Shared {
         digest: RequestDigest,
     ) -> Result<Asked, StoreError> {
         let sent = now();
+        if !self.deferrals.is_empty()
+            && let Some(outcome) = Box::pin(self.claim_deferred(id, digest)).await?
+        {
+            return Ok(Asked { outcome, owner: claim.owner, sent });
+        }
         let mut outcome = self.claim_once(id, claim).await?;
         if let ClaimOutcome::Mismatch { recorded } = outcome {
-            outcome = Box::pin(self.claim_as_signed(id, claim, digest, recorded)).await;
+            outcome = Box::pin(self.claim_as_signed(id, claim, digest, recorded)).await?;
         }
         Ok(Asked { outcome, owner: claim.owner, sent })
     }
@@ -72,25 +78,27 @@ impl Shared {
         claim: &Claim,
         digest: RequestDigest,
         recorded: Fingerprint,
-    ) -> ClaimOutcome {
+    ) -> Result<ClaimOutcome, StoreError> {
         match self.options.fingerprint_keys.sign_like(recorded, digest) {
             // The next claim is signed with the present key again, so that no record is made that outlives the old one.
             Some(fingerprint) if fingerprint == recorded => {
-                self.claim_once(id, &Claim { fingerprint, ..*claim }).await.unwrap_or_else(|error| {
-                    // That the key was taken by this request is known, and a failure does not make it unknown: it is for later.
-                    tracing::warn!(%id, %error, "a key signed with an older secret could not be asked for");
-                    ClaimOutcome::InFlight { lease_left: Duration::ZERO }
-                })
+                match self.claim_once(id, &Claim { fingerprint, ..*claim }).await {
+                    // That the key was taken by this request is known, and a failure does not make it unknown.
+                    Err(error) if error.is_transient() => {
+                        tracing::warn!(%id, %error, "claiming a key that was signed with an older secret failed");
+                        Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+                    }
+                    claimed => claimed,
+                }
             }
-            Some(_) | None => ClaimOutcome::Mismatch { recorded },
+            Some(_) | None => Ok(ClaimOutcome::Mismatch { recorded }),
         }
     }
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        let mut unsure =
-            Unsure { shared: self, lease: Lease { id: *id, owner: claim.owner }, extend: Some(claim.lease) };
+        let mut unsure = Unsure { shared: self, id, claim: Some(claim) };
         let outcome = twice(|| self.answer(self.store.claim(id, claim))).await?;
-        unsure.extend = None;
+        unsure.claim = None;
         Ok(outcome)
     }
 
@@ -98,7 +106,8 @@ impl Shared {
     pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
         let found = match self.answer(self.store.look_up(id)).await {
             Ok(Some(found)) => found,
-            Ok(None) | Err(_) => return Verdict::InFlight { lease_left: Duration::ZERO },
+            Ok(None) => return Verdict::InFlight { lease_left: Duration::ZERO },
+            Err(error) => return Verdict::of_unread(&error),
         };
         match &found.record.state {
             _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,

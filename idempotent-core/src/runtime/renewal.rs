@@ -3,26 +3,18 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-use crate::{
-    lease::Lease,
-    runtime::{
-        Shared,
-        patience::{after, in_time, now},
-    },
-    store::{RenewOutcome, Renewal},
-};
+use crate::{lease::Lease, runtime::patience::after, store::Renewal};
+
+mod rounds;
 
 /// The least time between two renewals of a lease, however short it is.
 const SHORTEST: Duration = Duration::from_millis(2);
-
-/// The least time that a renewal is waited for, however short the leases in it are.
-const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the renewal task keeps alive.
 #[derive(Default)]
@@ -30,8 +22,6 @@ pub(super) struct Live {
     leases: Mutex<Leases>,
     /// Rung when the task has to get up earlier than it meant to.
     earlier: Notify,
-    /// Held from the choice of the leases that are renewed to the store's answer.
-    sending: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -39,6 +29,20 @@ struct Leases {
     live: HashMap<Lease, Kept, BuildHasherDefault<ByToken>>,
     /// When the task means to get up; `None` while it sleeps for good.
     wakes: Option<Instant>,
+    /// The calls to the store that may still be in progress.
+    calls: Vec<Call>,
+}
+
+/// A call to the store: what it renews, and a channel that closes when it has ended.
+struct Call {
+    batch: Arc<[Renewal]>,
+    ended: watch::Receiver<()>,
+}
+
+/// Leases that are chosen to be renewed in one call, which has ended when this is dropped.
+struct Chosen {
+    batch: Arc<[Renewal]>,
+    _ended: watch::Sender<()>,
 }
 
 /// Hashes a lease by the end of its owner token, which is random already: this process has drawn it.
@@ -67,12 +71,14 @@ pub(super) struct Kept {
     due: Instant,
     /// Its attempt has ended, and the store may or may not know.
     ended: bool,
+    /// Its last renewal had no outcome, unlike those of its neighbours; it is renewed in a call of its own until one has.
+    alone: bool,
 }
 
 impl Live {
     /// Keeps a lease alive that began at `since` or later.
     pub(super) fn insert(&self, lease: Lease, extend: Duration, since: Instant) {
-        self.keep(lease, Kept { extend, due: after(since, pace(extend, 3)), ended: false });
+        self.keep(lease, Kept { extend, due: after(since, pace(extend, 3)), ended: false, alone: false });
     }
 
     /// Keeps a lease alive whose attempt has ended, until the store knows.
@@ -97,9 +103,17 @@ impl Live {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease)
     }
 
-    /// Returns when every renewal that may still have a lease that was removed before has been answered.
-    pub(super) async fn calm(&self) {
-        drop(self.sending.lock().await);
+    /// Returns when every call has ended that may still renew a lease that was removed before.
+    pub(super) async fn calm(&self, lease: &Lease) {
+        let of_lease = |call: &&Call| call.batch.iter().any(|renewal| renewal.lease == *lease);
+        let calls: Vec<_> = {
+            let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+            leases.calls.iter().filter(of_lease).map(|call| call.ended.clone()).collect()
+        };
+        for mut ended in calls {
+            // Nothing is ever sent: this ends when the sender is dropped.
+            let _ = ended.changed().await;
+        }
     }
 
     #[cfg(test)]
@@ -124,73 +138,70 @@ impl Live {
 
     /// The leases that are due at `now`, if there are any, and with them those that soon will be: so, however many attempts run, and
     /// however far apart they began, a lease's length takes a dozen calls at most. Each is put off by a sixth of its length in case
-    /// that the store does not answer.
-    fn due(&self, now: Instant) -> Vec<Renewal> {
+    /// that the store does not respond. First those that go together, if any, then each that goes alone.
+    fn due(&self, now: Instant) -> (Option<Chosen>, Vec<Chosen>) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut renewals = Vec::new();
+        let (mut together, mut alone) = (Vec::new(), Vec::new());
         let any = leases.live.values().any(|entry| entry.due <= now);
         let soon = |entry: &Kept| any && entry.due <= after(now, entry.extend / 12);
         for (lease, entry) in leases.live.iter_mut().filter(|(_, entry)| soon(entry)) {
             entry.due = after(now, pace(entry.extend, 6));
+            let renewals = if entry.alone { &mut alone } else { &mut together };
             renewals.push(Renewal { lease: *lease, extend: entry.extend });
         }
         leases.wakes = leases.live.values().map(|entry| entry.due).min();
-        renewals
+        leases.calls.retain(|call| call.ended.has_changed().is_ok());
+        // One that still hangs is not sent again.
+        alone.retain(|renewal| !leases.calls.iter().any(|call| *call.batch == [*renewal]));
+        (leases.choose(together), alone.into_iter().filter_map(|renewal| leases.choose(vec![renewal])).collect())
+    }
+
+    /// Chooses again, in parts of at most `size`, those of a batch whose attempts still run.
+    fn parts(&self, batch: &[Renewal], size: usize) -> Vec<Chosen> {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = batch.to_vec();
+        live.retain(|renewal| leases.live.contains_key(&renewal.lease));
+        live.chunks(size.max(1)).filter_map(|part| leases.choose(part.to_vec())).collect()
+    }
+
+    /// Notes that the store has responded for these leases, at whatever outcome.
+    fn responded(&self, batch: &[Renewal]) {
+        self.mark(batch, |entry| entry.alone = false);
     }
 
     fn renewed(&self, renewal: &Renewal, sent: Instant) {
+        self.mark(&[*renewal], |entry| entry.due = after(sent, pace(entry.extend, 3)));
+    }
+
+    /// Keeps these leases apart from their neighbours.
+    fn part(&self, batch: &[Renewal]) {
+        self.mark(batch, |entry| entry.alone = true);
+    }
+
+    fn mark(&self, batch: &[Renewal], mark: impl Fn(&mut Kept)) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = leases.live.get_mut(&renewal.lease) {
-            entry.due = after(sent, pace(renewal.extend, 3));
+        for renewal in batch {
+            if let Some(entry) = leases.live.get_mut(&renewal.lease) {
+                mark(entry);
+            }
         }
+    }
+}
+
+impl Leases {
+    /// Between the choice of a lease and the end of its call, an abandonment of it must wait: both are under one lock, so that it does
+    /// (case `a_renewal_under_way_does_not_revive_what_is_abandoned`).
+    fn choose(&mut self, batch: Vec<Renewal>) -> Option<Chosen> {
+        if batch.is_empty() {
+            return None;
+        }
+        let (batch, (sender, ended)) = (Arc::<[Renewal]>::from(batch), watch::channel(()));
+        self.calls.push(Call { batch: batch.clone(), ended });
+        Some(Chosen { batch, _ended: sender })
     }
 }
 
 /// A part of a lease, and never so little that the task spins.
 fn pace(extend: Duration, parts: u32) -> Duration {
     (extend / parts).max(SHORTEST)
-}
-
-impl Shared {
-    /// Renews what is due, all in one call. A call that fails is no loss: it is made again while the lease lasts.
-    pub(super) async fn renew_due(&self) {
-        let _sending = self.renewal.sending.lock().await;
-        let sent = now();
-        let due = self.renewal.due(sent);
-        if due.is_empty() {
-            return;
-        }
-        match in_time(self.renewal_limit(&due), self.store.renew(&due)).await {
-            Ok(outcomes) => {
-                for (renewal, outcome) in due.iter().zip(outcomes) {
-                    match outcome {
-                        RenewOutcome::Renewed => self.renewal.renewed(renewal, sent),
-                        RenewOutcome::Fenced => self.lost(&renewal.lease),
-                        // It is due again after a sixth of its length.
-                        RenewOutcome::Unknown => {
-                            tracing::debug!(id = %renewal.lease.id, "renewing a lease had no outcome; retrying");
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                let cause = std::error::Error::source(&error);
-                tracing::warn!(%error, cause, leases = due.len(), "leases could not be renewed; they are tried again");
-            }
-        }
-    }
-
-    /// As long as until the next renewal of the shortest lease, but not so short that a busy store is never heard.
-    fn renewal_limit(&self, due: &[Renewal]) -> Duration {
-        let shortest = due.iter().map(|renewal| renewal.extend).min().unwrap_or_default();
-        (shortest / 6).max(LEAST_LIMIT).min(self.options.store_timeout)
-    }
-
-    fn lost(&self, lease: &Lease) {
-        // Between the look and the answer the attempt may have ended by itself, or its answer may have been stored without our
-        // knowing: neither is a loss.
-        if self.renewal.remove(lease).is_some_and(|kept| !kept.ended) {
-            tracing::warn!(id = %lease.id, "a running attempt lost its key to another");
-        }
-    }
 }

@@ -63,6 +63,12 @@ impl Runtime {
         let shared = &self.shared;
         shared.ready().await?;
         let transactions = shared.transactions()?;
+        // Another handler of the same operation may claim by lease.
+        if !shared.deferrals.is_empty()
+            && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await?
+        {
+            return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
+        }
         let fingerprint = shared.options.fingerprint_keys.sign(digest);
         let Policy { lease, ttl, abandoned, .. } = *policy;
         let mut claim = Claim { fingerprint, owner: draw()?, lease, ttl, abandoned };

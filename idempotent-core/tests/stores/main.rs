@@ -4,6 +4,7 @@
 
 mod conformance;
 mod connecting;
+mod deferred;
 mod memory;
 mod mutants;
 mod settling;

@@ -214,16 +214,17 @@ fn an_answer_that_cannot_be_kept_at_once_is_sent_and_kept_later() {
 }
 
 #[test]
-fn until_the_answer_is_kept_a_duplicate_does_not_run() {
+fn until_the_answer_is_kept_a_duplicate_gets_it_from_memory() {
     let world = World::new();
     let server = world.serve(all);
     // More than are tried before the test is done.
     world.store.fail(Op::Complete, 1000, Fault::Before);
     let first = server.send(&pay());
     assert_eq!((first.status, first.is_replay()), (201, false));
-    assert_problem(&server.send(&pay()), 409, "in_flight", true);
+    server.send(&pay()).assert_replays(&first);
     world.store.await_calls(Op::Complete, 4);
-    assert_problem(&server.send(&pay()), 409, "in_flight", true);
+    server.send(&pay()).assert_replays(&first);
+    assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
     assert_eq!((world.probe.runs(), is_kept(&world)), (1, false));
     world.store.heal();
     assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));

@@ -11,6 +11,7 @@ use super::handlers::assert_problem;
 
 mod database;
 mod handlers;
+mod policies;
 
 /// The two ways to claim.
 const WAYS: [&str; 2] = ["/within", "/leased"];

@@ -75,11 +75,11 @@ async fn claims_to_be_given_back_do_not_pile_up() {
     for _ in 0..400 {
         fails(&runtime, &Policy::DEFAULT).await;
     }
-    assert_eq!(*runtime.shared.deferred.borrow(), 256);
+    assert_eq!(runtime.shared.deferrals.load().ends, 256);
     store.heal();
     until("all of them are settled", || {
         store.let_go();
-        *runtime.shared.deferred.borrow() == 0
+        runtime.shared.deferrals.load().ends == 0
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -61,6 +61,8 @@ struct Shared {
     faults: Mutex<HashMap<Op, (Fault, usize)>>,
     calls: Mutex<HashMap<Op, usize>>,
     batches: Mutex<Vec<usize>>,
+    renewed: Mutex<HashMap<RecordId, usize>>,
+    stuck: Mutex<HashSet<RecordId>>,
     purged: Mutex<u64>,
     gate: watch::Sender<usize>,
     thread: Arc<()>,
@@ -79,6 +81,8 @@ impl Faulty {
             faults: Mutex::default(),
             calls: Mutex::default(),
             batches: Mutex::default(),
+            renewed: Mutex::default(),
+            stuck: Mutex::default(),
             purged: Mutex::default(),
             gate: watch::Sender::new(0),
             thread: Arc::new(()),
@@ -118,6 +122,28 @@ impl Faulty {
     /// How many leases each renewal had that was answered.
     pub(super) fn batches(&self) -> Vec<usize> {
         self.shared.batches.lock().unwrap().clone()
+    }
+
+    /// Lets every renewal hang for ever that has this record in it.
+    pub(super) fn stick(&self, id: RecordId) {
+        self.shared.stuck.lock().unwrap().insert(id);
+    }
+
+    /// Lets renewals go on again; those that hang go on hanging.
+    pub(super) fn unstick(&self) {
+        self.shared.stuck.lock().unwrap().clear();
+    }
+
+    /// How often a record's lease was renewed.
+    pub(super) fn renewals(&self, id: &RecordId) -> usize {
+        self.shared.renewed.lock().unwrap().get(id).copied().unwrap_or(0)
+    }
+
+    /// Forgets a record that is in flight, as a server does that restarts without its data.
+    pub(super) async fn lose(&self, id: RecordId) {
+        let found = self.inner().look_up(&id).await.unwrap().expect("there is nothing to lose");
+        let lease = Lease { id, owner: found.record.owner };
+        assert_eq!(self.inner().release(&lease).await.unwrap(), Fence::Passed);
     }
 
     /// How many records were purged.
@@ -190,8 +216,16 @@ impl Store for Faulty {
     }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.mark_thread();
+        let stuck = leases.iter().any(|renewal| self.shared.stuck.lock().unwrap().contains(&renewal.lease.id));
+        if stuck {
+            *self.shared.calls.lock().unwrap().entry(Op::Renew).or_default() += 1;
+            std::future::pending::<()>().await;
+        }
         let fences = self.meet(Op::Renew, self.inner().renew(leases)).await?;
         self.shared.batches.lock().unwrap().push(leases.len());
+        for (renewal, _) in leases.iter().zip(&fences).filter(|(_, outcome)| **outcome == RenewOutcome::Renewed) {
+            *self.shared.renewed.lock().unwrap().entry(renewal.lease.id).or_default() += 1;
+        }
         Ok(fences)
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

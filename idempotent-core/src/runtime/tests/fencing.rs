@@ -62,12 +62,15 @@ async fn it_is_a_mismatch_when_the_key_belongs_to_another_request_by_now() {
 }
 
 #[tokio::test]
-async fn it_is_in_flight_when_the_key_is_absent_or_cannot_be_read() {
+async fn it_is_its_own_again_once_the_key_is_absent() {
     let store = Faulty::new();
     let (attempt, successor) = fenced(&store, &runtime(&store)).await;
     store.inner().release(&successor).await.unwrap();
-    assert_eq!(verdict(attempt).await, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(attempt.complete(&answer("its own")).await, Ending::Stored, "no other attempt has done anything");
+}
 
+#[tokio::test]
+async fn it_is_in_flight_when_the_record_cannot_be_read() {
     let store = Faulty::new();
     let (attempt, successor) = fenced(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &answer("the successor's").encode()).await.unwrap();

@@ -31,7 +31,7 @@ async fn a_claim_fails_in_time_and_is_not_sent_again() {
     let took = started.elapsed();
     assert!((ms(9_990)..ms(10_100)).contains(&took), "{took:?}");
     assert_eq!(store.calls(Op::Claim), 1);
-    soon_by_the_wall(|| *runtime.shared.deferred.borrow() == 0).await;
+    soon_by_the_wall(|| runtime.shared.deferrals.load().ends == 0).await;
     assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1, "it was given back");
 }
 

@@ -94,6 +94,10 @@ impl Database {
         self.idempotency.clone()
     }
 
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.beside, Beside::Postgres(_))
+    }
+
     /// The same database and probe, as another process has them.
     pub(crate) fn elsewhere(&self) -> Self {
         let Beside::Postgres(pool) = &self.beside else { panic!("a file has one writer") };

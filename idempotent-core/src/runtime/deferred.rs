@@ -1,0 +1,276 @@
+//! Ends of attempts that the store has not taken yet.
+//!
+//! Until the background or another request with the key brings one to the store, it exists in this process only. So it is this
+//! process that must not run the operation again in the meantime, and that must not keep more of them than its memory allows.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    error::StoreError,
+    fingerprint::RequestDigest,
+    lease::Lease,
+    policy::Abandoned,
+    record::RecordId,
+    recording::{Body, Recording},
+    runtime::{Shared, background::Step, patience::now},
+    store::{Claim, ClaimOutcome, Fence},
+};
+
+/// What an end takes beside the bytes of its recording: itself, its task, and its places in the maps.
+const OVERHEAD: usize = 1024;
+/// How many ends may be deferred before claims of unknown outcome are left to expire by themselves.
+const MOST_RELEASES: usize = 256;
+
+/// An end of an attempt that the store has not taken.
+pub(super) struct End {
+    id: RecordId,
+    /// The claim that it ends; the attempt's owner token is in it.
+    pub(super) claim: Claim,
+    pub(super) step: Step,
+    /// The number of the attempt; 0 where none began.
+    attempt: u32,
+    /// Whether the store has said that the record does not carry the attempt's token: another attempt may own it.
+    fenced: bool,
+    /// Set once another request with the key has brought it to the store, or has found that another attempt owns the record.
+    settled: AtomicBool,
+}
+
+impl End {
+    pub(super) fn new(id: RecordId, claim: Claim, attempt: u32, step: Step) -> Self {
+        Self { id, claim, step, attempt, fenced: false, settled: AtomicBool::new(false) }
+    }
+
+    /// The end of an attempt that is known to be fenced. Its response must not be replayed from memory.
+    pub(super) fn fenced(self) -> Self {
+        Self { fenced: true, ..self }
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    pub(super) fn lease(&self) -> Lease {
+        Lease { id: self.id, owner: self.claim.owner }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::SeqCst)
+    }
+
+    /// What later requests get, if that is decided by this end.
+    fn outcome(&self) -> Option<ClaimOutcome> {
+        match &self.step {
+            Step::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
+            Step::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held),
+            Step::Abandon(Abandoned::Retry) | Step::Release | Step::GiveBack => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let recording = if let Step::Complete(recording) = &self.step { recording.len() } else { 0 };
+        recording.saturating_add(OVERHEAD)
+    }
+
+    /// The same with status and headers only.
+    fn without_body(&self) -> Option<Self> {
+        let Step::Complete(recording) = &self.step else { return None };
+        let recording = Recording { body: Body::Omitted, ..Recording::decode(recording).ok()? };
+        let smaller = Self::new(self.id, self.claim, self.attempt, Step::Complete(recording.encode()));
+        Some(Self { fenced: self.fenced, ..smaller })
+    }
+}
+
+/// The deferred ends of a runtime.
+#[derive(Default)]
+pub(super) struct Deferrals {
+    /// Those that decide what later requests get.
+    decided: Mutex<HashMap<RecordId, Arc<End>>>,
+    /// How many those are; spares each claim the look under the lock.
+    count: AtomicUsize,
+    load: watch::Sender<Load>,
+}
+
+/// How many ends are deferred, of all kinds, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) ends: usize,
+    pub(super) bytes: usize,
+}
+
+impl Deferrals {
+    pub(super) fn load(&self) -> Load {
+        *self.load.borrow()
+    }
+
+    /// Returns when none is left.
+    pub(super) async fn settled(&self) {
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.load.subscribe().wait_for(|load| load.ends == 0).await;
+    }
+
+    /// Counts an end, unless that would take more than `limit` bytes in all.
+    fn reserve(&self, bytes: usize, limit: usize) -> bool {
+        self.load.send_if_modified(|load| {
+            let fits = load.bytes.saturating_add(bytes) <= limit;
+            if fits {
+                *load = Load { ends: load.ends + 1, bytes: load.bytes + bytes };
+            }
+            fits
+        })
+    }
+
+    fn insert(&self, end: &Arc<End>) {
+        if end.outcome().is_none() {
+            return;
+        }
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of two attempts of this process at one record, the later has fenced off the earlier. The background alone brings the earlier
+        // one to the store (case `of_two_attempts_that_are_deferred_the_later_one_counts`).
+        let rank = |end: &End| (!end.fenced, end.attempt);
+        if decided.get(&end.id).is_none_or(|other| rank(other) <= rank(end)) {
+            decided.insert(end.id, end.clone());
+            self.count.store(decided.len(), Ordering::SeqCst);
+        }
+    }
+
+    fn remove(&self, end: &Arc<End>) {
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(entry) = decided.entry(end.id)
+            && Arc::ptr_eq(entry.get(), end)
+        {
+            entry.remove();
+            self.count.store(decided.len(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether no claim can meet a deferred end.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    fn find(&self, id: &RecordId) -> Option<Arc<End>> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+}
+
+/// The account of a deferred end. It is settled when this is dropped, whether the step was taken, given up, or lost to a panic.
+///
+/// It keeps the runtime alive: an application that drops its own handle still has its responses stored.
+pub(super) struct Pending {
+    pub(super) shared: Arc<Shared>,
+    pub(super) end: Arc<End>,
+    bytes: usize,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let deferrals = &self.shared.deferrals;
+        deferrals.remove(&self.end);
+        self.shared.renewal.remove(&self.end.lease());
+        self.shared.waiting.wake(&self.end.id);
+        let freed = self.bytes;
+        deferrals.load.send_modify(|load| *load = Load { ends: load.ends - 1, bytes: load.bytes - freed });
+    }
+}
+
+impl Shared {
+    /// Gives back, in the background, a claim that may or may not have taken effect.
+    pub(super) fn give_back(self: &Arc<Self>, id: RecordId, claim: Claim) {
+        if self.deferrals.load().ends < MOST_RELEASES {
+            self.defer(End::new(id, claim, 0, Step::GiveBack));
+        }
+    }
+
+    /// Hands an end to the background, which tells the store for as long as the lease may last. Where there is no room for a
+    /// response's body, its status and headers are kept; where there is none for these, the end is dropped and the lease expires.
+    /// Returns whether it was kept.
+    pub(super) fn defer(self: &Arc<Self>, end: End) -> bool {
+        let limit = self.options.deferred_bytes;
+        let id = end.id;
+        let mut kept = end;
+        if !self.deferrals.reserve(kept.bytes(), limit) {
+            match kept.without_body() {
+                Some(smaller) if self.deferrals.reserve(smaller.bytes(), limit) => {
+                    tracing::warn!(%id, limit, "no room to defer a response's body; its status and headers are kept");
+                    kept = smaller;
+                }
+                Some(_) | None => {
+                    tracing::error!(%id, limit, "no room to defer the end of an attempt; it is dropped, and its lease expires");
+                    return false;
+                }
+            }
+        }
+        let bytes = kept.bytes();
+        let pending = Pending { shared: self.clone(), end: Arc::new(kept), bytes };
+        self.deferrals.insert(&pending.end);
+        // Without a thread, or with one that has ended, the drop of `pending` settles its account.
+        self.background.settle(pending, now());
+        true
+    }
+
+    /// What a deferred end makes of a claim of its record; `None` where there is no such end, or where the store decides again.
+    ///
+    /// The end is brought to the store first. While the store fails, a response is replayed from memory: its first client has it
+    /// already, and one that is turned away might come back after this process has died, and run. What is to be held, and the
+    /// response of an attempt that may have been replaced, are errors of the store then.
+    ///
+    /// # Errors
+    /// When the store fails, unless a response is replayed from memory.
+    pub(super) async fn claim_deferred(
+        &self,
+        id: &RecordId,
+        digest: RequestDigest,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
+        let Some(end) = self.deferrals.find(id) else { return Ok(None) };
+        if !self.is_same(end.claim.fingerprint, digest) {
+            return Ok(Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint }));
+        }
+        match self.take_or_reclaim(&end).await {
+            Ok(fence) => {
+                end.settled.store(true, Ordering::SeqCst);
+                self.deferrals.remove(&end);
+                self.waiting.wake(id);
+                Ok(if fence == Fence::Passed { end.outcome() } else { None })
+            }
+            Err(error) if matches!(end.step, Step::Complete(_)) && !end.fenced => {
+                tracing::warn!(%id, %error, "a response is replayed from memory, since the store has not taken it");
+                Ok(end.outcome())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a step, and [reclaims](Self::reclaim) its record if need be.
+    pub(super) async fn take_or_reclaim(&self, end: &End) -> Result<Fence, StoreError> {
+        match self.take(end).await? {
+            Fence::Passed => Ok(Fence::Passed),
+            Fence::Fenced => self.reclaim(end).await,
+        }
+    }
+
+    /// Takes a step that was fenced, if it was so because the store has lost the record: the record is claimed again first, under the
+    /// same token. Only a step that decides what later requests get is worth that; without it the next of them would run.
+    ///
+    /// Between the look and the claim another process may claim the record; the step is then fenced as ever (case
+    /// `another_request_that_took_a_lost_key_keeps_it`).
+    pub(super) async fn reclaim(&self, end: &End) -> Result<Fence, StoreError> {
+        if end.outcome().is_none() || self.answer(self.store.look_up(&end.id)).await?.is_some() {
+            return Ok(Fence::Fenced);
+        }
+        tracing::warn!(id = %end.id, "the store has lost a claimed record; claiming it again for its outcome");
+        self.answer(self.store.claim(&end.id, &end.claim)).await?;
+        self.take(end).await
+    }
+
+    async fn take(&self, end: &End) -> Result<Fence, StoreError> {
+        self.answer(end.step.take(&*self.store, &end.lease())).await
+    }
+}

@@ -1,0 +1,205 @@
+//! Two policies for one operation at once, as in a rolling deployment: two instances that share a store, each with its own version of
+//! the handler.
+
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use idempotent_actix::{Idempotency, State};
+use tests::{Fault, Op, Request, Server, World, wait_for};
+
+use super::handlers::{assert_nothing_leaks, assert_problem};
+
+macro_rules! versions {
+    ($($module:ident $(, $key:ident = $value:literal)*;)*) => { $(
+        mod $module {
+            use actix_web::{HttpResponse, post, web::Data};
+            use idempotent_actix::idempotent;
+            use tests::{Probe, Server, World};
+
+            use crate::http::handlers::User;
+
+            #[idempotent(scope = "user", name = "rolled" $(, $key = $value)*)]
+            #[post("/rolled")]
+            async fn rolled(user: User, probe: Data<Probe>) -> HttpResponse {
+                probe.note(user.0);
+                probe.run().await
+            }
+
+            pub(super) fn serve(world: &World) -> Server {
+                world.serve(|config| {
+                    config.service(rolled);
+                })
+            }
+        }
+    )* };
+}
+
+versions! {
+    plain;
+    brief, ttl = "1m", lease = "10s";
+    careful, abandoned = "hold";
+    everything, record = "all";
+    json, fingerprint = "json";
+    unhashed, fingerprint = "none";
+    patient, wait = "15s";
+}
+
+type Version = fn(&World) -> Server;
+
+/// Both orders in which two versions can meet a key.
+fn orders(one: Version, other: Version) -> [[Version; 2]; 2] {
+    [[one, other], [other, one]]
+}
+
+fn send() -> Request {
+    Request::post("/rolled").user("alice").key("k").json("{\"amount\":1}")
+}
+
+/// The same store in another instance, and possibly in the same process.
+fn elsewhere(world: &World) -> World {
+    World { idempotency: Idempotency::builder(world.store.clone()).build(), ..world.clone() }
+}
+
+fn both(world: &World, [first, second]: [Version; 2]) -> [Server; 2] {
+    [first(world), second(&elsewhere(world))]
+}
+
+#[test]
+fn with_two_ttls_nothing_runs_again_within_the_shorter_one() {
+    for (order, versions) in orders(plain::serve, brief::serve).into_iter().enumerate() {
+        let world = World::new();
+        let [first, second] = both(&world, versions);
+        let done = first.send(&send());
+        assert_eq!(done.status, 201);
+        world.pass(Duration::from_secs(59));
+        second.send(&send()).assert_replays(&done);
+        first.send(&send()).assert_replays(&done);
+        // The instance that ran it has set how long it is kept.
+        world.pass(Duration::from_secs(1));
+        assert_eq!(second.send(&send()).is_replay(), order == 0);
+    }
+}
+
+#[test]
+fn with_two_leases_the_one_of_the_running_attempt_counts() {
+    for (versions, lease) in orders(plain::serve, brief::serve).into_iter().zip([30, 10]) {
+        let world = World::new();
+        let [first, second] = both(&world, versions);
+        world.probe.hold();
+        let running = first.begin(&send());
+        world.probe.await_runs(1);
+        world.pass(Duration::from_secs(lease - 1));
+        assert_problem(&second.send(&send()), 409, "in_flight", true);
+        world.pass(Duration::from_secs(1));
+        let taken = second.begin(&send());
+        world.probe.await_runs(2);
+        assert_eq!(world.store.calls(Op::Renew), 0, "a renewal came in between");
+        world.probe.release(2);
+        let taken = taken.answer();
+        assert_eq!(taken.status, 201);
+        world.probe.release(1);
+        running.answer().assert_replays(&taken);
+    }
+}
+
+#[test]
+fn with_two_ways_to_abandon_the_more_careful_one_counts() {
+    for crashes in [false, true] {
+        for versions in orders(plain::serve, careful::serve) {
+            let world = World::answering(move |run| {
+                assert!(crashes || run > 1, "the handler fails");
+                HttpResponse::Created().finish()
+            });
+            let [first, second] = both(&world, versions);
+            if crashes {
+                world.probe.hold();
+                let running = first.begin(&send());
+                world.probe.await_runs(1);
+                world.pass(Duration::from_secs(30));
+                assert_problem(&second.send(&send()), 409, "outcome_unknown", false);
+                world.probe.release_all();
+                assert_eq!(running.answer().status, 201, "the late first owner completes");
+            } else {
+                assert_eq!(first.send(&send()).status, 500);
+                assert_problem(&second.send(&send()), 409, "outcome_unknown", false);
+                assert_problem(&first.send(&send()), 409, "outcome_unknown", false);
+            }
+            assert_eq!(world.probe.runs(), 1);
+        }
+    }
+}
+
+#[test]
+fn with_two_rules_of_what_is_recorded_a_recorded_response_is_replayed_by_both() {
+    for versions in orders(plain::serve, everything::serve) {
+        let world = World::answering(|_| HttpResponse::InternalServerError().body("the handler's own"));
+        let [first, second] = both(&world, versions);
+        let answers = [first.send(&send()), second.send(&send()), first.send(&send()), second.send(&send())];
+        assert!(answers.iter().all(|answer| answer.text() == "the handler's own"));
+        // Only the version that records all has recorded it, whichever was first.
+        let recorded = answers.iter().position(|answer| answer.is_replay()).unwrap();
+        assert!(answers[recorded..].iter().all(tests::Answer::is_replay));
+        assert_eq!(world.probe.runs(), recorded);
+    }
+}
+
+#[test]
+fn with_two_forms_of_the_fingerprint_neither_gets_the_others_response() {
+    for other in [json::serve as Version, unhashed::serve] {
+        for versions in orders(plain::serve, other) {
+            for in_flight in [false, true] {
+                let world = World::new();
+                let [first, second] = both(&world, versions);
+                if in_flight {
+                    world.probe.hold();
+                }
+                let running = first.begin(&send());
+                world.probe.await_runs(1);
+                if !in_flight {
+                    world.store.await_calls(Op::Complete, 1);
+                }
+                let refused = second.send(&send());
+                assert_problem(&refused, 422, "key_reused", false);
+                assert_nothing_leaks(&refused);
+                world.probe.release_all();
+                let done = running.answer();
+                assert_problem(&second.send(&send()), 422, "key_reused", false);
+                first.send(&send()).assert_replays(&done);
+                assert_eq!(world.probe.runs(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_handles_on_one_store_are_two_instances() {
+    let world = World::new();
+    let [first, second] = both(&world, [plain::serve, patient::serve]);
+    world.probe.hold();
+    let running = first.begin(&send());
+    world.probe.await_runs(1);
+    let waiting = second.begin(&send());
+    world.store.await_calls(Op::Claim, 3);
+    assert_problem(&second.send(&send().json("{}")), 422, "key_reused", false);
+    world.probe.release_all();
+    let done = running.answer();
+    waiting.answer().assert_replays(&done);
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn what_one_handle_has_in_memory_the_other_waits_for() {
+    let world = World::new();
+    let [first, second] = both(&world, [plain::serve, plain::serve]);
+    world.store.fail(Op::Complete, 1000, Fault::Before);
+    let done = first.send(&send());
+    assert_eq!(done.status, 201);
+    first.send(&send()).assert_replays(&done);
+    assert_problem(&second.send(&send()), 409, "in_flight", true);
+    world.store.heal();
+    assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+    let found = world.record("alice", "rolled", "k").expect("it is kept");
+    assert!(matches!(found.record.state, State::Completed(_)));
+    second.send(&send()).assert_replays(&done);
+    assert_eq!(world.probe.runs(), 1);
+}

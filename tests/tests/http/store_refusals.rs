@@ -1,0 +1,81 @@
+//! Failures of the store that do not pass by themselves are not reported as if they did.
+
+use idempotent_actix::StoreFailure;
+use tests::{Answer, Fault, Op, Request, World, log};
+
+use super::handlers::{all, assert_nothing_leaks, assert_problem};
+
+fn of(user: &str) -> Request {
+    Request::post("/payments").user(user).key("k").body("b")
+}
+
+fn pay() -> Request {
+    of("alice")
+}
+
+/// A response that does not invite its client to try again, and shows nothing of the store.
+#[track_caller]
+fn assert_final(answer: &Answer, code: &str) {
+    assert_eq!(assert_problem(answer, 500, code, false), None);
+    assert_nothing_leaks(answer);
+    assert!(!answer.text().contains("internal") && !answer.text().contains("faulty"), "{}", answer.text());
+}
+
+#[test]
+fn a_store_that_refuses_for_good_is_a_misconfiguration_and_nothing_runs() {
+    for choice in [StoreFailure::Refuse, StoreFailure::RunUnguarded] {
+        let world = World::set(|builder| builder.when_store_fails(choice));
+        let server = world.serve(all);
+        world.store.fail(Op::Claim, 2, Fault::Permanent);
+        for _ in 0..2 {
+            assert_final(&server.send(&pay()), "misconfigured");
+        }
+        assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 2), "it is not sent twice");
+        assert_eq!(server.send(&pay()).status, 201, "the cause is mended");
+    }
+}
+
+#[test]
+fn a_record_that_the_store_cannot_read_is_neither_run_nor_replayed() {
+    for choice in [StoreFailure::Refuse, StoreFailure::RunUnguarded] {
+        let world = World::set(|builder| builder.when_store_fails(choice));
+        let server = world.serve(all);
+        let first = server.send(&pay());
+        world.store.fail(Op::Claim, 2, Fault::Unreadable);
+        for _ in 0..2 {
+            assert_final(&server.send(&pay()), "record_unreadable");
+        }
+        assert_eq!(world.probe.runs(), 1);
+        server.send(&pay()).assert_replays(&first);
+    }
+}
+
+#[test]
+fn the_successor_s_record_that_cannot_be_read_is_reported_as_such() {
+    let world = World::new();
+    let server = world.serve(all);
+    world.probe.hold();
+    let first = server.begin(&pay());
+    world.probe.await_runs(1);
+    world.pass(std::time::Duration::from_secs(31));
+    let second = server.begin(&pay());
+    world.probe.await_runs(2);
+    world.store.fail(Op::LookUp, 2, Fault::Unreadable);
+    world.probe.release_all();
+    let answers = [first.answer(), second.answer()];
+    let fenced = answers.iter().find(|answer| answer.status != 201).expect("one of them has lost its key");
+    assert_final(fenced, "record_unreadable");
+}
+
+#[test]
+fn the_cause_is_in_the_log() {
+    log::capture();
+    let world = World::new();
+    let server = world.serve(all);
+    world.store.fail(Op::Claim, 1, Fault::Permanent);
+    assert_final(&server.send(&of("logged")), "misconfigured");
+    let id = World::id("logged", "POST /payments", "k").to_string();
+    let log = log::captured();
+    let expected = [&*id, "the faulty store failed to do it", "the internal cause"];
+    assert!(log.lines().any(|line| expected.iter().all(|part| line.contains(part))), "{log}");
+}
