@@ -1,6 +1,6 @@
 //! The store in a SQLite file.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -21,6 +21,8 @@ use crate::{
 };
 
 mod error;
+mod guard;
+mod guarded;
 mod migrate;
 mod open;
 mod statements;
@@ -28,6 +30,11 @@ mod steps;
 mod transaction;
 
 const NAME: &str = "sqlite";
+/// How long SQLite waits for a lock that another connection has, before it gives a call up.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
+/// How often a call to a connection of the store's own is made while others have the lock: for some 5 seconds. A call that is dropped by
+/// its caller goes on for one try only.
+const TRIES: usize = 100;
 /// How often a claim reads again when another one was faster.
 const ROUNDS: usize = 3;
 
@@ -136,7 +143,8 @@ impl Store for SqliteStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        self.check_version().await?;
+        self.check_file().await
     }
 
     fn namespace(&self) -> Option<&str> {
@@ -165,16 +173,16 @@ impl Store for SqliteStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statement = self.statements.complete(lease).bind(recording.as_ref());
+        let statement = || self.statements.complete(lease).bind(recording.as_ref());
         self.write("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.write("release", self.statements.release(lease)).await.map(|rows| fence(rows != 0))
+        self.write("release", || self.statements.release(lease)).await.map(|rows| fence(rows != 0))
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.write("abandon", self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
+        self.write("abandon", || self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
@@ -189,7 +197,7 @@ impl Store for SqliteStore {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
-        let statement = match resolution {
+        let statement = || match resolution {
             Resolution::Complete(recording) => self.statements.resolve_complete(&seen).bind(recording.as_ref()),
             Resolution::Release => self.statements.resolve_release(&seen),
         };
@@ -198,7 +206,7 @@ impl Store for SqliteStore {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        self.write("purge", self.statements.purge(limit)).await
+        self.write("purge", || self.statements.purge(limit)).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

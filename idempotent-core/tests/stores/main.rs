@@ -4,6 +4,7 @@
 
 mod conformance;
 mod connecting;
+mod hostile;
 mod memory;
 mod mutants;
 mod settling;

@@ -169,7 +169,7 @@ async fn without_its_table_every_call_says_to_migrate() {
 async fn a_database_of_a_later_version_is_refused() {
     let file = File::new();
     let store = migrated(&file).await;
-    let later = "INSERT INTO idempotency_records_migrations VALUES (99, 0)";
+    let later = "INSERT INTO idempotency_records_migrations VALUES (99, 99, 0)";
     sqlx::query(later).execute(&file.pool().await).await.unwrap();
     let error = store.migrate().await.unwrap_err();
     assert!(!error.is_transient());

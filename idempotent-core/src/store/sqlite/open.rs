@@ -8,12 +8,12 @@ use sqlx::{
 };
 
 use super::{
-    NAME,
+    BUSY_TIMEOUT, NAME,
     error::{is_passing, store_error},
 };
 use crate::{
     error::StoreError,
-    store::sql::{Connections, Lent, Lifetime, PATIENCE, TableName, UnsafeSetting},
+    store::sql::{Connections, Lent, Lifetime, TableName, UnsafeSetting},
 };
 
 const READERS: usize = 4;
@@ -23,11 +23,11 @@ const OLDEST: [u32; 3] = [3, 51, 3];
 const OPENINGS: u32 = 100;
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 
-/// Opens the connection that writes, and says where those come from that read. SQLite waits for a lock as long as a call for a connection.
+/// Opens the connection that writes, and names where those that read come from.
 pub(super) async fn connect(
     url: &str,
 ) -> Result<(Connections<SqliteConnection>, Connections<SqliteConnection>), StoreError> {
-    let options = options(url)?.busy_timeout(PATIENCE);
+    let options = options(url)?.busy_timeout(BUSY_TIMEOUT);
     let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let writer = own(1, writing)?;
     open_writer(&writer).await.map_err(failed)?;
