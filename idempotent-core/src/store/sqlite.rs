@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{SqliteConnection, SqlitePool};
 
-use self::statements::Statements;
+use self::{statements::Statements, waiting::WaitingRenewals};
 pub use super::sql::InvalidTableName;
 use super::sql::{Connections, Contended, TableName, fence};
 use crate::{
@@ -28,6 +28,7 @@ mod open;
 mod statements;
 mod steps;
 mod transaction;
+mod waiting;
 
 const NAME: &str = "sqlite";
 /// How long SQLite waits for a lock that another connection has, before it gives a call up.
@@ -63,6 +64,7 @@ pub struct SqliteStore {
     writer: Connections<SqliteConnection>,
     readers: Connections<SqliteConnection>,
     statements: Arc<Statements>,
+    waiting: WaitingRenewals,
 }
 
 impl SqliteStore {
@@ -75,7 +77,7 @@ impl SqliteStore {
     /// `sqlite::memory:`, which `memory:` does better.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (writer, readers) = open::connect(url).await?;
-        Ok(Self::new(writer, readers))
+        Self::new(writer, readers).await
     }
 
     /// Shares a pool with the application.
@@ -85,8 +87,7 @@ impl SqliteStore {
     /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
         let shared = Connections::Shared(pool);
-        open::check(&shared).await?;
-        Ok(Self::new(shared.clone(), shared))
+        Self::new(shared.clone(), shared).await
     }
 
     /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
@@ -97,8 +98,12 @@ impl SqliteStore {
         self.apply_migrations().await
     }
 
-    fn new(writer: Connections<SqliteConnection>, readers: Connections<SqliteConnection>) -> Self {
-        Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())) }
+    async fn new(
+        writer: Connections<SqliteConnection>,
+        readers: Connections<SqliteConnection>,
+    ) -> Result<Self, StoreError> {
+        let waiting = WaitingRenewals::of(&open::check(&writer).await?);
+        Ok(Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())), waiting })
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -154,6 +159,7 @@ impl Store for SqliteStore {
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         for _ in 0..ROUNDS {
             let (record, now) = self.read("claim", id).await?;
+            let now = self.waiting.time_of(record.as_ref(), now).await;
             let (change, outcome) = transition::claim(record.as_ref(), claim, now);
             let Change::Put(new) = change else {
                 return Ok(outcome);

@@ -7,6 +7,7 @@ mod connecting;
 mod hostile;
 mod memory;
 mod mutants;
+mod neighbours;
 mod settling;
 mod sqlite;
 mod support;

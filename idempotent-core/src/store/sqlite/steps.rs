@@ -1,12 +1,13 @@
 //! How statements are run.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, pin::pin};
 
 use serde_json::json;
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
+use tokio::time::timeout;
 
 use super::{
-    NAME, SqliteStore, TRIES,
+    BUSY_TIMEOUT, NAME, SqliteStore, TRIES,
     error::{is_busy, store_error},
     statements::Statement,
 };
@@ -106,7 +107,18 @@ impl SqliteStore {
             return Ok(Vec::new());
         }
         let renewals = renewals(leases);
-        let rows = self.rows(&self.writer, operation, || self.statements.renew(&renewals)).await?;
+        let mut rows = pin!(self.rows(&self.writer, operation, || self.statements.renew(&renewals)));
+        let rows = match timeout(BUSY_TIMEOUT, &mut rows).await {
+            Ok(rows) => rows,
+            Err(_) => {
+                let waiting = self.waiting.enter().await;
+                let rows = rows.await;
+                if rows.is_ok() {
+                    waiting.done();
+                }
+                rows
+            }
+        }?;
         let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::unreadable(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);

@@ -16,6 +16,7 @@ use super::{
     guard::NotWhole,
     guarded::Guarded,
     statements::{Statement, Statements},
+    waiting::WaitingRenewals,
 };
 use crate::{
     error::StoreError,
@@ -66,6 +67,7 @@ impl Transactions for SqliteStore {
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
         // A replay takes no write lock; what is to be written is read again under it.
         let (record, now) = self.read("claim", id).await?;
+        let now = self.waiting.time_of(record.as_ref(), now).await;
         if let (Change::Keep, outcome) = transition::claim(record.as_ref(), claim, now) {
             return Ok(ClaimedWithin::Told(outcome));
         }
@@ -73,7 +75,7 @@ impl Transactions for SqliteStore {
         let Some(mut transaction) = self.open("claim", &begin, Some(patience)).await? else {
             return Ok(ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO }));
         };
-        match transaction.claim(id, claim).await {
+        match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
                 Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
             }
@@ -95,7 +97,12 @@ impl Transactions for SqliteStore {
 
 impl SqliteTransaction {
     /// The write lock is ours, so that nothing moves between the read and the write.
-    async fn claim(&mut self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+    async fn claim(
+        &mut self,
+        id: &RecordId,
+        claim: &Claim,
+        waiting: &WaitingRenewals,
+    ) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
         // With the savepoints in one call to SQLite's thread. Where nothing is claimed, others are set within them, or none are needed.
         if self.write("claim", statements.claim_within(id, claim)).await? != 0 {
@@ -104,6 +111,7 @@ impl SqliteTransaction {
         let row = statements.read(id).fetch_one(self.open.own()).await;
         let row = row.map_err(|error| self.failed("claim", error))?;
         let (record, now) = sql::read(&row).map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
+        let now = waiting.time_of(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.map(|record| record.owner)) {
