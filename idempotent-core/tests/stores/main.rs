@@ -8,6 +8,7 @@ mod hostile;
 mod memory;
 mod mutants;
 mod neighbours;
+mod schema;
 mod settling;
 mod sqlite;
 mod support;
