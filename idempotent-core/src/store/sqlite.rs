@@ -33,9 +33,9 @@ mod waiting;
 const NAME: &str = "sqlite";
 /// How long SQLite waits for a lock that another connection has, before it gives a call up.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
-/// How often a call to a connection of the store's own is made while others have the lock: for some 5 seconds. A call that is dropped by
-/// its caller goes on for one try only.
-const TRIES: usize = 100;
+/// How long a call is made again while other connections have the lock. A call that is dropped by its caller goes on for
+/// [`BUSY_TIMEOUT`] only.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a claim reads again when another one was faster.
 const ROUNDS: usize = 3;
 

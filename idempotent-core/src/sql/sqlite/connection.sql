@@ -8,5 +8,5 @@ SELECT changes() AS changed,
            (SELECT locking_mode FROM pragma_locking_mode),
            (SELECT max_page_count FROM pragma_max_page_count),
            (SELECT timeout FROM pragma_busy_timeout),
-           (SELECT count(*) FROM pragma_database_list WHERE name <> 'temp'),
+           (SELECT count(nullif(name, 'temp')) FROM pragma_database_list),
            (SELECT count(*) FROM sqlite_temp_schema)) AS settings

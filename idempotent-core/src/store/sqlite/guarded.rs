@@ -6,13 +6,17 @@ use sqlx::{AssertSqlSafe, Database, Row as _, SqlStr, Sqlite, SqliteConnection, 
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
-    BUSY_TIMEOUT, TRIES,
+    BUSY_TIMEOUT, LOCK_TIMEOUT,
     error::is_busy,
     guard::{Guard, NotWhole},
+    steps::Tries,
 };
 use crate::store::sql::Lent;
 
 type Manager = <Sqlite as Database>::TransactionManager;
+
+/// How much longer than its patience a claim tries to get the lock.
+const SPARE: Duration = Duration::from_secs(1);
 
 /// The connection's settings; `changed` is the number of rows that the last write has changed.
 pub(super) const SETTINGS: &str = include_str!("../../sql/sqlite/connection.sql");
@@ -75,7 +79,7 @@ impl Guarded {
     /// Begins by these statements; `None` where another connection writes and has committed nothing for `patience`.
     ///
     /// # Errors
-    /// After some 5 seconds in which others always had the lock.
+    /// After 5 seconds, or a second more than `patience`, in which others always had the lock.
     pub(super) async fn begin(
         connection: Lent<SqliteConnection>,
         statements: &SqlStr,
@@ -87,10 +91,12 @@ impl Guarded {
             None => Arc::new(Watched::new(connection.get_mut()).await?),
         };
         let mut guarded = Self { connection, watched, lent: false, clean: true };
-        let mut writer = LongWriter::default();
-        for _ in 1..TRIES {
+        // A writer has to be watched for longer than the patience lasts.
+        let longest = patience.map_or(LOCK_TIMEOUT, |patience| LOCK_TIMEOUT.max(patience.saturating_add(SPARE)));
+        let (tries, mut writer) = (Tries::within(longest), LongWriter::default());
+        loop {
             match Manager::begin(guarded.own(), Some(statements.clone())).await {
-                Err(error) if is_busy(&error) => {}
+                Err(error) if tries.again(&error) => {}
                 begun => return guarded.begun(begun).await.map(Some),
             }
             if let Some(patience) = patience
@@ -100,8 +106,6 @@ impl Guarded {
                 return Ok(None);
             }
         }
-        let begun = Manager::begin(guarded.own(), Some(statements.clone())).await;
-        guarded.begun(begun).await.map(Some)
     }
 
     async fn begun(self, begun: Result<(), sqlx::Error>) -> Result<Self, sqlx::Error> {

@@ -30,7 +30,7 @@ impl SqliteStore {
         if self.missing("migrate", applied)?.next().is_none() {
             return Ok(());
         }
-        let mut tries = Tries::on(&self.writer);
+        let tries = Tries::on(&self.writer);
         loop {
             let mut connection = self.writer.get().await.map_err(|error| self.failed("migrate", error))?;
             let migrated = self.migrate_locked(&mut connection).await;

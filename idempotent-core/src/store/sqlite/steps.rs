@@ -1,13 +1,17 @@
 //! How statements are run.
 
-use std::{collections::HashSet, pin::pin};
+use std::{
+    collections::HashSet,
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 use tokio::time::timeout;
 
 use super::{
-    BUSY_TIMEOUT, NAME, SqliteStore, TRIES,
+    BUSY_TIMEOUT, LOCK_TIMEOUT, NAME, SqliteStore,
     error::{is_busy, store_error},
     statements::Statement,
 };
@@ -31,7 +35,7 @@ impl SqliteStore {
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,
     ) -> Result<u64, StoreError> {
-        let mut tries = Tries::on(&self.writer);
+        let tries = Tries::on(&self.writer);
         loop {
             let mut connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
             let done = statement().execute(&mut *connection).await;
@@ -51,7 +55,7 @@ impl SqliteStore {
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let mut tries = Tries::on(on);
+        let tries = Tries::on(on);
         loop {
             let mut connection = on.get().await.map_err(|error| self.failed(operation, error))?;
             let rows = statement().fetch_all(&mut *connection).await;
@@ -129,19 +133,25 @@ impl SqliteStore {
     }
 }
 
-/// How often a statement is run again while other connections have the lock.
-pub(super) struct Tries(usize);
+/// Longer waits are cut to this, so that no clock overflows.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// For how long a statement is run again while other connections have the lock.
+pub(super) struct Tries(Instant);
 
 impl Tries {
-    /// For some 5 seconds; a shared connection has a busy timeout of the application's, and gets one try.
+    /// A shared connection has a busy timeout of the application's, and gets one try.
     pub(super) fn on(connections: &Connections<SqliteConnection>) -> Self {
-        Self(if connections.is_own() { TRIES } else { 1 })
+        Self::within(if connections.is_own() { LOCK_TIMEOUT } else { Duration::ZERO })
+    }
+
+    pub(super) fn within(limit: Duration) -> Self {
+        Self(Instant::now() + limit.min(LONGEST_WAIT))
     }
 
     /// Whether what failed so is to be tried again.
-    pub(super) fn again(&mut self, error: &sqlx::Error) -> bool {
-        self.0 = self.0.saturating_sub(1);
-        self.0 > 0 && is_busy(error)
+    pub(super) fn again(&self, error: &sqlx::Error) -> bool {
+        is_busy(error) && Instant::now() < self.0
     }
 }
 

@@ -136,6 +136,12 @@ pub(super) const CASES: &[Case] = &[
     ),
     case("a savepoint that is left open", &[BEFORE, Sql("SAVEPOINT a"), AFTER], Committed(&["after", "before"])),
     // What the handler leaves behind.
+    case(
+        "an exclusive lock",
+        &[BEFORE, Sql("PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM effects"), AFTER],
+        Committed(&["after", "before"]),
+    ),
+    case("no room for more", &[BEFORE, AFTER, Sql("PRAGMA max_page_count = 1")], Committed(&["after", "before"])),
     case("query_only", &[BEFORE, Sql("PRAGMA query_only = ON"), AFTER], Lost),
     case(
         "a temporary table in the place of ours",
