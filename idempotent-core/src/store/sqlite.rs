@@ -42,10 +42,24 @@ const ROUNDS: usize = 3;
 /// A store in one SQLite file, shared by the processes of one machine.
 ///
 /// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of the process and of the machine.
-/// Time is the clock of the machine as SQLite reads it. Replays, and answers to duplicates of work in flight, only read: they take
+/// Time is the clock of the machine as SQLite reads it. Replays, and duplicates of work in flight, only read: they take
 /// no write lock and wait for no writer.
 ///
+/// # Transactions
 /// A handler's transaction is the file's only writer while it is open, and has the one connection that writes.
+///
+/// Nothing is committed on a connection that a handler has but the transaction itself, by the store. SQLite rolls a transaction back
+/// after some errors (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes
+/// after that fails and is undone, as is everything after a `COMMIT` or `ROLLBACK` of the handler's, and the request gets 500. For this
+/// the store sets the connection's commit and rollback hooks, in place of the application's; on a [shared](Self::from_pool) connection
+/// for as long as the handler has it. A connection on which a handler has changed a setting, created a temporary object, attached a
+/// database, or replaced the hooks is closed and not used again. What a handler writes to an attached database is not covered if the
+/// machine loses power in the middle of the commit: in WAL mode SQLite commits each file separately.
+///
+/// # Files
+/// Beside the database and SQLite's own `-wal` and `-shm` the store keeps an empty file with the suffix `-renewals`. Renewals that wait
+/// for another connection's transaction lock it, so that claims do not take their keys over. It may be removed while no process has the
+/// database open.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
 ///
@@ -80,7 +94,8 @@ impl SqliteStore {
         Self::new(writer, readers).await
     }
 
-    /// Shares a pool with the application.
+    /// Shares a pool with the application. The pool's busy timeout applies to single statements, and its time-out for a connection; a
+    /// transaction waits for the write lock for 5 seconds at most.
     ///
     /// # Errors
     /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
@@ -93,7 +108,7 @@ impl SqliteStore {
     /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
     ///
     /// # Errors
-    /// When the file cannot be written, or a later version of this library has been at work in it.
+    /// When the file cannot be written, or a later release has migrated the table to a version that this one may not use.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.apply_migrations().await
     }
