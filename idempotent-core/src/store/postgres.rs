@@ -225,7 +225,7 @@ impl Store for PostgresStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        driven("check", self.check_version()).await
     }
 
     fn namespace(&self) -> Option<&str> {

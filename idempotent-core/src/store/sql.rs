@@ -11,15 +11,17 @@ use crate::{
 
 mod connections;
 mod error;
+#[cfg(feature = "postgres")]
 mod open;
 mod row;
+mod versions;
 
-#[cfg(feature = "sqlite")]
-pub(crate) use connections::PATIENCE;
 pub(crate) use connections::{Connections, Lent, Lifetime};
-pub(crate) use error::{Contended, MissingTable, UnsafeSetting, missing};
+pub(crate) use error::{Contended, MissingTable, UnsafeSetting};
+#[cfg(feature = "postgres")]
 pub(crate) use open::{NotOurs, Open, SAVEPOINT, UNDO};
 pub(crate) use row::{Read, lease, read};
+pub(crate) use versions::{Applied, Migration, NotMigrated, missing};
 
 /// The name of a table, or of the schema it is in: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put
 /// into a statement's text.

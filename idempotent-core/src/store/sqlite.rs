@@ -1,12 +1,12 @@
 //! The store in a SQLite file.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{SqliteConnection, SqlitePool};
 
-use self::statements::Statements;
+use self::{statements::Statements, waiting::WaitingRenewals};
 pub use super::sql::InvalidTableName;
 use super::sql::{Connections, Contended, TableName, fence};
 use crate::{
@@ -21,23 +21,45 @@ use crate::{
 };
 
 mod error;
+mod guard;
+mod guarded;
 mod migrate;
 mod open;
 mod statements;
 mod steps;
 mod transaction;
+mod waiting;
 
 const NAME: &str = "sqlite";
+/// How long SQLite waits for a lock that another connection has, before it gives a call up.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long a call is made again while other connections have the lock. A call that is dropped by its caller goes on for
+/// [`BUSY_TIMEOUT`] only.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a claim reads again when another one was faster.
 const ROUNDS: usize = 3;
 
 /// A store in one SQLite file, shared by the processes of one machine.
 ///
 /// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of the process and of the machine.
-/// Time is the clock of the machine as SQLite reads it. Replays, and answers to duplicates of work in flight, only read: they take
+/// Time is the clock of the machine as SQLite reads it. Replays, and duplicates of work in flight, only read: they take
 /// no write lock and wait for no writer.
 ///
+/// # Transactions
 /// A handler's transaction is the file's only writer while it is open, and has the one connection that writes.
+///
+/// Nothing is committed on a connection that a handler has but the transaction itself, by the store. SQLite rolls a transaction back
+/// after some errors (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes
+/// after that fails and is undone, as is everything after a `COMMIT` or `ROLLBACK` of the handler's, and the request gets 500. For this
+/// the store sets the connection's commit and rollback hooks, in place of the application's; on a [shared](Self::from_pool) connection
+/// for as long as the handler has it. A connection on which a handler has changed a setting, created a temporary object, attached a
+/// database, or replaced the hooks is closed and not used again. What a handler writes to an attached database is not covered if the
+/// machine loses power in the middle of the commit: in WAL mode SQLite commits each file separately.
+///
+/// # Files
+/// Beside the database and SQLite's own `-wal` and `-shm` the store keeps an empty file with the suffix `-renewals`. Renewals that wait
+/// for another connection's transaction lock it, so that claims do not take their keys over. It may be removed while no process has the
+/// database open.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
 ///
@@ -57,6 +79,7 @@ pub struct SqliteStore {
     readers: Connections<SqliteConnection>,
     statements: Arc<Statements>,
     namespace: Option<Arc<str>>,
+    waiting: WaitingRenewals,
 }
 
 impl SqliteStore {
@@ -70,30 +93,40 @@ impl SqliteStore {
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let (writer, readers) = open::connect(&url).await?;
-        Ok(Self { namespace, ..Self::new(writer, readers) })
+        Ok(Self { namespace, ..Self::new(writer, readers).await? })
     }
 
-    /// Shares a pool with the application.
+    /// Shares a pool with the application. The pool's busy timeout applies to single statements, and its time-out for a connection; a
+    /// transaction waits for the write lock for 5 seconds at most.
     ///
     /// # Errors
     /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
     /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
         let shared = Connections::Shared(pool);
-        open::check(&shared).await?;
-        Ok(Self::new(shared.clone(), shared))
+        Self::new(shared.clone(), shared).await
     }
 
     /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
     ///
     /// # Errors
-    /// When the file cannot be written, or a later version of this library has been at work in it.
+    /// When the file cannot be written, or a later release has migrated the table to a version that this one may not use.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.apply_migrations().await
     }
 
-    fn new(writer: Connections<SqliteConnection>, readers: Connections<SqliteConnection>) -> Self {
-        Self { writer, readers, statements: Arc::new(Statements::new(TableName::default())), namespace: None }
+    async fn new(
+        writer: Connections<SqliteConnection>,
+        readers: Connections<SqliteConnection>,
+    ) -> Result<Self, StoreError> {
+        let waiting = WaitingRenewals::of(&open::check(&writer).await?);
+        Ok(Self {
+            writer,
+            readers,
+            statements: Arc::new(Statements::new(TableName::default())),
+            waiting,
+            namespace: None,
+        })
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -138,7 +171,8 @@ impl Store for SqliteStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        self.check_version().await?;
+        self.check_file().await
     }
 
     fn namespace(&self) -> Option<&str> {
@@ -148,6 +182,7 @@ impl Store for SqliteStore {
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         for _ in 0..ROUNDS {
             let (record, now) = self.read("claim", id).await?;
+            let now = self.waiting.time_of(record.as_ref(), now).await;
             let (change, outcome) = transition::claim(record.as_ref(), claim, now);
             let Change::Put(new) = change else {
                 return Ok(outcome);
@@ -167,16 +202,16 @@ impl Store for SqliteStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statement = self.statements.complete(lease).bind(recording.as_ref());
+        let statement = || self.statements.complete(lease).bind(recording.as_ref());
         self.write("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.write("release", self.statements.release(lease)).await.map(|rows| fence(rows != 0))
+        self.write("release", || self.statements.release(lease)).await.map(|rows| fence(rows != 0))
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.write("abandon", self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
+        self.write("abandon", || self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
@@ -191,7 +226,7 @@ impl Store for SqliteStore {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
-        let statement = match resolution {
+        let statement = || match resolution {
             Resolution::Complete(recording) => self.statements.resolve_complete(&seen).bind(recording.as_ref()),
             Resolution::Release => self.statements.resolve_release(&seen),
         };
@@ -200,7 +235,7 @@ impl Store for SqliteStore {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        self.write("purge", self.statements.purge(limit)).await
+        self.write("purge", || self.statements.purge(limit)).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

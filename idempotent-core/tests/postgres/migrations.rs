@@ -1,8 +1,9 @@
 //! Migrations that somebody else has run.
 
+use bytes::Bytes;
 use idempotent_core::{
-    Store,
-    store::{ClaimOutcome, postgres::PostgresStore},
+    Lease, OwnerToken, Store,
+    store::{Claim, ClaimOutcome, Fence, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
@@ -76,4 +77,30 @@ async fn a_user_who_may_create_nothing_works_with_tables_that_are_there() {
     assert_eq!(store.claim(&id(), &request()).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
     assert_eq!(store.purge(10).await.unwrap(), 0);
     sql(&url, format!("DROP OWNED BY {user}; DROP ROLE {user};")).await;
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_release_is_shared_if_that_says_so() {
+    let (shared, url) = store().await;
+    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (2, 2, 0), (3, 1, 0)").await;
+    let granted = ClaimOutcome::Granted { attempt: 1 };
+    for store in [shared, PostgresStore::connect(&url).await.unwrap()] {
+        store.migrate().await.unwrap();
+        store.check().await.unwrap();
+        let (id, request) = (id(), request());
+        assert_eq!(store.claim(&id, &request).await.unwrap(), granted);
+        let lease = Lease { id, owner: request.owner };
+        assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
+        let again = Claim { owner: OwnerToken::random().unwrap(), ..request };
+        assert_eq!(store.claim(&id, &again).await.unwrap(), ClaimOutcome::Completed(Bytes::from_static(b"done")));
+    }
+    let (store, url) = store().await;
+    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (2, 1, 0), (7, 6, 0)").await;
+    for error in [store.migrate().await.unwrap_err(), store.check().await.unwrap_err()] {
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!error.is_transient());
+        for part in ["version 7", "version 6 or later", "up to 1"] {
+            assert!(cause.contains(part), "{cause}");
+        }
+    }
 }

@@ -84,7 +84,7 @@ async fn a_missing_table_is_a_permanent_error_that_says_what_to_call() {
 #[tokio::test]
 async fn a_table_of_a_later_release_is_refused() {
     let (store, url) = store().await;
-    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (99, 0)").await;
+    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (99, 99, 0)").await;
     let error = store.migrate().await.unwrap_err();
     assert!(!error.is_transient() && said(&error).contains("version 99"), "{}", said(&error));
 }

@@ -5,8 +5,11 @@
 mod conformance;
 mod connecting;
 mod deferred;
+mod hostile;
 mod memory;
 mod mutants;
+mod neighbours;
+mod schema;
 mod settling;
 mod sqlite;
 mod support;

@@ -169,7 +169,7 @@ async fn without_its_table_every_call_says_to_migrate() {
 async fn a_database_of_a_later_version_is_refused() {
     let file = File::new();
     let store = migrated(&file).await;
-    let later = "INSERT INTO idempotency_records_migrations VALUES (99, 0)";
+    let later = "INSERT INTO idempotency_records_migrations VALUES (99, 99, 0)";
     sqlx::query(later).execute(&file.pool().await).await.unwrap();
     let error = store.migrate().await.unwrap_err();
     assert!(!error.is_transient());
@@ -215,13 +215,15 @@ async fn a_record_that_cannot_be_read_is_neither_run_again_nor_replayed() {
         corrupt(&file, change).await;
         for _ in 0..2 {
             let error = store.claim(&ID, &claim()).await.unwrap_err();
-            assert!(!error.is_transient(), "{change}");
+            assert!(error.is_unreadable() && !error.is_transient(), "{change}");
             assert!(
                 whole(&error).contains(change.split(' ').next().unwrap()) || change == "state = 1",
                 "{}",
                 whole(&error)
             );
-            assert!(store.look_up(&ID).await.is_err(), "{change}");
+            assert!(store.look_up(&ID).await.unwrap_err().is_unreadable(), "{change}");
+            let within = store.transactions().unwrap().claim(&ID, &claim(), Duration::ZERO).await.unwrap_err();
+            assert!(within.is_unreadable(), "{change}");
         }
     }
 }

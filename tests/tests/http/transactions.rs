@@ -286,6 +286,11 @@ fn a_transaction_in_which_a_statement_failed_is_not_committed() {
 }
 
 #[test]
+fn a_transaction_that_sqlite_has_rolled_back_commits_nothing_more() {
+    nothing_is_committed(Database::sqlite, "rolled back", &[500]);
+}
+
+#[test]
 fn a_lost_connection_commits_nothing() {
     nothing_is_committed(Database::postgres, "lost connection", &[503]);
 }

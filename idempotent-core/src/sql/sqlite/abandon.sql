@@ -1,6 +1,6 @@
 -- Ends a claim without an outcome: held, or lapsed at once.
 -- ?1 id, ?2 owner, ?3 abandoned
-UPDATE "{table}"
+UPDATE main."{table}"
 SET state = CASE WHEN abandoned = 1 OR ?3 = 1 THEN 3 ELSE 1 END,
     lease_until = CASE WHEN abandoned = 1 OR ?3 = 1 THEN lease_until ELSE {now} END
 WHERE id = ?1

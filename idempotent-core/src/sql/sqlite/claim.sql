@@ -1,6 +1,6 @@
 -- Claims an absent key: there is no record, or the one that is there has expired.
 -- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 ttl in ms, ?6 abandoned
-INSERT INTO "{table}" AS r
+INSERT INTO main."{table}" AS r
     (id, state, fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at)
 SELECT ?1, 1, ?2, ?3, 1, ?6, clock.now + ?4, clock.now, clock.now + ?5
 FROM (SELECT {now} AS now) AS clock

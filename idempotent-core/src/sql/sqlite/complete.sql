@@ -1,6 +1,6 @@
 -- Keeps the answer. Where the owner's answer is there already, it stays. One that comes after the ttl is kept for as long again.
 -- ?1 id, ?2 owner, ?3 recording
-UPDATE "{table}"
+UPDATE main."{table}"
 SET state = 2,
     recording = CASE state WHEN 2 THEN recording ELSE ?3 END,
     expires_at = CASE WHEN state <> 2 AND expires_at <= {now} THEN {now} + expires_at - first_seen ELSE expires_at END

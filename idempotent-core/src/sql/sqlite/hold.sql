@@ -1,6 +1,6 @@
 -- Holds a key whose lease is over, when its record or the new claim wants it held.
 -- ?1 id, ?2 fingerprint, ?3 the owner that was seen
-UPDATE "{table}"
+UPDATE main."{table}"
 SET state = 3
 WHERE id = ?1
   AND state = 1

@@ -1,5 +1,6 @@
 -- The list of the migrations that were applied; sqlx's own list belongs to the application.
 CREATE TABLE IF NOT EXISTS "{table}_migrations" (
-    version    INTEGER NOT NULL PRIMARY KEY,
-    applied_at INTEGER NOT NULL
+    version         INTEGER NOT NULL PRIMARY KEY,
+    compatible_from INTEGER NOT NULL, -- the oldest version whose releases may go on using the table
+    applied_at      INTEGER NOT NULL
 ) STRICT;

@@ -2,4 +2,4 @@
 -- ?1 id
 SELECT clock.now, r.state, r.fingerprint, r.owner, r.attempt, r.abandoned, r.lease_until, r.first_seen, r.expires_at, r.recording
 FROM (SELECT {now} AS now) AS clock
-LEFT JOIN "{table}" AS r ON r.id = ?1
+LEFT JOIN main."{table}" AS r ON r.id = ?1

@@ -1,6 +1,6 @@
 -- Gives a key back.
 -- ?1 id, ?2 owner
-DELETE FROM "{table}"
+DELETE FROM main."{table}"
 WHERE id = ?1
   AND owner = ?2
   AND state = 1

@@ -1,6 +1,6 @@
 -- Completes a held key as an operator says; nobody owns that answer.
 -- ?1 id, ?2 the owner that was seen, ?3 recording
-UPDATE "{table}"
+UPDATE main."{table}"
 SET state = 2,
     owner = zeroblob(16),
     recording = ?3,

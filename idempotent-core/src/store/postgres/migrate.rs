@@ -7,13 +7,20 @@ use super::{
     NAME, PostgresStore,
     error::{Kind, kind},
 };
-use crate::{error::StoreError, store::sql};
+use crate::{
+    error::StoreError,
+    store::sql::{self, Applied, Migration},
+};
 
 const LIST: &str = include_str!("../../sql/postgres/migrations.sql");
-const APPLIED: &str = r#"SELECT coalesce(max(version), 0) FROM {schema}"{table}_migrations""#;
-const APPLY: &str = r#"INSERT INTO {schema}"{table}_migrations" (version, applied_at) VALUES ({version}, {now})"#;
+const APPLIED: &str = r#"
+    SELECT version, compatible_from FROM {schema}"{table}_migrations" ORDER BY version DESC LIMIT 1"#;
+const APPLY: &str = r#"
+    INSERT INTO {schema}"{table}_migrations" (version, compatible_from, applied_at)
+    VALUES ({version}, {compatible_from}, {now})"#;
 /// Version 1 first. What was released never changes.
-const MIGRATIONS: [&str; 1] = [include_str!("../../sql/postgres/migrate_1.sql")];
+const MIGRATIONS: [Migration; 1] =
+    [Migration { text: include_str!("../../sql/postgres/migrate_1.sql"), compatible_from: 1 }];
 const ROOM: &str = include_str!("../../sql/postgres/room.sql");
 const PARTITION: &str = include_str!("../../sql/postgres/partition.sql");
 
@@ -28,7 +35,7 @@ impl PostgresStore {
     /// Applies what is missing. A database that is up to date is only read, so that a start needs no right to create tables.
     pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
         let failed = |error| self.failed("migrate", error);
-        if self.missing(self.applied().await?)?.next().is_none() {
+        if self.missing("migrate", self.applied("migrate").await?)?.next().is_none() {
             return Ok(());
         }
         // Between the look and the lock another process may migrate; the list is read again under the lock (case
@@ -43,25 +50,34 @@ impl PostgresStore {
         let failed = |error| self.failed("migrate", error);
         let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
         let applied = self.list(&mut transaction).await.map_err(failed)?;
-        for (version, migration) in self.missing(applied)? {
+        for (version, migration) in self.missing("migrate", applied)? {
             self.apply(&mut transaction, version, migration).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)
     }
 
-    async fn applied(&self) -> Result<i64, StoreError> {
-        let mut connection = self.pools.steps.live().await.map_err(|error| self.failed("migrate", error))?;
-        let applied = sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_one(&mut *connection).await;
-        if applied.is_ok() {
+    /// Refuses a table that has not all that this release needs, or more than it can use.
+    pub(super) async fn check_version(&self) -> Result<(), StoreError> {
+        let applied = self.applied("check").await?;
+        if self.missing("check", applied)?.next().is_some() {
+            return Err(StoreError::permanent(NAME, "check", sql::NotMigrated::new(&MIGRATIONS, applied)));
+        }
+        Ok(())
+    }
+
+    async fn applied(&self, operation: &'static str) -> Result<Applied, StoreError> {
+        let mut connection = self.pools.steps.live().await.map_err(|error| self.failed(operation, error))?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_all(&mut *connection).await;
+        if rows.is_ok() {
             connection.give_back();
         }
-        match applied.and_then(|row| row.try_get(0)) {
-            Err(error) if kind(&error) == Kind::MissingTable => Ok(0),
-            applied => applied.map_err(|error| self.failed("migrate", error)),
+        match rows.and_then(|rows| last(&rows)) {
+            Err(error) if kind(&error) == Kind::MissingTable => Ok(Applied::NOTHING),
+            applied => applied.map_err(|error| self.failed(operation, error)),
         }
     }
 
-    async fn list(&self, transaction: &mut Transaction<'_, Postgres>) -> Result<i64, sqlx::Error> {
+    async fn list(&self, transaction: &mut Transaction<'_, Postgres>) -> Result<Applied, sqlx::Error> {
         self.text(transaction, &self.fill(LOCK).replace('"', "")).await?;
         if let Some(schema) = &self.statements.names.schema {
             let name = format!("\"{}\"", schema.as_str());
@@ -71,19 +87,18 @@ impl PostgresStore {
             }
         }
         self.text(transaction, LIST).await?;
-        let applied = self.text(transaction, APPLIED).await?;
-        applied.first().map_or(Ok(0), |row| row.try_get(0))
+        last(&self.text(transaction, APPLIED).await?)
     }
 
     async fn apply(
         &self,
         transaction: &mut Transaction<'_, Postgres>,
         version: i64,
-        migration: &str,
+        migration: &Migration,
     ) -> Result<(), sqlx::Error> {
         let parts = if version == 1 { self.partitions } else { 0 };
         let storage = if parts > 1 { "PARTITION BY HASH (id)" } else { STORAGE };
-        self.text(transaction, &migration.replace("{storage}", storage)).await?;
+        self.text(transaction, &migration.text.replace("{storage}", storage)).await?;
         for part in 0..if parts > 1 { parts } else { 0 } {
             let text = PARTITION.replace("{parts}", &parts.to_string()).replace("{part}", &part.to_string());
             self.text(transaction, &text.replace("{storage}", STORAGE)).await?;
@@ -91,7 +106,9 @@ impl PostgresStore {
         if version == 1 {
             self.text(transaction, &ROOM.replace("{parts}", &parts.max(1).to_string())).await?;
         }
-        self.text(transaction, &APPLY.replace("{version}", &version.to_string())).await.map(drop)
+        let compatible_from = migration.compatible_from.to_string();
+        let apply = APPLY.replace("{version}", &version.to_string()).replace("{compatible_from}", &compatible_from);
+        self.text(transaction, &apply).await.map(drop)
     }
 
     /// Runs a text of one or more statements; unlike prepared ones they leave nothing with the session.
@@ -99,11 +116,20 @@ impl PostgresStore {
         sqlx::raw_sql(AssertSqlSafe(self.fill(text))).fetch_all(&mut **transaction).await
     }
 
-    fn missing(&self, applied: i64) -> Result<impl Iterator<Item = (i64, &'static str)> + use<>, StoreError> {
-        sql::missing(MIGRATIONS, applied).map_err(|later| StoreError::permanent(NAME, "migrate", later))
+    fn missing(
+        &self,
+        operation: &'static str,
+        applied: Applied,
+    ) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
+        sql::missing(&MIGRATIONS, applied).map_err(|later| StoreError::permanent(NAME, operation, later))
     }
 
     fn fill(&self, text: &str) -> String {
         self.statements.names.fill(text)
     }
+}
+
+fn last(rows: &[PgRow]) -> Result<Applied, sqlx::Error> {
+    let Some(row) = rows.first() else { return Ok(Applied::NOTHING) };
+    Ok(Applied { version: row.try_get(0)?, compatible_from: row.try_get(1)? })
 }

@@ -4,6 +4,8 @@
 //! Connections of a store's own are kept by `deadpool`, which asks nothing; in return one that may be in the middle of an answer is
 //! closed.
 
+#[cfg(feature = "sqlite")]
+use std::{any::Any, sync::Arc};
 use std::{
     ops::{Deref, DerefMut},
     time::Duration,
@@ -62,6 +64,9 @@ pub(crate) struct Session<C> {
     /// What was prepared on it by SQL, which sqlx does not know of.
     #[cfg(feature = "postgres")]
     prepared: Vec<String>,
+    /// What the store keeps with the connection.
+    #[cfg(feature = "sqlite")]
+    attachment: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A connection for one use. Dropped before it is given back, one of a store's own is closed, and a shared one left to its pool.
@@ -83,6 +88,8 @@ impl<C: Connection> managed::Manager for Opener<C> {
             connection: C::connect_with(&self.options).await?,
             #[cfg(feature = "postgres")]
             prepared: Vec::new(),
+            #[cfg(feature = "sqlite")]
+            attachment: None,
         })
     }
 
@@ -145,7 +152,6 @@ impl<C: Connection> Connections<C> {
     }
 
     /// Whether they are the store's own.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Self::Own(_))
     }
@@ -177,6 +183,21 @@ impl<C: Connection> Lent<C> {
     #[cfg(feature = "postgres")]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.held, Some(Held::Own(_)))
+    }
+
+    /// What was attached to it before.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn attachment<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let Some(Held::Own(session)) = &self.held else { return None };
+        session.attachment.clone()?.downcast().ok()
+    }
+
+    /// Attaches something for later uses of the connection; `false` for a shared one, which has no place for it.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn attach(&mut self, attachment: Arc<dyn Any + Send + Sync>) -> bool {
+        let Some(Held::Own(session)) = &mut self.held else { return false };
+        session.attachment = Some(attachment);
+        true
     }
 
     /// Takes note that this is prepared on it by SQL; says whether it was not before.

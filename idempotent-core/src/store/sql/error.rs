@@ -52,31 +52,3 @@ impl fmt::Display for UnsafeSetting {
 }
 
 impl Error for UnsafeSetting {}
-
-/// The database is newer than this program.
-#[derive(Debug)]
-pub(crate) struct LaterVersion {
-    applied: i64,
-    latest: i64,
-}
-
-impl fmt::Display for LaterVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { applied, latest } = self;
-        write!(f, "the table has version {applied}, made by a later release; this one knows versions up to {latest}")
-    }
-}
-
-impl Error for LaterVersion {}
-
-/// The migrations that are still to be applied, each with its version, where the last one applied was `applied`.
-pub(crate) fn missing<const N: usize>(
-    migrations: [&'static str; N],
-    applied: i64,
-) -> Result<impl Iterator<Item = (i64, &'static str)>, LaterVersion> {
-    let latest = i64::try_from(N).unwrap_or(i64::MAX);
-    if applied > latest {
-        return Err(LaterVersion { applied, latest });
-    }
-    Ok((1..).zip(migrations).filter(move |(version, _)| *version > applied))
-}

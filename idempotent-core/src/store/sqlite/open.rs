@@ -8,12 +8,12 @@ use sqlx::{
 };
 
 use super::{
-    NAME,
+    BUSY_TIMEOUT, NAME,
     error::{is_passing, store_error},
 };
 use crate::{
     error::StoreError,
-    store::sql::{Connections, Lent, Lifetime, PATIENCE, TableName, UnsafeSetting},
+    store::sql::{Connections, Lent, Lifetime, TableName, UnsafeSetting},
 };
 
 const READERS: usize = 4;
@@ -23,15 +23,14 @@ const OLDEST: [u32; 3] = [3, 51, 3];
 const OPENINGS: u32 = 100;
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(50);
 
-/// Opens the connection that writes, and says where those come from that read. SQLite waits for a lock as long as a call for a connection.
+/// Opens the connection that writes, and names where those that read come from.
 pub(super) async fn connect(
     url: &str,
 ) -> Result<(Connections<SqliteConnection>, Connections<SqliteConnection>), StoreError> {
-    let options = options(url)?.busy_timeout(PATIENCE);
+    let options = options(url)?.busy_timeout(BUSY_TIMEOUT);
     let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let writer = own(1, writing)?;
     open_writer(&writer).await.map_err(failed)?;
-    check(&writer).await?;
     let reading = options.create_if_missing(false).pragma("query_only", "ON");
     Ok((writer, own(READERS, reading)?))
 }
@@ -67,8 +66,8 @@ async fn open_writer(writer: &Connections<SqliteConnection>) -> Result<(), sqlx:
     writer.get().await.map(Lent::give_back)
 }
 
-/// Refuses a pool whose connections could lose or break what they acknowledged.
-pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result<(), StoreError> {
+/// Refuses connections that could lose or break what they acknowledged. Returns the name of the file.
+pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result<String, StoreError> {
     let mut connection = connections.get().await.map_err(failed)?;
     let version: String =
         sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&mut *connection).await.map_err(failed)?;
@@ -76,6 +75,8 @@ pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result
         sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await.map_err(failed)?;
     let synchronous: i64 =
         sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut *connection).await.map_err(failed)?;
+    let file = sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'");
+    let file = file.fetch_one(&mut *connection).await.map_err(failed)?;
     connection.give_back();
     let unsafe_setting = if !is_new_enough(&version) {
         Some(("version", version, "3.51.3 or later"))
@@ -86,7 +87,7 @@ pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result
     } else {
         None
     };
-    unsafe_setting.map_or(Ok(()), |(setting, is, must)| {
+    unsafe_setting.map_or(Ok(file), |(setting, is, must)| {
         Err(StoreError::permanent(NAME, "connect", UnsafeSetting { database: "SQLite", setting, is, must }))
     })
 }

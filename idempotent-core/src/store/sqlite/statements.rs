@@ -8,42 +8,46 @@ use crate::{
     record::RecordId,
     store::{
         Claim,
-        sql::{SAVEPOINT, TableName, abandoned_code, sql_millis},
+        sql::{TableName, abandoned_code, sql_millis},
     },
 };
+
+use super::guarded::SETTINGS;
 
 /// Milliseconds since the Unix epoch. It is the same in all of one statement.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
-macro_rules! statements {
+macro_rules! texts {
     ($($name:ident),* $(,)?) => {
         /// One statement an atomic step; each file says what its parameters are.
-        pub(super) struct Statements {
-            pub(super) table: TableName,
-            /// `claim`, then the savepoint.
-            claim_within: SqlStr,
+        struct Texts {
             $($name: SqlStr,)*
         }
 
-        impl Statements {
-            pub(super) fn new(table: TableName) -> Self {
-                $(let $name = filled(&table, include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
-                Self { table, claim_within: SqlStr::from_static(""), $($name,)* }.joined()
+        impl Texts {
+            fn new(table: &TableName) -> Self {
+                Self { $($name: filled(table, include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql"))),)* }
             }
 
             /// With the texts of other files.
             #[cfg(test)]
-            pub(super) fn altered(table: TableName, alter: impl Fn(&str, &str) -> String) -> Self {
+            fn altered(table: &TableName, alter: impl Fn(&str, &str) -> String) -> Self {
                 $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
-                $(let $name = filled(&table, &$name);)*
-                Self { table, claim_within: SqlStr::from_static(""), $($name,)* }.joined()
+                Self { $($name: filled(table, &$name),)* }
             }
         }
     };
 }
 
-statements! {
+texts! {
     read, claim, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+}
+
+/// The statements of one table.
+pub(super) struct Statements {
+    pub(super) table: TableName,
+    pub(super) within: Within,
+    texts: Texts,
 }
 
 pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
@@ -58,61 +62,112 @@ fn shared(text: String) -> SqlStr {
     AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
+/// Texts of more than one statement, for a transaction that a handler has. SQLite runs each in one call to its thread.
+///
+/// What the handler writes comes after two savepoints: one to return to, and one whose release proves that the transaction in which it
+/// was set is still open. Their names are random, so that no handler can set them again.
+pub(super) struct Within {
+    /// Begins a transaction for a handler. The lock is taken at once: a lock that is requested after a read is refused if another
+    /// connection has written in between.
+    pub(super) begin: SqlStr,
+    pub(super) savepoints: SqlStr,
+    /// Undoes what was written since the savepoints.
+    pub(super) undo: SqlStr,
+    /// Proves that the transaction is open, and reads the connection's settings.
+    pub(super) prove: SqlStr,
+    /// Claims, then sets the savepoints.
+    claim: SqlStr,
+    /// The proof, the completion, the settings.
+    complete: SqlStr,
+    /// The proof, the abandonment, the settings.
+    abandon: SqlStr,
+}
+
+impl Within {
+    fn new(Texts { claim, complete, abandon, .. }: &Texts) -> Self {
+        let random = fastrand::u64(..);
+        let (effects, proof) = (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
+        let savepoints = format!("SAVEPOINT {effects}; SAVEPOINT {proof}");
+        let proof = format!("RELEASE {proof}; SAVEPOINT {proof}");
+        let ending = |step: &SqlStr| shared(format!("{proof};\n{};\n{SETTINGS}", step.as_str()));
+        Self {
+            begin: shared(format!("BEGIN IMMEDIATE; {savepoints}")),
+            undo: shared(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
+            prove: shared(format!("{proof};\n{SETTINGS}")),
+            claim: shared(format!("{};\n{savepoints}", claim.as_str())),
+            complete: ending(complete),
+            abandon: ending(abandon),
+            savepoints: shared(savepoints),
+        }
+    }
+}
+
 impl Statements {
-    fn joined(self) -> Self {
-        let text = format!("{};\n{SAVEPOINT}", self.claim.as_str());
-        Self { claim_within: shared(text), ..self }
+    pub(super) fn new(table: TableName) -> Self {
+        Self::of(Texts::new(&table), table)
+    }
+
+    fn of(texts: Texts, table: TableName) -> Self {
+        Self { within: Within::new(&texts), texts, table }
     }
 
     pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
-        sqlx::query(self.read.clone()).bind(id.as_bytes().as_slice())
+        sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
     }
 
     pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        claiming(&self.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
+        claiming(&self.texts.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
     }
 
     pub(super) fn claim_within<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        claiming(&self.claim_within, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
+        claiming(&self.within.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
     }
 
     pub(super) fn take_over<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        claiming(&self.take_over, id, claim).bind(seen.as_bytes().as_slice())
+        claiming(&self.texts.take_over, id, claim).bind(seen.as_bytes().as_slice())
     }
 
     pub(super) fn hold<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        sqlx::query(self.hold.clone())
+        sqlx::query(self.texts.hold.clone())
             .bind(id.as_bytes().as_slice())
             .bind(claim.fingerprint.to_bytes().to_vec())
             .bind(seen.as_bytes().as_slice())
     }
 
-    pub(super) fn renew<'a>(&self, leases: String) -> Statement<'a> {
-        sqlx::query(self.renew.clone()).bind(leases)
+    pub(super) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {
+        sqlx::query(self.texts.renew.clone()).bind(leases)
     }
 
     pub(super) fn complete<'a>(&self, lease: &'a Lease) -> Statement<'a> {
-        fenced(&self.complete, lease)
+        fenced(&self.texts.complete, lease)
     }
 
     pub(super) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
-        fenced(&self.release, lease)
+        fenced(&self.texts.release, lease)
     }
 
     pub(super) fn abandon<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
-        fenced(&self.abandon, lease).bind(abandoned_code(policy))
+        fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
+    }
+
+    pub(super) fn complete_within<'a>(&self, lease: &'a Lease) -> Statement<'a> {
+        fenced(&self.within.complete, lease)
+    }
+
+    pub(super) fn abandon_within<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+        fenced(&self.within.abandon, lease).bind(abandoned_code(policy))
     }
 
     pub(super) fn resolve_complete<'a>(&self, seen: &'a Lease) -> Statement<'a> {
-        fenced(&self.resolve_complete, seen)
+        fenced(&self.texts.resolve_complete, seen)
     }
 
     pub(super) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
-        fenced(&self.resolve_release, seen)
+        fenced(&self.texts.resolve_release, seen)
     }
 
     pub(super) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
-        sqlx::query(self.purge.clone()).bind(i64::from(limit))
+        sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
     }
 }
 
@@ -130,9 +185,10 @@ fn claiming<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> State
 
 #[cfg(test)]
 impl super::SqliteStore {
-    /// The store with other statements; `alter` is told the name of a file and what is in it.
+    /// The store with other statements; `alter` gets the name of a file and its text.
     pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
-        let statements = Statements::altered(self.statements.table.clone(), alter);
+        let table = self.statements.table.clone();
+        let statements = Statements::of(Texts::altered(&table, alter), table);
         Self { statements: std::sync::Arc::new(statements), ..self }
     }
 }

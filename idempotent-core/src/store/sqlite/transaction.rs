@@ -8,12 +8,15 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, Sqlite, SqliteConnection};
+use sqlx::{SqlSafeStr, SqlStr, Sqlite};
 
 use super::{
     NAME, SqliteStore,
-    error::store_error,
+    error::{is_missing_savepoint, store_error},
+    guard::NotWhole,
+    guarded::Guarded,
     statements::{Statement, Statements},
+    waiting::WaitingRenewals,
 };
 use crate::{
     error::StoreError,
@@ -22,25 +25,29 @@ use crate::{
     record::{RecordId, State},
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
-        sql::{self, Contended, NotOurs, Open, SAVEPOINT, UNDO, fence},
+        sql::{self, Contended, fence},
     },
     transition::{self, Change},
 };
 
 struct SqliteTransaction {
-    open: Open<SqliteConnection>,
+    open: Guarded,
     statements: Arc<Statements>,
+    /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
+    unproved: bool,
 }
 
 impl SqliteStore {
-    /// Takes the write lock at once: one that is asked for after a read is refused if anybody has written in between.
-    async fn open(&self, operation: &'static str) -> Result<SqliteTransaction, StoreError> {
+    async fn open(
+        &self,
+        operation: &'static str,
+        statements: &SqlStr,
+        patience: Option<Duration>,
+    ) -> Result<Option<SqliteTransaction>, StoreError> {
         let connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
-        let open =
-            Open::begin(connection, "BEGIN IMMEDIATE".into_sql_str(), |error| error.as_database_error().is_some())
-                .await;
+        let open = Guarded::begin(connection, statements, patience).await;
         let open = open.map_err(|error| self.failed(operation, error))?;
-        Ok(SqliteTransaction { open, statements: self.statements.clone() })
+        Ok(open.map(|open| SqliteTransaction { open, statements: self.statements.clone(), unproved: false }))
     }
 }
 
@@ -51,18 +58,24 @@ impl Transactions for SqliteStore {
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        Ok(Box::new(self.open("begin").await?))
+        let begun = self.open("begin", &self.statements.within.begin, None).await?;
+        Ok(Box::new(begun.ok_or_else(|| StoreError::transient(NAME, "begin", Contended))?))
     }
 
-    /// The file has one writer: who waits, waits for all keys, and 5 seconds at most.
-    async fn claim(&self, id: &RecordId, claim: &Claim, _: Duration) -> Result<ClaimedWithin, StoreError> {
+    /// The file has one writer. Where another connection has the lock and commits nothing for `patience`, its transaction may be one
+    /// with this key, and the key is reported as in flight. Writers that take turns are waited for up to 5 seconds.
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
         // A replay takes no write lock; what is to be written is read again under it.
         let (record, now) = self.read("claim", id).await?;
+        let now = self.waiting.time_of(record.as_ref(), now).await;
         if let (Change::Keep, outcome) = transition::claim(record.as_ref(), claim, now) {
             return Ok(ClaimedWithin::Told(outcome));
         }
-        let mut transaction = self.open("claim").await?;
-        match transaction.claim(id, claim).await {
+        let begin = "BEGIN IMMEDIATE".into_sql_str();
+        let Some(mut transaction) = self.open("claim", &begin, Some(patience)).await? else {
+            return Ok(ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO }));
+        };
+        match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
                 Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
             }
@@ -84,15 +97,21 @@ impl Transactions for SqliteStore {
 
 impl SqliteTransaction {
     /// The write lock is ours, so that nothing moves between the read and the write.
-    async fn claim(&mut self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+    async fn claim(
+        &mut self,
+        id: &RecordId,
+        claim: &Claim,
+        waiting: &WaitingRenewals,
+    ) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
-        // With the savepoint in one call to SQLite's thread; where nothing is claimed, it goes with the transaction, or is set anew.
+        // With the savepoints in one call to SQLite's thread. Where nothing is claimed, others are set within them, or none are needed.
         if self.write("claim", statements.claim_within(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
-        let row = statements.read(id).fetch_one(self.open.connection_mut()).await;
+        let row = statements.read(id).fetch_one(self.open.own()).await;
         let row = row.map_err(|error| self.failed("claim", error))?;
-        let (record, now) = sql::read(&row).map_err(|source| StoreError::permanent(NAME, "claim", source))?;
+        let (record, now) = sql::read(&row).map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
+        let now = waiting.time_of(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.map(|record| record.owner)) {
@@ -103,18 +122,31 @@ impl SqliteTransaction {
         if changed != 1 {
             return Err(StoreError::transient(NAME, "claim", Contended));
         }
-        self.execute("claim", SAVEPOINT).await?;
+        self.execute("claim", &statements.within.savepoints).await?;
         Ok(outcome)
     }
 
     async fn write(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let done = statement.execute(self.open.connection_mut()).await;
+        let done = statement.execute(self.open.own()).await;
         done.map(|done| done.rows_affected()).map_err(|error| self.failed(operation, error))
     }
 
-    async fn execute(&mut self, operation: &'static str, statement: &'static str) -> Result<(), StoreError> {
-        let done = sqlx::raw_sql(statement).execute(self.open.connection_mut()).await;
+    async fn execute(&mut self, operation: &'static str, statement: &SqlStr) -> Result<(), StoreError> {
+        let done = sqlx::raw_sql(statement.clone()).execute(self.open.own()).await;
         done.map(drop).map_err(|error| self.failed(operation, error))
+    }
+
+    /// Takes the transaction back from the handler, by statements that prove that it is still open, write, and read the settings. If it
+    /// is not, they fail before they write.
+    async fn take_back(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
+        self.open.check().map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
+        let rows = statement.fetch_all(self.open.own()).await.map_err(|error| {
+            let lost = is_missing_savepoint(&error);
+            if lost { StoreError::permanent(NAME, operation, NotWhole::Lost) } else { self.failed(operation, error) }
+        })?;
+        self.unproved = false;
+        let row = rows.first().ok_or_else(|| self.failed(operation, sqlx::Error::RowNotFound))?;
+        self.open.inspect(row).map_err(|error| self.failed(operation, error))
     }
 
     fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
@@ -129,29 +161,34 @@ impl Transaction for SqliteTransaction {
     }
 
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
-        self.open.connection_mut()
+        self.unproved = true;
+        self.open.lend()
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
-        self.execute("undo", UNDO).await
+        let statements = self.statements.clone();
+        self.open.check().map_err(|not_whole| StoreError::permanent(NAME, "undo", not_whole))?;
+        self.execute("undo", &statements.within.undo).await
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        let statement = statements.complete(lease).bind(recording.as_ref());
-        self.write("complete", statement).await.map(|rows| fence(rows != 0))
+        let statement = statements.complete_within(lease).bind(recording.as_ref());
+        self.take_back("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        self.write("abandon", statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
+        self.take_back("abandon", statements.abandon_within(lease, policy)).await.map(|rows| fence(rows != 0))
     }
 
-    async fn commit(self: Box<Self>) -> Result<(), StoreError> {
-        let Self { open, statements } = *self;
-        if !open.is_ours() {
-            return Err(StoreError::permanent(NAME, "commit", NotOurs));
+    async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        // Nothing was recorded in it: a handler without a key had it.
+        if self.unproved {
+            let prove = sqlx::query(self.statements.within.prove.clone());
+            self.take_back("commit", prove).await?;
         }
+        let Self { open, statements, .. } = *self;
         open.commit().await.map_err(|error| store_error("commit", &statements.table, error))
     }
 

@@ -96,6 +96,14 @@ macro_rules! handlers {
                         insert(&mut tx, &note, record, None).await;
                         sqlx::query("SELECT nonsense").execute(&mut *tx).await.unwrap_err();
                     }
+                    "rolled back" => {
+                        insert(&mut tx, &note, record, None).await;
+                        let lose = sqlx::query("INSERT OR ROLLBACK INTO effects (note) SELECT note FROM effects");
+                        lose.execute(&mut *tx).await.unwrap_err();
+                        // What a handler does that takes no notice.
+                        let after = sqlx::query("INSERT INTO effects (note) VALUES ('after')");
+                        drop(after.execute(&mut *tx).await);
+                    }
                     "lost connection" => {
                         insert(&mut tx, &note, record, None).await;
                         let end = sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())");

@@ -1,0 +1,12 @@
+-- What a handler could have changed of the connection within a transaction and what would outlive it; and how many rows the last write
+-- has changed. One row.
+SELECT changes() AS changed,
+       concat_ws(' ',
+           (SELECT query_only FROM pragma_query_only),
+           (SELECT ignore_check_constraints FROM pragma_ignore_check_constraints),
+           (SELECT writable_schema FROM pragma_writable_schema),
+           (SELECT locking_mode FROM pragma_locking_mode),
+           (SELECT max_page_count FROM pragma_max_page_count),
+           (SELECT timeout FROM pragma_busy_timeout),
+           (SELECT count(nullif(name, 'temp')) FROM pragma_database_list),
+           (SELECT count(*) FROM sqlite_temp_schema)) AS settings

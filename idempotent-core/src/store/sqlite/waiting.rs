@@ -1,0 +1,123 @@
+//! Lets renewals go before takeovers.
+//!
+//! While one connection writes, no other can renew a lease, nor take a key over. When it has ended, SQLite gives the lock to whichever
+//! connection asks first. A claimant that is faster than the renewal would take the key of an owner that is alive.
+//!
+//! So a renewal that has to wait for the lock holds a shared lock of the operating system on a file beside the database until it is
+//! done, and as long as anyone does, a claim treats an expired lease as still running. The operating system releases the lock of a
+//! process that dies. None of this is needed for safety: where the file cannot be locked, whoever is faster wins.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, task::spawn_blocking};
+
+use crate::{
+    clock::Timestamp,
+    record::{Record, State},
+};
+
+/// For how long after its end a lease is treated as running: a process that is stopped while its renewal waits keeps the file locked.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long a renewal that failed, or was given up, still counts as waiting: until it is made again.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A claim has the file locked for a moment.
+const TRIES: u32 = 50;
+const BETWEEN_LOCKS: Duration = Duration::from_millis(1);
+
+/// The renewals of all processes that wait for the write lock of one database.
+#[derive(Clone)]
+pub(super) struct WaitingRenewals {
+    file: Arc<Path>,
+}
+
+/// A renewal that waits. One that is dropped goes on counting for a second.
+pub(super) struct Waiting(Option<File>);
+
+impl WaitingRenewals {
+    /// Of the database in this file, which is named as SQLite names it.
+    pub(super) fn of(database: &str) -> Self {
+        Self { file: PathBuf::from(format!("{database}-renewals")).into() }
+    }
+
+    /// Enters a renewal that waits.
+    pub(super) async fn enter(&self) -> Waiting {
+        let file = self.file.clone();
+        match spawn_blocking(move || lock_shared(&file)).await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
+            Ok(file) => Waiting(Some(file)),
+            Err(error) => {
+                tracing::debug!(%error, "a renewal waits without having locked its file; a takeover may be faster");
+                Waiting(None)
+            }
+        }
+    }
+
+    /// The time at which a record that was read at `now` is judged: the last moment of its lease if its renewal may be waiting.
+    pub(super) async fn time_of(&self, record: Option<&Record>, now: Timestamp) -> Timestamp {
+        let Some(record) = record.filter(|record| record.state == State::InFlight && record.lapsed(now)) else {
+            return now;
+        };
+        if now.since(record.lease_until) < LONGEST && self.any().await {
+            Timestamp::from_millis(record.lease_until.as_millis().saturating_sub(1))
+        } else {
+            now
+        }
+    }
+
+    async fn any(&self) -> bool {
+        let file = self.file.clone();
+        spawn_blocking(move || is_locked(&file)).await.unwrap_or(false)
+    }
+}
+
+impl Waiting {
+    /// The renewal is done.
+    pub(super) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(async move {
+                tokio::time::sleep(BETWEEN_TRIES).await;
+                drop(file);
+            });
+        }
+    }
+}
+
+/// Opens the file as it is; it may be another user's, who can only be read. A lock needs no more.
+fn open(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            OpenOptions::new().create(true).truncate(false).write(true).open(path)
+        }
+        opened => opened,
+    }
+}
+
+fn lock_shared(path: &Path) -> io::Result<File> {
+    let file = open(path)?;
+    for _ in 1..TRIES {
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_LOCKS),
+            locked => return locked.map(|()| file).map_err(io::Error::from),
+        }
+    }
+    file.try_lock_shared()?;
+    Ok(file)
+}
+
+/// Whether any renewal waits. Without the file, none ever has.
+fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}

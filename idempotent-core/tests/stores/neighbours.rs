@@ -1,0 +1,243 @@
+//! What processes that share a SQLite file cost each other. Each store here stands for a process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Body, BodyForm, Digester, Policy, RecordId, Recording, Store,
+    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
+    store::{ClaimOutcome, sqlite::SqliteStore},
+};
+use sqlx::{Connection, SqlitePool};
+use tokio::task::JoinSet;
+
+use crate::support::File;
+
+const LEASE: Duration = Duration::from_secs(1);
+const LEASED: Policy = Policy { lease: LEASE, ..Policy::DEFAULT };
+const KEYS: u8 = 5;
+
+async fn process(file: &File) -> (SqliteStore, Runtime) {
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    let runtime = Runtime::new(store.clone(), Options::default());
+    runtime.check().await.unwrap();
+    (store, runtime)
+}
+
+fn id(key: u8) -> RecordId {
+    RecordId::from_bytes([key; 32])
+}
+
+fn digest() -> idempotent_core::RequestDigest {
+    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+}
+
+fn answer() -> Recording {
+    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) }
+}
+
+async fn run(runtime: &Runtime, key: u8) -> Attempt {
+    match runtime.begin(id(key), digest(), &LEASED).await.unwrap() {
+        Begun::Run(attempt) => attempt,
+        Begun::Told(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+/// Whether the leases of all keys are over.
+async fn all_expired(store: &SqliteStore) -> bool {
+    for key in 0..KEYS {
+        let found = store.look_up(&id(key)).await.unwrap().unwrap();
+        if found.record.lease_until > found.at {
+            return false;
+        }
+    }
+    true
+}
+
+/// Claims all keys, again and again, until it is stopped. Returns how many claims met a lease that was over.
+async fn claim_on(store: SqliteStore, runtime: Runtime, stop: Arc<AtomicBool>, granted: Arc<AtomicUsize>) -> usize {
+    let mut met = 0;
+    while !stop.load(Ordering::SeqCst) {
+        for key in 0..KEYS {
+            let found = store.look_up(&id(key)).await.unwrap().unwrap();
+            match runtime.begin(id(key), digest(), &LEASED).await {
+                Ok(Begun::Told(Verdict::InFlight { .. })) => met += usize::from(found.record.lease_until <= found.at),
+                // A claim that waited for the lock in vain.
+                Err(error) if error.is_transient() => {}
+                Ok(Begun::Run(_)) => {
+                    granted.fetch_add(1, Ordering::SeqCst);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    met
+}
+
+/// A transaction of the process that has the leases, or of a neighbour.
+async fn a_long_transaction_costs_no_lease(of_the_owner: bool) {
+    let file = File::new();
+    let ((_, owner), (_, neighbour), (watched, _)) = (process(&file).await, process(&file).await, process(&file).await);
+    let mut attempts = Vec::new();
+    for key in 0..KEYS {
+        attempts.push(run(&owner, key).await);
+    }
+    let writer = if of_the_owner { &owner } else { &neighbour };
+    let transaction = writer.transaction().await.unwrap();
+    let (stop, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut claimants = JoinSet::new();
+    for _ in 0..3 {
+        let (store, runtime) = process(&file).await;
+        claimants.spawn(claim_on(store, runtime, stop.clone(), granted.clone()));
+    }
+    while !all_expired(&watched).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(LEASE).await;
+    assert!(all_expired(&watched).await);
+    transaction.roll_back().await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while all_expired(&watched).await && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(LEASE).await;
+    stop.store(true, Ordering::SeqCst);
+    let met: usize = claimants.join_all().await.into_iter().sum();
+    let mut ended = Vec::new();
+    for attempt in attempts {
+        ended.push(attempt.complete(&answer()).await);
+    }
+    let granted = granted.load(Ordering::SeqCst);
+    assert!(granted == 0 && ended.iter().all(|ending| *ending == Ending::Stored), "{granted} granted, {ended:?}");
+    assert!(met >= 50, "only {met} claims met a lease that was over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_of_a_neighbour_costs_no_lease() {
+    a_long_transaction_costs_no_lease(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_of_the_owner_costs_no_lease() {
+    a_long_transaction_costs_no_lease(true).await;
+}
+
+#[tokio::test]
+async fn a_lease_whose_owner_is_gone_is_taken_over_while_others_renew() {
+    let file = File::new();
+    let ((owner_store, owner), (_, other)) = (process(&file).await, process(&file).await);
+    drop(run(&owner, 0).await);
+    let mut kept = run(&other, 1).await;
+    while owner_store.look_up(&id(0)).await.unwrap().is_some_and(|found| found.record.lease_until > found.at) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut tries = 0;
+    loop {
+        match other.begin(id(0), digest(), &LEASED).await.unwrap() {
+            Begun::Run(attempt) => {
+                assert_eq!(attempt.number(), 2);
+                break;
+            }
+            Begun::Told(verdict) => assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}"),
+        }
+        tries += 1;
+        assert!(tries < 1_000);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    kept.transact().await.unwrap();
+    assert_eq!(kept.complete(&answer()).await, Ending::Stored);
+}
+
+#[tokio::test]
+async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_wait() {
+    let file = File::new();
+    let ((_, one), (store, other)) = (process(&file).await, process(&file).await);
+    let Begun::Run(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
+        panic!("it does not run")
+    };
+    for wait in [Duration::ZERO, Duration::from_secs(6)] {
+        let began = Instant::now();
+        let begun = other.begin_within(id(0), digest(), &Policy { wait, ..Policy::DEFAULT }).await.unwrap();
+        assert!(matches!(begun, Begun::Told(Verdict::InFlight { .. })), "{begun:?}");
+        assert!(began.elapsed() >= wait.max(Duration::from_millis(50)), "{:?}", began.elapsed());
+        assert!(began.elapsed() < wait + Duration::from_secs(4), "{:?}", began.elapsed());
+    }
+    assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
+    let begun = other.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap();
+    assert!(matches!(begun, Begun::Told(Verdict::Replay(_))), "{begun:?}");
+    assert!(matches!(store.look_up(&id(1)).await, Ok(None)));
+}
+
+/// Writes in turns with others, until it is stopped.
+async fn write_on(file: SqlitePool, writing: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
+    let mut connection = file.acquire().await.unwrap();
+    while !stop.load(Ordering::SeqCst) {
+        // SQLite does not rule out that a writer starves.
+        if let Ok(mut transaction) = connection.begin_with("BEGIN IMMEDIATE").await {
+            writing.store(true, Ordering::SeqCst);
+            sqlx::query("PRAGMA user_version = 1").execute(&mut *transaction).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            writing.store(false, Ordering::SeqCst);
+            transaction.commit().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_waits_for_writers_that_take_turns() {
+    let file = File::new();
+    let (_, runtime) = process(&file).await;
+    let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut writers = JoinSet::new();
+    for _ in 0..3 {
+        writers.spawn(write_on(file.pool().await, writing.clone(), stop.clone()));
+    }
+    let (mut ran, mut in_flight) = (0, 0);
+    for key in 0..15 {
+        while !writing.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        match runtime.begin_within(id(key), digest(), &Policy::DEFAULT).await {
+            Ok(Begun::Run(attempt)) => {
+                assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
+                ran += 1;
+            }
+            // A writer was stopped for a while by the machine.
+            Ok(Begun::Told(Verdict::InFlight { .. })) => in_flight += 1,
+            Err(error) if error.is_transient() => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    writers.join_all().await;
+    assert!(ran > in_flight, "{ran} ran, {in_flight} did not");
+}
+
+#[tokio::test]
+async fn a_claim_meets_a_transaction_of_another_process_as_any_other() {
+    let file = File::new();
+    let ((_, one), (store, _)) = (process(&file).await, process(&file).await);
+    let Begun::Run(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
+        panic!("it does not run")
+    };
+    let claim = idempotent_core::store::Claim {
+        fingerprint: idempotent_core::Fingerprint::from_bytes([1; idempotent_core::Fingerprint::BYTES]),
+        owner: idempotent_core::OwnerToken::random().unwrap(),
+        lease: LEASE,
+        ttl: Duration::from_secs(60),
+        abandoned: idempotent_core::Abandoned::Retry,
+    };
+    let began = Instant::now();
+    let error = store.claim(&id(0), &claim).await.unwrap_err();
+    assert!(error.is_transient() && began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    attempt.release().await;
+    assert_eq!(store.claim(&id(0), &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+}
