@@ -241,7 +241,7 @@ impl Shared {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.checked.get_or_try_init(|| self.answer(self.store.check())).await.copied()
+        self.checked.get_or_try_init(|| patience::twice(|| self.answer(self.store.check()))).await.copied()
     }
 }
 
