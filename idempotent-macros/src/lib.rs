@@ -38,7 +38,7 @@ use proc_macro::TokenStream;
 ///
 /// | key | values | default | meaning |
 /// |---|---|---|---|
-/// | `scope` | a parameter's name, or a path to `fn(&HttpRequest) -> R` with `R: IntoScopeKey` | required | whose key it is. A bare identifier that names a parameter is that parameter, whose type implements `ScopeKey`; anything else is a path. `None` is answered with 401 |
+/// | `scope` | a parameter's name, or a path to `fn(&HttpRequest) -> R` with `R: IntoScopeKey` | required | whose key it is. A bare identifier that names a parameter is that parameter, whose type implements `ScopeKey`: your own extractor, `web::ReqData`, `web::Path` or `web::Header`, but nothing that is read from the body or the query; anything else is a path. `None` is answered with 401 |
 /// | `ttl` | `"90s"`, `"15m"`, `"24h"`, `"7d"`, sums such as `"1h30m"` | `"24h"` | how long the answer can be replayed |
 /// | `lease` | duration, at most half of `ttl` | `"30s"` | how long a claim outlives a process that died. Not with `claim = "transaction"` |
 /// | `wait` | duration | `"0s"` | how long a duplicate waits for the first attempt's answer before it gets 409 |
@@ -74,6 +74,10 @@ use proc_macro::TokenStream;
 /// they are. Route attributes, docs, `cfg`, lints and `utoipa::path` concern the guarded handler; all others, such as
 /// `tracing::instrument`, stay with the function as it was written. An attribute that adds parameters of its own stands
 /// above `#[idempotent]`.
+///
+/// Unless `fingerprint = "none"`, middleware that reads the body restores it whole with `ServiceRequest::set_payload`. A request
+/// whose body is gone, or shorter than its `Content-Length`, gets 500 (`misconfigured`) and does not run. Without a
+/// `Content-Length` the part that middleware has read in place cannot be missed.
 ///
 /// # Errors
 ///
