@@ -33,35 +33,39 @@ mod waiting;
 const NAME: &str = "sqlite";
 /// How long SQLite waits for a lock that another connection has, before it gives a call up.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a call is made again while other connections have the lock. A call that is dropped by its caller goes on for
-/// [`BUSY_TIMEOUT`] only.
+/// How long a call is made again while other connections have the lock. A call that is dropped by
+/// its caller goes on for [`BUSY_TIMEOUT`] only.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a claim reads again when another one was faster.
 const ROUNDS: usize = 3;
 
 /// A store in one SQLite file, shared by the processes of one machine.
 ///
-/// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of the process and of the machine.
-/// Time is the clock of the machine as SQLite reads it. Replays, and duplicates of work in flight, only read: they take
-/// no write lock and wait for no writer.
-///
-/// # Transactions
-/// A handler's transaction is the file's only writer while it is open, and has the one connection that writes.
-///
-/// Nothing is committed on a connection that a handler has but the transaction itself, by the store. SQLite rolls a transaction back
-/// after some errors (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes
-/// after that fails and is undone, as is everything after a `COMMIT` or `ROLLBACK` of the handler's, and the request gets 500. For this
-/// the store sets the connection's commit and rollback hooks, in place of the application's; on a [shared](Self::from_pool) connection
-/// for as long as the handler has it. A connection on which a handler has changed a setting, created a temporary object, attached a
-/// database, or replaced the hooks is closed and not used again. What a handler writes to an attached database is not covered if the
-/// machine loses power in the middle of the commit: in WAL mode SQLite commits each file separately.
-///
-/// # Files
-/// Beside the database and SQLite's own `-wal` and `-shm` the store keeps an empty file with the suffix `-renewals`. Renewals that wait
-/// for another connection's transaction lock it, so that claims do not take their keys over. It may be removed while no process has the
-/// database open.
+/// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of
+/// the process and of the machine. Time is the clock of the machine as SQLite reads it. Replays,
+/// and duplicates of work in flight, only read: they take no write lock and wait for no writer.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
+///
+/// # Transactions
+/// A handler's transaction is the file's only writer while it is open, and has the one connection
+/// that writes.
+///
+/// Nothing is committed on a connection that a handler has but the transaction itself, by the
+/// store. SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`,
+/// `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes after that
+/// fails and is undone, and the request gets 500. So does a `COMMIT` or `ROLLBACK` of the
+/// handler's: both roll back. For this the store sets the connection's commit and rollback hooks,
+/// in place of the application's; on a [shared](Self::from_pool) connection for as long as the
+/// handler has it. A connection on which a handler has changed a setting that the store depends on,
+/// created a temporary object, attached a database, or replaced the hooks is closed and not used
+/// again. What a handler writes to an attached database is not covered if the machine loses power
+/// in the middle of the commit: in WAL mode SQLite commits each file separately.
+///
+/// # Files
+/// Beside the database and SQLite's own `-wal` and `-shm` the store keeps an empty file with the
+/// suffix `-renewals`. Renewals that wait for another connection's transaction lock it, so that
+/// claims do not take their keys over. It may be removed while no process has the database open.
 ///
 /// # Examples
 /// ```
@@ -83,34 +87,39 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it is not there (unless the URL says
-    /// `?mode=rw`). The store has connections of its own: one that writes, so that the writers of this process queue up instead of
-    /// sleeping on SQLite's lock, and a few that read. A call waits at most 5 seconds for a connection, and 5 for the lock.
+    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it is not there
+    /// (unless the URL says `?mode=rw`). The store has connections of its own: one that writes, so
+    /// that the writers of this process queue up instead of sleeping on SQLite's lock, and a few
+    /// that read. A call waits at most 5 seconds for a connection, and 5 for the lock.
     ///
     /// # Errors
-    /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can corrupt a file in WAL mode; and for
-    /// `sqlite::memory:`, which `memory:` does better.
+    /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can
+    /// corrupt a file in WAL mode; and for `sqlite::memory:`, which `memory:` does better.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let (writer, readers) = open::connect(&url).await?;
         Ok(Self { namespace, ..Self::new(writer, readers).await? })
     }
 
-    /// Shares a pool with the application. The pool's busy timeout applies to single statements, and its time-out for a connection; a
-    /// transaction waits for the write lock for 5 seconds at most.
+    /// Shares a pool with the application. The pool's busy timeout applies to single statements,
+    /// and its time-out for a connection; a transaction waits for the write lock for 5 seconds at
+    /// most.
     ///
     /// # Errors
-    /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
-    /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
+    /// When one of the pool's connections says that the version is below 3.51.3, that
+    /// `journal_mode` is not `wal`, or that `synchronous` is neither `full` nor `extra`. The
+    /// error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
         let shared = Connections::Shared(pool);
         Self::new(shared.clone(), shared).await
     }
 
-    /// Creates or upgrades the table. Safe to call at every start and from several processes at once.
+    /// Creates or upgrades the table. Safe to call at every start and from several processes at
+    /// once.
     ///
     /// # Errors
-    /// When the file cannot be written, or a later release has migrated the table to a version that this one may not use.
+    /// When the file cannot be written, or a later release has migrated the table to a version that
+    /// this one may not use.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.apply_migrations().await
     }
@@ -137,7 +146,8 @@ impl SqliteStore {
         Ok(Self { statements: Arc::new(Statements::new(TableName::new(name)?)), ..self })
     }
 
-    /// Writes what the state machine made of the record that was read; `false` if the record is no longer that one.
+    /// Writes what the state machine made of the record that was read; `false` if the record is no
+    /// longer that one.
     async fn write_claim(
         &self,
         id: &RecordId,
@@ -188,8 +198,9 @@ impl Store for SqliteStore {
                 return Ok(outcome);
             };
             let seen = record.as_ref().filter(|record| !record.expired(now));
-            // Between the read and the write another process may take the key; the statement repeats every guard and names the
-            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
+            // Between the read and the write another process may take the key; the statement
+            // repeats every guard and names the owner that was seen, so it then changes nothing
+            // (case `one_of_many_concurrent_takeovers_wins`).
             if self.write_claim(id, claim, seen, &new).await? {
                 return Ok(outcome);
             }

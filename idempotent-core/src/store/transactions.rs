@@ -37,8 +37,9 @@ pub trait Transactions: Send + Sync {
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError>;
 
     /// Begins a transaction and claims a key in it. Where another one is at work on the key, this one waits for it about as long as
-    /// `patience`; then the key is in flight. A store with one writer cannot read which key a transaction is about: where one
-    /// transaction has been open for as long as `patience`, the key is reported as in flight.
+    /// `patience`; then the key is in flight. A store with one writer cannot read which key a
+    /// transaction is about: where one has been open for as long as `patience`, the key is reported
+    /// as in flight.
     ///
     /// # Errors
     /// When the store fails, or its writer is busy for too long. Nothing has happened.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::support::File;
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 const LEASED: Policy = Policy { lease: LEASE, ..Policy::DEFAULT };
 const KEYS: u8 = 5;
 
@@ -61,7 +61,8 @@ async fn all_expired(store: &SqliteStore) -> bool {
     true
 }
 
-/// Claims all keys, again and again, until it is stopped. Returns how many claims met a lease that was over.
+/// Claims all keys, again and again, until it is stopped. Returns how many claims met a lease that
+/// was over.
 async fn claim_on(store: SqliteStore, runtime: Runtime, stop: Arc<AtomicBool>, granted: Arc<AtomicUsize>) -> usize {
     let mut met = 0;
     while !stop.load(Ordering::SeqCst) {
@@ -168,7 +169,7 @@ async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_
         let begun = other.begin_within(id(0), digest(), &Policy { wait, ..Policy::DEFAULT }).await.unwrap();
         assert!(matches!(begun, Begun::Told(Verdict::InFlight { .. })), "{begun:?}");
         assert!(began.elapsed() >= wait.max(Duration::from_millis(50)), "{:?}", began.elapsed());
-        assert!(began.elapsed() < wait + Duration::from_secs(4), "{:?}", began.elapsed());
+        assert!(began.elapsed() < wait + Duration::from_secs(20), "{:?}", began.elapsed());
     }
     assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
     let begun = other.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap();
@@ -237,7 +238,7 @@ async fn a_claim_meets_a_transaction_of_another_process_as_any_other() {
     };
     let began = Instant::now();
     let error = store.claim(&id(0), &claim).await.unwrap_err();
-    assert!(error.is_transient() && began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(error.is_transient() && began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     attempt.release().await;
     assert_eq!(store.claim(&id(0), &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
 }

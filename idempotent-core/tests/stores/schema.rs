@@ -1,4 +1,5 @@
-//! What is found before the first claim: a table or a file that the store cannot work with, and tables of other releases.
+//! What is found before the first claim: a table or a file that the store cannot work with, and
+//! tables of other releases.
 
 use std::time::Duration;
 

@@ -192,7 +192,8 @@ impl<C: Connection> Lent<C> {
         session.attachment.clone()?.downcast().ok()
     }
 
-    /// Attaches something for later uses of the connection; `false` for a shared one, which has no place for it.
+    /// Attaches something for later uses of the connection; `false` for a shared one, which has
+    /// no place for it.
     #[cfg(feature = "sqlite")]
     pub(crate) fn attach(&mut self, attachment: Arc<dyn Any + Send + Sync>) -> bool {
         let Some(Held::Own(session)) = &mut self.held else { return false };

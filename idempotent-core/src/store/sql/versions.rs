@@ -29,7 +29,8 @@ impl From<(i64, i64)> for Applied {
     }
 }
 
-/// The migrations that are still to be applied, each with its version. None where the table is newer and this release may use it.
+/// The migrations that are still to be applied, each with its version. None where the table is
+/// newer and this release may use it.
 ///
 /// # Errors
 /// When the table is newer and this release may not use it.

@@ -8,7 +8,8 @@ use crate::{
     store::sql::{MissingTable, TableName},
 };
 
-/// SQLite's result codes whose cause goes away without anybody's doing: busy, locked, interrupted, and a race for the WAL's lock.
+/// SQLite's result codes whose cause goes away without anybody's doing: busy, locked, interrupted,
+/// and a race for the WAL's lock.
 const PASSING: [i32; 4] = [5, 6, 9, 15];
 const BUSY: i32 = 5;
 const READ_ONLY: i32 = 8;

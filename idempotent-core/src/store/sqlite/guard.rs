@@ -1,8 +1,8 @@
 //! Watches a connection while a handler has it.
 //!
-//! SQLite itself rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`, a full disk, an interrupted statement), and a
-//! handler can send `COMMIT` or `ROLLBACK`. sqlx does not notice, and what the handler writes next would be committed statement by
-//! statement, without the record.
+//! SQLite itself rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`, a full disk,
+//! an interrupted statement), and a handler can send `COMMIT` or `ROLLBACK`. sqlx does not notice,
+//! and what the handler writes next would be committed statement by statement, without the record.
 
 use std::{
     error::Error,
@@ -25,13 +25,15 @@ const ENDING: u8 = 2;
 const COMMITTED: u8 = 3;
 /// We have rolled back.
 const ROLLED_BACK: u8 = 4;
-/// Somebody else has ended our transaction. Nothing may be committed until the connection is closed.
+/// Somebody else has ended our transaction. Nothing may be committed until the connection is
+/// closed.
 const LOST: u8 = 5;
 
 /// The state of one connection's transaction, kept by SQLite's commit and rollback hooks.
 ///
-/// The commit hook refuses every commit but ours, so that what runs outside of the transaction fails and is undone. Code that removes
-/// the hooks escapes this, but not the savepoint that is released before a record is completed.
+/// The commit hook refuses every commit but ours, so that what runs outside of the transaction
+/// fails and is undone. Code that removes the hooks escapes this, but not the savepoint that is
+/// released before a record is completed.
 pub(super) struct Guard(Arc<AtomicU8>);
 
 impl Guard {

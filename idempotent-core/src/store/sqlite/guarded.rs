@@ -1,6 +1,10 @@
 //! A connection with an open transaction that a handler may have.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sqlx::{AssertSqlSafe, Database, Row as _, SqlStr, Sqlite, SqliteConnection, sqlite::SqliteRow};
 use sqlx_core::transaction::TransactionManager as _;
@@ -45,28 +49,31 @@ async fn set_busy_timeout(connection: &mut SqliteConnection, millis: impl Displa
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.map(drop)
 }
 
-/// Finds out whether the write lock is another connection's for long, and not many connections' in turn.
+/// Finds out whether one transaction has had the write lock for long, and not many in turn.
 #[derive(Default)]
 struct LongWriter {
-    /// Another value after each commit of another connection.
-    data_version: Option<i64>,
-    waited: Duration,
+    /// Another value after each commit of another connection, and when it was first seen.
+    seen: Option<(i64, Instant)>,
 }
 
 impl LongWriter {
     /// Called after each wait of [`BUSY_TIMEOUT`] for the lock.
     async fn holds_for(&mut self, patience: Duration, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-        let now: i64 = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
-        let same = self.data_version.replace(now) == Some(now);
-        self.waited = if same { self.waited + BUSY_TIMEOUT } else { Duration::ZERO };
-        Ok(same && self.waited >= patience)
+        let version: i64 = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
+        match self.seen {
+            Some((seen, since)) if seen == version => Ok(since.elapsed() >= patience),
+            Some(_) | None => {
+                self.seen = Some((version, Instant::now()));
+                Ok(false)
+            }
+        }
     }
 }
 
 /// An open transaction. If it is dropped, the connection is closed, and with it the transaction.
 ///
-/// A connection that a handler had is used again only if nothing of the handler's is left on it: no transaction, no setting, no temporary
-/// table, no attached database.
+/// A connection that a handler had is used again only if nothing of the handler's is left on it: no
+/// transaction, no setting, no temporary table, no attached database.
 pub(super) struct Guarded {
     connection: Closing,
     watched: Arc<Watched>,
@@ -76,7 +83,8 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// Begins by these statements; `None` where another connection writes and has committed nothing for `patience`.
+    /// Begins by these statements; `None` where another connection writes and has committed nothing
+    /// for `patience`.
     ///
     /// # Errors
     /// After 5 seconds, or a second more than `patience`, in which others always had the lock.
@@ -95,15 +103,17 @@ impl Guarded {
         let longest = patience.map_or(LOCK_TIMEOUT, |patience| LOCK_TIMEOUT.max(patience.saturating_add(SPARE)));
         let (tries, mut writer) = (Tries::within(longest), LongWriter::default());
         loop {
-            match Manager::begin(guarded.own(), Some(statements.clone())).await {
-                Err(error) if tries.again(&error) => {}
-                begun => return guarded.begun(begun).await.map(Some),
-            }
-            if let Some(patience) = patience
+            let begun = Manager::begin(guarded.own(), Some(statements.clone())).await;
+            if let (Err(error), Some(patience)) = (&begun, patience)
+                && is_busy(error)
                 && writer.holds_for(patience, guarded.own()).await?
             {
                 guarded.give_back().await;
                 return Ok(None);
+            }
+            match begun {
+                Err(error) if tries.again(&error) => {}
+                begun => return guarded.begun(begun).await.map(Some),
             }
         }
     }
@@ -136,7 +146,8 @@ impl Guarded {
         self.own()
     }
 
-    /// Whether a commit would commit this transaction, and all of it, as far as is known without asking SQLite.
+    /// Whether a commit would commit this transaction, and all of it, as far as is known without
+    /// asking SQLite.
     pub(super) fn check(&self) -> Result<(), NotWhole> {
         if !self.watched.guard.is_open() {
             Err(NotWhole::Lost)
@@ -147,7 +158,8 @@ impl Guarded {
         }
     }
 
-    /// Takes the row of [`SETTINGS`] that was read after the handler was done; returns how many rows the last write has changed.
+    /// Takes the row of [`SETTINGS`] that was read after the handler was done; returns how many
+    /// rows the last write has changed.
     pub(super) fn inspect(&mut self, row: &SqliteRow) -> Result<u64, sqlx::Error> {
         self.clean = row.try_get::<String, _>("settings")? == self.watched.settings;
         Ok(u64::try_from(row.try_get::<i64, _>("changed")?).unwrap_or(0))
@@ -200,7 +212,8 @@ impl Guarded {
         self.give_back().await;
     }
 
-    /// Gives a clean connection back, without a transaction. The application gets a shared one as it was.
+    /// Gives a clean connection back, without a transaction. The application gets a shared one as
+    /// it was.
     async fn give_back(mut self) {
         if !self.connection.get_mut().attach(self.watched.clone()) {
             let busy_timeout = self.watched.busy_timeout;

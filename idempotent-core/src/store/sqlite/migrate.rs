@@ -1,5 +1,5 @@
-//! The table, and how it came to be. The list of what was applied is the store's own, beside the one that sqlx keeps for the
-//! application.
+//! The table, and how it came to be. The list of what was applied is the store's own, beside the
+//! one that sqlx keeps for the application.
 
 use sqlx::{Connection as _, Sqlite, SqliteConnection, Transaction};
 
@@ -24,7 +24,8 @@ const MIGRATIONS: [Migration; 1] =
     [Migration { text: include_str!("../../sql/sqlite/migrate_1.sql"), compatible_from: 1 }];
 
 impl SqliteStore {
-    /// Applies what is missing. A database that is up to date is only read, so that a start does not wait for a writer.
+    /// Applies what is missing. A database that is up to date is only read, so that a start does
+    /// not wait for a writer.
     pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
         let applied = self.applied("migrate").await?;
         if self.missing("migrate", applied)?.next().is_none() {
@@ -61,8 +62,8 @@ impl SqliteStore {
         }
     }
 
-    /// Between the look and the lock another process may migrate; the list is read again under the lock (case
-    /// `migrations_side_by_side_all_pass`).
+    /// Between the look and the lock another process may migrate; the list is read again under the
+    /// lock (case `migrations_side_by_side_all_pass`).
     async fn migrate_locked(&self, connection: &mut SqliteConnection) -> Result<Result<(), StoreError>, sqlx::Error> {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         sqlx::raw_sql(self.fill(LIST)).execute(&mut *transaction).await?;

@@ -66,7 +66,8 @@ async fn open_writer(writer: &Connections<SqliteConnection>) -> Result<(), sqlx:
     writer.get().await.map(Lent::give_back)
 }
 
-/// Refuses connections that could lose or break what they acknowledged. Returns the name of the file.
+/// Refuses connections that could lose or break what they acknowledged. Returns the name of the
+/// file.
 pub(super) async fn check(connections: &Connections<SqliteConnection>) -> Result<String, StoreError> {
     let mut connection = connections.get().await.map_err(failed)?;
     let version: String =

@@ -62,13 +62,15 @@ fn shared(text: String) -> SqlStr {
     AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
-/// Texts of more than one statement, for a transaction that a handler has. SQLite runs each in one call to its thread.
+/// Texts of more than one statement, for a transaction that a handler has. SQLite runs each in one
+/// call to its thread.
 ///
-/// What the handler writes comes after two savepoints: one to return to, and one whose release proves that the transaction in which it
-/// was set is still open. Their names are random, so that no handler can set them again.
+/// What the handler writes comes after two savepoints: one to return to, and one whose release
+/// proves that the transaction in which it was set is still open. Their names are random, so that
+/// no handler can set them again.
 pub(super) struct Within {
-    /// Begins a transaction for a handler. The lock is taken at once: a lock that is requested after a read is refused if another
-    /// connection has written in between.
+    /// Begins a transaction for a handler. The lock is taken at once: a lock that is requested
+    /// after a read is refused if another connection has written in between.
     pub(super) begin: SqlStr,
     pub(super) savepoints: SqlStr,
     /// Undoes what was written since the savepoints.

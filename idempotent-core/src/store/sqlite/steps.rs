@@ -28,8 +28,8 @@ use crate::{
 impl SqliteStore {
     /// Runs a statement that writes; returns how many rows it has changed.
     ///
-    /// `execute` runs it to its end: only then is it committed. (`fetch_optional` would return the row of a `RETURNING` first, and
-    /// drop the error if the commit then failed.)
+    /// `execute` runs it to its end: only then is it committed. (`fetch_optional` would return the
+    /// row of a `RETURNING` first, and drop the error if the commit then failed.)
     pub(super) async fn write<'a>(
         &self,
         operation: &'static str,
@@ -72,7 +72,8 @@ impl SqliteStore {
         sql::read(row).map_err(|source| StoreError::unreadable(NAME, operation, source))
     }
 
-    /// Refuses a file that cannot be read, or not written. It looks for a record that is not there, and removes it.
+    /// Refuses a file that cannot be read, or not written. It looks for a record that is not there,
+    /// and removes it.
     pub(super) async fn check_file(&self) -> Result<(), StoreError> {
         const OPERATION: &str = "check";
         let lease = Lease { id: RecordId::from_bytes([0; 32]), owner: OwnerToken::from_bytes([0; 16]) };
@@ -80,7 +81,8 @@ impl SqliteStore {
         let mut connection = self.writer.get().await.map_err(|error| self.failed(OPERATION, error))?;
         let released = self.statements.release(&lease).execute(&mut *connection).await;
         match given_back(connection, released) {
-            // A file that another connection writes can be written: SQLite looks at that before it waits for the lock.
+            // A file that another connection writes can be written: SQLite looks at that before it
+            // waits for the lock.
             Err(error) if !is_busy(&error) => Err(self.failed(OPERATION, error)),
             Ok(_) | Err(_) => Ok(()),
         }

@@ -33,7 +33,8 @@ use crate::{
 struct SqliteTransaction {
     open: Guarded,
     statements: Arc<Statements>,
-    /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
+    /// Whether a handler had the connection and nothing has proved since that the transaction is
+    /// still open.
     unproved: bool,
 }
 
@@ -62,8 +63,9 @@ impl Transactions for SqliteStore {
         Ok(Box::new(begun.ok_or_else(|| StoreError::transient(NAME, "begin", Contended))?))
     }
 
-    /// The file has one writer. Where another connection has the lock and commits nothing for `patience`, its transaction may be one
-    /// with this key, and the key is reported as in flight. Writers that take turns are waited for up to 5 seconds.
+    /// The file has one writer. Where another connection has the lock and commits nothing for
+    /// `patience`, its transaction may be one with this key, and the key is reported as in flight.
+    /// Writers that take turns are waited for up to 5 seconds.
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
         // A replay takes no write lock; what is to be written is read again under it.
         let (record, now) = self.read("claim", id).await?;
@@ -104,7 +106,8 @@ impl SqliteTransaction {
         waiting: &WaitingRenewals,
     ) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
-        // With the savepoints in one call to SQLite's thread. Where nothing is claimed, others are set within them, or none are needed.
+        // With the savepoints in one call to SQLite's thread. Where nothing is claimed, others are
+        // set within them, or none are needed.
         if self.write("claim", statements.claim_within(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
@@ -136,8 +139,8 @@ impl SqliteTransaction {
         done.map(drop).map_err(|error| self.failed(operation, error))
     }
 
-    /// Takes the transaction back from the handler, by statements that prove that it is still open, write, and read the settings. If it
-    /// is not, they fail before they write.
+    /// Takes the transaction back from the handler, by statements that prove that it is still open,
+    /// write, and read the settings. If it is not, they fail before they write.
     async fn take_back(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
         self.open.check().map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
         let rows = statement.fetch_all(self.open.own()).await.map_err(|error| {

@@ -1,11 +1,13 @@
 //! Lets renewals go before takeovers.
 //!
-//! While one connection writes, no other can renew a lease, nor take a key over. When it has ended, SQLite gives the lock to whichever
-//! connection asks first. A claimant that is faster than the renewal would take the key of an owner that is alive.
+//! While one connection writes, no other can renew a lease, nor take a key over. When it has ended,
+//! SQLite gives the lock to whichever connection asks first. A claimant that is faster than the
+//! renewal would take the key of an owner that is alive.
 //!
-//! So a renewal that has to wait for the lock holds a shared lock of the operating system on a file beside the database until it is
-//! done, and as long as anyone does, a claim treats an expired lease as still running. The operating system releases the lock of a
-//! process that dies. None of this is needed for safety: where the file cannot be locked, whoever is faster wins.
+//! So a renewal that has to wait for the lock holds a shared lock of the operating system on a file
+//! beside the database until it is done, and as long as anyone does, a claim treats an expired
+//! lease as still running. The operating system releases the lock of a process that dies. None of
+//! this is needed for safety: where the file cannot be locked, whoever is faster wins.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -22,9 +24,11 @@ use crate::{
     record::{Record, State},
 };
 
-/// For how long after its end a lease is treated as running: a process that is stopped while its renewal waits keeps the file locked.
+/// For how long after its end a lease is treated as running: a process that is stopped while its
+/// renewal waits keeps the file locked.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long a renewal that failed, or was given up, still counts as waiting: until it is made again.
+/// How long a renewal that failed, or was given up, still counts as waiting: until it is made
+/// again.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// A claim has the file locked for a moment.
 const TRIES: u32 = 50;
@@ -57,7 +61,8 @@ impl WaitingRenewals {
         }
     }
 
-    /// The time at which a record that was read at `now` is judged: the last moment of its lease if its renewal may be waiting.
+    /// The time at which a record that was read at `now` is judged: the last moment of its lease if
+    /// its renewal may be waiting.
     pub(super) async fn time_of(&self, record: Option<&Record>, now: Timestamp) -> Timestamp {
         let Some(record) = record.filter(|record| record.state == State::InFlight && record.lapsed(now)) else {
             return now;
