@@ -77,7 +77,7 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
         Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
         Event::Complete(owner, recording) => with(Outcome::Fence, complete(record, owner, recording, now)),
         Event::Release(owner) => with(Outcome::Fence, release(record, owner)),
-        Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy, now)),
+        Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy)),
         Event::Resolve(seen, resolution) => with(Outcome::Resolve, resolve(record, seen, resolution, now)),
         Event::Purge => match record {
             Some(record) if record.expired(now) => (Change::Remove, Outcome::Purge(true)),
@@ -184,13 +184,14 @@ pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     }
 }
 
-/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it.
+/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it. The lease then ends when
+/// the record began, which no lease does that expires: so a lease that was given up is told from one whose renewal is late.
 #[must_use]
-pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned, now: Timestamp) -> (Change, Fence) {
+pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) -> (Change, Fence) {
     match in_flight_of(record, owner) {
         Some(record) => {
             let abandoned = match record.abandoned.or(policy) {
-                Abandoned::Retry => Record { lease_until: now, ..record.clone() },
+                Abandoned::Retry => Record { lease_until: record.first_seen, ..record.clone() },
                 Abandoned::Hold => held(record),
             };
             (Change::Put(abandoned), Fence::Passed)

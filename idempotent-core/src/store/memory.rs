@@ -152,7 +152,7 @@ impl Store for MemoryStore {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, now| transition::abandon(record, lease.owner, policy, now)))
+        Ok(self.step(&lease.id, |record, _| transition::abandon(record, lease.owner, policy)))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {

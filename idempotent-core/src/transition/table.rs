@@ -196,7 +196,7 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
         }),
         "lease" => put(|old| Record { lease_until: NOW.after(LEASE), ..old }),
         "take" => put(|old| Record { owner: MINE, attempt: 4, lease_until: NOW.after(LEASE), ..old }),
-        "lapse" => put(|old| Record { lease_until: NOW, ..old }),
+        "lapse" => put(|old| Record { lease_until: old.first_seen, ..old }),
         "hold" => put(|old| Record { state: State::Held, ..old }),
         "answer" => put(answered),
         "answer-again-for-the-ttl" => put(|old| kept_again(answered(old))),

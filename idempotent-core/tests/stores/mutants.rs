@@ -189,8 +189,8 @@ impl Store for Mutant {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, now| {
-            transition::abandon(record, self.owner(record, lease.owner, Fault::AbandonWithoutFence), policy, now)
+        Ok(self.step(&lease.id, |record, _| {
+            transition::abandon(record, self.owner(record, lease.owner, Fault::AbandonWithoutFence), policy)
         }))
     }
 

@@ -1,8 +1,8 @@
--- Ends a claim without an outcome: held, or lapsed at once.
+-- Ends a claim without an outcome: held, or its lease is over at once.
 -- $1 id, $2 owner, $3 abandoned
 UPDATE {schema}"{table}"
 SET state = CASE WHEN abandoned = 1 OR $3 = 1 THEN 3 ELSE 1 END,
-    lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE {now} END
+    lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE first_seen END
 WHERE id = $1
   AND owner = $2
   AND state = 1

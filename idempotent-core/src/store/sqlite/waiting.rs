@@ -64,7 +64,7 @@ impl WaitingRenewals {
     /// The time at which a record that was read at `now` is judged: the last moment of its lease if
     /// its renewal may be waiting.
     pub(super) async fn time_of(&self, record: Option<&Record>, now: Timestamp) -> Timestamp {
-        let Some(record) = record.filter(|record| record.state == State::InFlight && record.lapsed(now)) else {
+        let Some(record) = record.filter(|record| expired_by_itself(record, now)) else {
             return now;
         };
         if now.since(record.lease_until) < LONGEST && self.any().await {
@@ -78,6 +78,11 @@ impl WaitingRenewals {
         let file = self.file.clone();
         spawn_blocking(move || is_locked(&file)).await.unwrap_or(false)
     }
+}
+
+/// Whether an attempt's lease is over without its having been given up.
+fn expired_by_itself(record: &Record, now: Timestamp) -> bool {
+    record.state == State::InFlight && record.lapsed(now) && record.lease_until > record.first_seen
 }
 
 impl Waiting {

@@ -29,8 +29,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "abandon.sql",
-        "lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE {now} END",
-        "lease_until = {now}",
+        "lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE first_seen END",
+        "lease_until = first_seen",
         Case("an_abandoned_key_is_held"),
     ),
     mutant("complete.sql", "\n  AND state IN (1, 2, 3)", "", Redundant("a record has no other state")),
