@@ -4,11 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::join_all;
 
 use self::{
     address::Address,
-    connections::{Again, Connections, Lane, Times},
+    connections::{Again, Connections, Times},
+    node::Lane,
     packed::abandoned_code,
     replicas::Replicas,
     scripts::Arg,
@@ -24,14 +24,19 @@ use crate::{
 };
 
 mod address;
+mod cluster;
 mod connections;
+mod driver;
 mod error;
+mod node;
 mod packed;
+mod privileges;
 mod replicas;
 mod scripts;
+mod sentinels;
 mod server;
+mod servers;
 mod steps;
-mod wire;
 
 const NAME: &str = "redis";
 const PREFIX: &str = "idempotency:";
@@ -73,7 +78,7 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    connections: Arc<Connections>,
+    connections: Connections,
     prefix: Arc<str>,
     replicas: Option<Replicas>,
 }
@@ -94,9 +99,8 @@ impl RedisStore {
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let address = Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
         let times = Times { responding: RESPONDING, replicating: Duration::ZERO };
-        let connections = Connections::new(Arc::new(address), times);
-        match connections.first().await {
-            Ok(()) => Ok(Self { connections: Arc::new(connections), prefix: PREFIX.into(), replicas: None }),
+        match Connections::open(address, times).await {
+            Ok(connections) => Ok(Self { connections, prefix: PREFIX.into(), replicas: None }),
             Err(refused @ error::Failure::Refused(_)) => Err(StoreError::permanent(NAME, "connect", refused)),
             Err(failure) => Err(failure.into_error("connect")),
         }
@@ -114,7 +118,7 @@ impl RedisStore {
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { responding: within, ..times });
-        Self { connections: Arc::new(connections), ..self }
+        Self { connections, ..self }
     }
 
     /// Grants a claim only when so many replicas have it within this time (`WAIT`). Where fewer do, the claim is given back and fails
@@ -126,7 +130,7 @@ impl RedisStore {
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { replicating: within, ..times });
         let replicas = (replicas > 0).then(|| Replicas::new(replicas, within));
-        Self { connections: Arc::new(connections), replicas, ..self }
+        Self { connections, replicas, ..self }
     }
 }
 
@@ -134,9 +138,8 @@ impl RedisStore {
 impl RedisStore {
     /// The store with another text in place of a file of its scripts.
     pub(crate) fn altered(self, file: &str, text: &str) -> Self {
-        let mut connections = self.connections.with(|times| times);
-        connections.altered = Some((file.to_owned(), text.to_owned()));
-        Self { connections: Arc::new(connections), ..self }
+        let altered = Some((file.to_owned(), text.to_owned()));
+        Self { connections: Connections { altered, ..self.connections }, ..self }
     }
 }
 
@@ -153,8 +156,10 @@ impl Store for RedisStore {
         Ok(())
     }
 
+    /// Verifies that the user of the URL may send each command for keys under the prefix. It sends them all for a key that does not
+    /// exist, to each master. In a cluster, masters that do not respond within 2 seconds are left out if another does.
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        self.check_privileges().await.map_err(|failure| failure.into_error("check"))
     }
 
     fn namespace(&self) -> Option<&str> {
@@ -165,7 +170,7 @@ impl Store for RedisStore {
         match &self.replicas {
             Some(replicas) => self.claim_replicated(replicas, id, claim).await,
             None => match self.claim_on(Lane::Work, &self.key(id), claim).await {
-                Ok((outcome, _)) => Ok(outcome),
+                Ok(claimed) => Ok(claimed.outcome),
                 Err(failure) => Err(failure.into_error("claim")),
             },
         }
@@ -173,9 +178,7 @@ impl Store for RedisStore {
 
     /// Sends all renewals at once, so that they take one round trip together.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        let renewals = leases.iter().map(|renewal| self.renew_one(&renewal.lease, renewal.extend));
-        let outcomes: Result<Vec<_>, _> = join_all(renewals).await.into_iter().collect();
-        outcomes.map_err(|failure| failure.into_error("renew"))
+        self.renew_all(leases).await
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

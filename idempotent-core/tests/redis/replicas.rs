@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+use idempotent_core::{
+    Abandoned, Fingerprint,
+    store::{Claim, ClaimOutcome, Store, redis::RedisStore},
+};
 
 use super::{
     server::{FORGETFUL, Server, within},
-    work::{GRANTED, key, request, told},
+    work::{GRANTED, key, lease, request, told},
 };
 
 /// Fails if the store reads from or writes to a replica.
@@ -75,4 +78,39 @@ async fn a_promoted_replica_that_lagged_forgets_an_acknowledged_claim() {
     let store = RedisStore::connect(&replica.url()).await.unwrap();
     assert!(matches!(store.claim(&early, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
     assert_eq!(store.claim(&late, &request()).await.unwrap(), GRANTED);
+}
+
+/// Fails if a takeover that is short of replicas removes the record: another request would be granted the key, as a first attempt, and
+/// the next attempt of this one would not know that it recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_that_is_short_of_replicas_stays_a_takeover() {
+    let master = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&master.url()).await.unwrap();
+    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    let (id, first) = (key(), request());
+    assert_eq!(store.claim(&id, &first).await.unwrap(), GRANTED);
+    store.abandon(&lease(id, &first), Abandoned::Retry).await.unwrap();
+
+    let error = waiting.claim(&id, &request()).await.unwrap_err();
+    assert!(error.is_transient() && told(&error).contains("0 of 1 replicas"), "{}", told(&error));
+    let other = Claim { fingerprint: Fingerprint::from_bytes([8; Fingerprint::BYTES]), ..request() };
+    assert!(matches!(store.claim(&id, &other).await.unwrap(), ClaimOutcome::Mismatch { .. }));
+    let found = store.look_up(&id).await.unwrap().unwrap();
+    assert_eq!(found.record.attempt, 2);
+    // It is free at once, and whoever gets it knows that it recovers.
+    assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Granted { attempt: 3 });
+}
+
+/// Fails if a claim that is sent again gives back what was granted before: its holder may be at its work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_sent_again_is_not_undone_for_lack_of_replicas() {
+    let master = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&master.url()).await.unwrap();
+    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    for abandoned in [Abandoned::Retry, Abandoned::Hold] {
+        let (id, claim) = (key(), Claim { abandoned, ..request() });
+        assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+        assert!(waiting.claim(&id, &claim).await.unwrap_err().is_transient());
+        assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
+    }
 }
