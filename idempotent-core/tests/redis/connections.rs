@@ -1,9 +1,10 @@
 //! Connections, and the runtimes that drive them.
+#![allow(clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idempotent_core::store::{ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
+use idempotent_core::store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -169,5 +170,59 @@ async fn a_url_names_the_store() {
         }
         let error = RedisStore::connect("rediss://127.0.0.1/").await.unwrap_err();
         assert!(told(&error).contains("`redis-tls`"), "{}", told(&error));
+    }
+}
+
+/// The connections that lead to a port of this machine, as its kernel sees them: also those that a stopped server has not accepted.
+fn established(port: u16) -> usize {
+    let port = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    fields.filter(|fields| fields[1].ends_with(&port) && fields[3] == "01").count()
+}
+
+/// Fails if connections pile up while a server hangs, or what was sent to it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_costs_two_connections_at_most() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap().response_timeout(Duration::from_millis(300));
+    let (id, claim) = (key(), Claim { lease: Duration::from_secs(300), ..request() });
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    let renewal = Renewal { lease: lease(id, &claim), extend: claim.lease };
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+    super::server::within("one connection for work and one for renewals", || established(server.port) == 2);
+    for round in 0..3 {
+        server.pause();
+        let (began, mut most, mut failed, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
+        while began.elapsed() < Duration::from_secs(3) {
+            let calls: Vec<_> = (0..20)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move {
+                        let began = Instant::now();
+                        let renewed = store.renew(&[renewal]).await.is_err();
+                        (renewed, store.claim(&key(), &request()).await.is_err(), began.elapsed())
+                    })
+                })
+                .collect();
+            most = most.max(established(server.port));
+            for call in calls {
+                let (renewal, claim, took) = call.await.unwrap();
+                assert!(renewal && claim);
+                failed += 1;
+                slowest = slowest.max(took);
+            }
+            most = most.max(established(server.port));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        println!("round {round}: {failed} failed, the slowest took {slowest:?}, {most} connections at most");
+        assert!(failed >= 200 && most <= 2, "{failed} {most}");
+        server.resume();
+        let back = Instant::now();
+        while store.claim(&key(), &request()).await.is_err() || store.renew(&[renewal]).await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(5));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        super::server::within("one connection for work and one for renewals", || established(server.port) == 2);
     }
 }

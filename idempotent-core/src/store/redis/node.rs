@@ -135,24 +135,34 @@ impl Node {
     /// Draws the conclusions from a call that failed.
     fn note(&self, lane: Lane, connection: &Connection, failure: &Failure) {
         if matches!(failure, Failure::Late) {
-            let suspect = self.epoch.send_if_modified(|epoch| {
-                let current = *epoch == connection.epoch;
-                if current {
-                    *epoch += 1;
-                }
-                current
-            });
-            if suspect {
-                let down = Down { last: Failure::Late, pause: Duration::ZERO, due: Instant::now() };
-                *lock(&self.down) = Some(down);
-            }
+            self.suspect(connection.epoch);
         } else if failure.breaks_connection()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
             && let Some(slot) = lock(&self.slots).get(&(runtime.id(), lane)).cloned()
         {
-            let mut slot = lock(&slot.0);
             // Another call may have replaced it already.
-            slot.live.take_if(|live| live.number == connection.number);
+            let gone = lock(&slot.0).live.take_if(|live| live.number == connection.number);
+            drop(gone);
+        }
+    }
+
+    /// Closes all connections and ends the calls on them, unless that was done since.
+    fn suspect(&self, epoch: u64) {
+        // Calls that end look for another connection at once: they wait for this lock, and then know that the server is down.
+        let mut down = lock(&self.down);
+        let suspect = self.epoch.send_if_modified(|current| {
+            let suspect = *current == epoch;
+            *current += u64::from(suspect);
+            suspect
+        });
+        if suspect {
+            *down = Some(Down { last: Failure::Late, pause: Duration::ZERO, due: Instant::now() });
+            drop(down);
+            let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+            for slot in slots {
+                let gone = lock(&slot.0).live.take_if(|live| live.epoch <= epoch);
+                drop(gone);
+            }
         }
     }
 
