@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use idempotent_core::store::{Store, redis::RedisStore};
+use idempotent_core::store::{RenewOutcome, Renewal, Store, redis::RedisStore};
 
 use super::{
     server::{Cluster, FORGETFUL, Server},
-    work::{complete, told},
+    work::{GRANTED, complete, key, lease, request, told},
 };
 
 const NEEDED: [&str; 12] = [
@@ -111,4 +111,42 @@ async fn each_node_of_a_cluster_is_checked() {
     }
     let error = store.check().await.unwrap_err();
     assert!(!error.is_transient() && told(&error).contains("+asking"), "{}", told(&error));
+}
+
+/// Fails if what stays until someone mends it is taken for an outage, or an outage for what stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_privilege_is_permanent_and_a_crowded_server_is_not() {
+    let server = Server::start(FORGETFUL);
+    grant(&server, "~idempotency:*", &NEEDED);
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect(&url).await.unwrap();
+    store.check().await.unwrap();
+    let (id, claim) = (key(), request());
+    let lease = lease(id, &claim);
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    grant(&server, "~idempotency:*", &without("evalsha"));
+    let renewal = Renewal { lease, extend: claim.lease };
+    for error in [
+        store.complete(&lease, &bytes::Bytes::new()).await.unwrap_err(),
+        store.release(&lease).await.unwrap_err(),
+        store.renew(&[renewal]).await.unwrap_err(),
+        store.look_up(&id).await.unwrap_err(),
+    ] {
+        assert!(!error.is_transient() && !error.is_unreadable(), "{}", told(&error));
+    }
+    grant(&server, "~other:*", &NEEDED);
+    let error = store.claim(&key(), &request()).await.unwrap_err();
+    assert!(!error.is_transient(), "{}", told(&error));
+    grant(&server, "~idempotency:*", &NEEDED);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+
+    let mut admin = server.client().get_connection().unwrap();
+    let _: () = super::server::ask(&mut admin, "CONFIG SET maxclients 1");
+    for url in [&url, &server.url()] {
+        let error = RedisStore::connect(url).await.unwrap_err();
+        assert!(error.is_transient(), "{}", told(&error));
+    }
+    let _: () = super::server::ask(&mut admin, "CONFIG SET maxclients 1000");
+    let error = RedisStore::connect(&url.replace("secret", "wrong")).await.unwrap_err();
+    assert!(!error.is_transient(), "{}", told(&error));
 }

@@ -203,3 +203,82 @@ impl fmt::Display for TooFewReplicas {
 }
 
 impl Error for TooFewReplicas {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn returned(line: &str) -> StoreError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        Failure::from(value.extract_error().unwrap_err()).into_error("claim")
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_transient() {
+        for line in [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script",
+            "OOM command not allowed when used memory > 'maxmemory'",
+            "NOREPLICAS Not enough good replicas to write",
+            "MISCONF Redis is configured to save RDB snapshots",
+            "READONLY You can't write against a read only replica",
+            "MASTERDOWN Link with MASTER is down",
+            "CLUSTERDOWN The cluster is down",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "MOVED 1 127.0.0.1:7000",
+            "ASK 1 127.0.0.1:7000",
+            "UNBLOCKED force unblock from blocking operation",
+            "ERR max number of clients reached",
+        ] {
+            let error = returned(line);
+            assert!(error.is_transient() && !error.is_unreadable(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_stays_until_it_is_mended_is_permanent() {
+        for line in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "ERR unknown command 'EVALSHA', with args beginning with: ",
+            "ERR The user executing the script can't run this command or subcommand script: 5a, on @user_script:1.",
+            "ERR syntax error",
+            "ERR DB index is out of range",
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "NOPROTO unsupported protocol version",
+            "EXECABORT Transaction discarded because of previous errors.",
+        ] {
+            let error = returned(line);
+            assert!(!error.is_transient() && !error.is_unreadable(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_unreadable() {
+        for line in [
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "WRONGTYPE Operation against a key holding the wrong kind of value script: 5a, on @user_script:20.",
+            "DAMAGED the record cannot be read script: 5a, on @user_script:20.",
+        ] {
+            assert!(returned(line).is_unreadable(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_names_a_node() {
+        let redirect = |line: &str| {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            match Failure::from(value.extract_error().unwrap_err()).redirect() {
+                Some(Redirect::Moved(host, port)) => format!("moved {host} {port}"),
+                Some(Redirect::Ask(host, port)) => format!("ask {host} {port}"),
+                None => "none".to_owned(),
+            }
+        };
+        assert_eq!(redirect("MOVED 7 10.0.0.1:7000"), "moved 10.0.0.1 7000");
+        assert_eq!(redirect("MOVED 7 :7000"), "moved  7000");
+        assert_eq!(redirect("ASK 7 ::1:7000"), "ask ::1 7000");
+        assert_eq!(redirect("ASK 7 nowhere"), "none");
+        assert_eq!(redirect("TRYAGAIN 7 ::1:7000"), "none");
+    }
+}
