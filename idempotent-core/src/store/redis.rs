@@ -8,6 +8,7 @@ use bytes::Bytes;
 use self::{
     address::Address,
     connections::{Again, Connections, Times},
+    error::Failure,
     node::Lane,
     packed::abandoned_code,
     replicas::Replicas,
@@ -40,32 +41,68 @@ mod steps;
 
 const NAME: &str = "redis";
 const PREFIX: &str = "idempotency:";
-/// Redis' client waits half a second unless told otherwise, which a server that forks or syncs its log can take: then the claim is
-/// there, and nobody knows. A renewal is tried again after a sixth of its lease, 5 seconds by default, and must have failed by then.
+/// A server that forks or syncs its log can take more than a second: the claim is there then, and
+/// the caller does not know. A renewal is tried again after a sixth of its lease, 5 seconds by
+/// default, and must have failed by then.
 const RESPONDING: Duration = Duration::from_secs(2);
 
-/// A store in Redis 7.0 or later, or Valkey: in one server, in the master that Sentinels name, or in a cluster.
+/// A store in Redis 7.0 or later, or Valkey: in one server, in the master that Sentinels name, or
+/// in a cluster.
 ///
-/// Each record is one value under a key of its own, which expires with the record. To claim a new key, to complete it and to replay
-/// its answer is one round trip each; what a claim finds at work is judged by a script in the server, in a second one. Time is
-/// the server's clock.
+/// Each record is one value under a separate key, which expires with the record. To claim a new
+/// key, to complete it and to replay its recording is one round trip each; a claim that finds
+/// another attempt in flight is decided by a script in the server, in a second one. Time is the
+/// server's clock.
 ///
 /// # What it can lose
-/// A claim and an answer are as durable as the server: with `appendfsync always` they survive its death and the machine's, with
-/// `everysec` the last second may be lost with the machine, with `appendonly no` a restart forgets them. A failover forgets what
-/// had not reached the replica that is promoted; [`wait_for_replicas`](Self::wait_for_replicas) narrows that, and does not close
-/// it. What is forgotten can run again.
+/// A claim and a recording are as durable as the server: with `appendfsync always` they survive the
+/// death of the server and of its machine, with `everysec` the last second may be lost with the
+/// machine, with `appendonly no` a restart forgets them.
+///
+/// A failover forgets what had not reached the replica that is promoted. What is forgotten can run
+/// again. After a planned failover (`SENTINEL FAILOVER`), the old master goes on acknowledging
+/// writes that are lost: about a second passes between the promotion and the first Sentinel that
+/// names the new master, which the store then follows at once (within a second if what the
+/// Sentinels publish is lost). Two settings close that window together:
+///
+/// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. Calls
+///   then fail with a transient error until the old master follows the new one, which the Sentinels
+///   arrange after some ten seconds, or sooner with a second replica.
+/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted only when a replica
+///   has it (`WAIT`). Where there are several replicas, another one may be promoted: then this
+///   makes the loss unlikely, not impossible.
 ///
 /// # The server
-/// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction` is refused whenever a connection is
-/// made, also while `maxmemory` is 0, since a limit can be set later. A full server refuses new claims; it still takes the answers of
-/// those that it granted. The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`,
-/// `EVAL`, `EVALSHA` and `INFO`, and `WAIT` where claims wait for replicas.
+/// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction`
+/// is refused whenever a connection is opened, also while `maxmemory` is 0, since a limit can be
+/// set later. A full server refuses new claims; it still takes the recordings of those that it
+/// granted.
+///
+/// The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`,
+/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS` and
+/// `ASKING` in a cluster; and reading and writing of the keys that begin with the
+/// [prefix](Self::key_prefix). For example:
+/// ```text
+/// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime +time +eval +evalsha +info +wait
+/// ```
+/// [`check`](Store::check) sends each of them and names what is missing.
 ///
 /// # Connections
-/// Each Tokio runtime that calls the store has a connection of its own, and another for renewals. A connection that is lost is made
-/// again by the next call; where that fails, calls fail at once for up to half a second before the server is asked again. A claim,
-/// an answer and a renewal whose acknowledgement was lost are sent once more.
+/// Each Tokio runtime that calls the store has one connection to each server for the steps of
+/// requests and one for renewals, and up to 64 more while claims wait for replicas. A store with
+/// Sentinels has one connection to each Sentinel; in a cluster it opens short ones to look up the
+/// slots. A connection that is lost is opened again by the next call.
+///
+/// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
+/// counts as down: its connections are closed, the calls on them end with an unknown outcome, and
+/// further calls for its keys fail at once, except for one about each half second that tries to
+/// connect and waits up to half a second for it. In a cluster only the keys of that server fail,
+/// until its replica is promoted. The other servers go on if the cluster is set to
+/// `cluster-require-full-coverage no`; by default Redis itself stops all of them between the
+/// failure and the promotion.
+///
+/// A claim, a completion, a renewal and a look-up whose acknowledgement was lost are sent once
+/// more.
 ///
 /// # Examples
 /// ```no_run
@@ -87,45 +124,55 @@ impl RedisStore {
     /// Connects to what a URL names:
     ///
     /// * `redis://[user:password@]host[:port][/db]`: one server.
-    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db][?sentinel_password=…&sentinel_username=…]`: the master of that name,
-    ///   as the Sentinels at these hosts know it. User and password are the server's.
+    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db][?sentinel_password=…&sentinel_username=…]`:
+    ///   the master of that name, as the Sentinels at these hosts know it. User and password are
+    ///   the server's.
     /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these hosts belong to.
     ///
-    /// With the feature `redis-tls`, `rediss` in place of `redis` speaks TLS, and trusts the certificates that the machine does.
+    /// With the feature `redis-tls`, `rediss` in place of `redis` speaks TLS, and trusts the
+    /// certificates that the machine does.
     ///
     /// # Errors
-    /// When the URL cannot be read or needs what is not compiled in; when the server cannot be reached within 2 seconds; when it is not
-    /// safe to use: see [The server](Self#the-server). Nothing of the URL is shown.
+    /// When the URL cannot be read or needs what is not compiled in; when the server cannot be
+    /// reached within 2 seconds; when it is not safe to use: see [The server](Self#the-server). A
+    /// cluster needs one master that can be reached; the others are verified when they can. Nothing
+    /// of the URL is shown.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let address = Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
         let times = Times { responding: RESPONDING, replicating: Duration::ZERO };
+        let named = matches!(address, Address::Server(_));
         match Connections::open(address, times).await {
             Ok(connections) => Ok(Self { connections, prefix: PREFIX.into(), replicas: None }),
-            Err(refused @ error::Failure::Refused(_)) => Err(StoreError::permanent(NAME, "connect", refused)),
+            // A replica that the URL itself names will stay one.
+            Err(refused @ Failure::Refused(_)) if named => Err(StoreError::permanent(NAME, "connect", refused)),
             Err(failure) => Err(failure.into_error("connect")),
         }
     }
 
-    /// Begins the name of each record's key with this, in place of `idempotency:`. The rest of the name is the 32 bytes of the record's
-    /// id.
+    /// Begins the name of each record's key with this, in place of `idempotency:`. The rest of the
+    /// name is the 32 bytes of the record's id.
     #[must_use]
     pub fn key_prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// Gives the server so long to answer, in place of 2 seconds. Then its outcome is unknown: a claim, an answer and a renewal are sent
-    /// once more on a new connection, the rest fails.
+    /// Sets how long a server may take to respond, in place of 2 seconds. Then the outcome is
+    /// unknown and the server counts as [down](Self#connections): a claim, a completion, a renewal
+    /// and a look-up are sent once more if it can be reached again at once.
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { responding: within, ..times });
         Self { connections, ..self }
     }
 
-    /// Grants a claim only when so many replicas have it within this time (`WAIT`). Where fewer do, the claim is given back and fails
-    /// with a transient error.
+    /// Grants a claim only when this number of replicas have it within `within` (`WAIT`). Where
+    /// fewer do, the claim is given back and fails with a transient error: a first claim is
+    /// released, a takeover is abandoned, so that the next attempt knows that it recovers. A claim
+    /// that its owner had before is left as it is.
     ///
-    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of a process wait at once. It makes
-    /// the loss of a claim at failover unlikely, not impossible: a replica that does not have it may be promoted all the same.
+    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of
+    /// a process wait at once. It makes the loss of a claim at failover unlikely, not impossible: a
+    /// replica that does not have it may be promoted all the same.
     #[must_use]
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { replicating: within, ..times });
@@ -156,8 +203,9 @@ impl Store for RedisStore {
         Ok(())
     }
 
-    /// Verifies that the user of the URL may send each command for keys under the prefix. It sends them all for a key that does not
-    /// exist, to each master. In a cluster, masters that do not respond within 2 seconds are left out if another does.
+    /// Verifies that the user of the URL may send each command for keys under the prefix. It sends
+    /// them all for a key that does not exist, to each master. In a cluster, masters that do not
+    /// respond within 2 seconds are left out if another does.
     async fn check(&self) -> Result<(), StoreError> {
         self.check_privileges().await.map_err(|failure| failure.into_error("check"))
     }
@@ -176,7 +224,10 @@ impl Store for RedisStore {
         }
     }
 
-    /// Sends all renewals at once, so that they take one round trip together.
+    /// Sends all renewals at once, so that they take one round trip together. A lease whose server
+    /// does not respond, or whose record cannot be read, is of unknown outcome; the call fails only
+    /// if all do. It waits for an eighth of the shortest lease at most, or for 750 ms if that is
+    /// longer.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.renew_all(leases).await
     }
@@ -185,8 +236,8 @@ impl Store for RedisStore {
         self.owned("complete", Again::Yes, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await
     }
 
-    // A release, an abandonment or a resolution that took effect meets a record that is no longer its own when it is sent again, and
-    // would be told that it was fenced: these are not sent again here.
+    // A release, an abandonment or a resolution that took effect finds a record that is no longer
+    // its own when it is sent again, and would look fenced: these are not sent again here.
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
         self.owned("release", Again::No, &scripts::RELEASE, lease, &[]).await
@@ -219,7 +270,8 @@ impl Store for RedisStore {
         })
     }
 
-    /// Removes nothing: the server removes answers when their ttl is over, and abandoned claims an hour after that.
+    /// Removes nothing: the server removes recordings when their ttl expires, and abandoned claims
+    /// an hour after that.
     async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
         Ok(0)
     }

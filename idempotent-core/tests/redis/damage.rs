@@ -46,7 +46,8 @@ async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, Stor
     ]
 }
 
-/// Fails if what cannot be read is taken for anything else: a store that fails, which a client would try again for ever, or no record.
+/// Fails if what cannot be read is taken for anything else: a store that fails, which a client
+/// would try again for ever, or no record.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_record_is_unreadable_in_every_step() {
     let server = Server::start(FORGETFUL);

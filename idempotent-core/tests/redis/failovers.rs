@@ -18,7 +18,8 @@ use super::{
     work::{complete, request, told},
 };
 
-/// How long the store may use the old master once the Sentinels name the new one: a poll's second, and as much again for a busy machine.
+/// How long the store may use the old master once the Sentinels name the new one: a poll's second,
+/// and as much again for a busy machine.
 const FOLLOWING: Duration = Duration::from_secs(2);
 
 struct Watched {
@@ -115,8 +116,9 @@ async fn forgotten(store: &RedisStore, done: &Done) -> Vec<Instant> {
     forgotten
 }
 
-/// Fails if the store goes on with the old master when the Sentinels name a new one, so that what it acknowledges is forgotten, or if
-/// a process that starts then serves another master than one that ran before.
+/// Fails if the store goes on with the old master when the Sentinels name a new one, so that what
+/// it acknowledges is forgotten, or if a process that starts then serves another master than one
+/// that ran before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_is_followed_at_once() {
     let watched = Watched::start();
@@ -150,7 +152,8 @@ async fn a_planned_failover_is_followed_at_once() {
     );
 }
 
-/// Fails if anything runs again where the old master refuses writes as soon as its replica is gone, and a claim waits for the replica.
+/// Fails if anything runs again where the old master refuses writes as soon as its replica is gone,
+/// and a claim waits for the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
     let watched = Watched::start();
@@ -161,7 +164,8 @@ async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
     let (workers, done) = load(&store);
     until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
     let named = watched.fail_over().await;
-    // The new master takes no writes before the old one follows it, which the Sentinels arrange some ten seconds later.
+    // The new master takes no writes before the old one follows it, which the Sentinels arrange
+    // some ten seconds later.
     until_done_since(&done, named + FOLLOWING, Duration::from_secs(40)).await;
     sleep(Duration::from_millis(500)).await;
     drop(workers);

@@ -18,7 +18,8 @@ use super::{
     work::{GRANTED, key, lease, request, told},
 };
 
-/// How long a failover may take on a busy machine; the servers notice a dead master after 4 seconds.
+/// How long a failover may take on a busy machine; the servers notice a dead master after 4
+/// seconds.
 const PROMOTION: Duration = Duration::from_secs(30);
 /// How long the store may take to find a promoted replica.
 const FINDING: Duration = Duration::from_secs(5);
@@ -31,7 +32,8 @@ struct Call {
     error: Option<String>,
 }
 
-/// The slot of a record's key: CRC-16/XMODEM modulo 16,384. Few of these keys have braces; theirs are wrong, and left out.
+/// The slot of a record's key: CRC-16/XMODEM modulo 16,384. Few of these keys have braces; theirs
+/// are wrong, and left out.
 fn slot(id: &RecordId) -> usize {
     let key = [b"idempotency:", id.as_bytes().as_slice()].concat();
     let crc = key.iter().fold(0u16, |crc, byte| {
@@ -185,7 +187,8 @@ async fn other_shards_go_on_without(stop: impl FnOnce(&mut Server)) {
         assert!(done >= 10, "only {done} on the live shards in second {second}");
     }
     assert!(load.count(|call| call.shard == DEAD && call.error.is_some()) >= 10, "the dead shard was not missed");
-    // Who was first to find it dead has waited for its response, and perhaps for another connection.
+    // Who was first to find it dead has waited for its response, and perhaps for another
+    // connection.
     let known = stopped + Duration::from_secs(3);
     let slow = |call: &Call| {
         call.shard == DEAD && call.began > known && call.error.is_some() && call.took > Duration::from_millis(100)
@@ -200,8 +203,8 @@ async fn other_shards_go_on_without(stop: impl FnOnce(&mut Server)) {
     assert_eq!(load.count(|call| call.began > found && call.error.is_some()), 0, "failures after the recovery");
 }
 
-/// Fails if a master that hangs costs the keys of another shard anything, if its own keys do not fail fast or do not recover with
-/// the promotion, or if no new store opens meanwhile.
+/// Fails if a master that hangs costs the keys of another shard anything, if its own keys do not
+/// fail fast or do not recover with the promotion, or if no new store opens meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_hangs_stops_no_other_shard() {
     other_shards_go_on_without(|master| master.pause()).await;
@@ -213,7 +216,8 @@ async fn a_master_that_is_killed_stops_no_other_shard() {
     other_shards_go_on_without(Server::kill).await;
 }
 
-/// Fails if one shard that hangs costs the leases of the others their renewal, or keeps the caller from learning that they were renewed.
+/// Fails if one shard that hangs costs the leases of the others their renewal, or keeps the caller
+/// from learning that they were renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
     let cluster = Cluster::start();

@@ -33,7 +33,8 @@ fn without(lacking: &str) -> Vec<&'static str> {
     NEEDED.into_iter().filter(|command| *command != lacking).collect()
 }
 
-/// Fails if the store starts with a user who lacks a command or the keys that it needs: a handler would run, and nothing be kept of it.
+/// Fails if the store starts with a user who lacks a command or the keys that it needs: a handler
+/// would run, and nothing be kept of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_privilege_is_found_before_the_first_claim() {
     let server = Server::start(FORGETFUL);
@@ -68,7 +69,8 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
     }
 }
 
-/// Fails if the check leaves anything behind, or if it fails because the server is full or has no replica to write to.
+/// Fails if the check leaves anything behind, or if it fails because the server is full or has no
+/// replica to write to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_changes_nothing() {
     let server = Server::start(FORGETFUL);

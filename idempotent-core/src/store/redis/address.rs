@@ -14,7 +14,8 @@ use super::error::Failure;
 
 /// How many commands may be on their way to a server before a caller waits for its turn to write.
 const BUFFER: usize = 1024;
-/// How long a connection is idle before the kernel asks for a sign of life, and how often it asks again.
+/// How long a connection is idle before the kernel asks for a sign of life, and how often it asks
+/// again.
 const IDLE: Duration = Duration::from_secs(30);
 const PROBES: Duration = Duration::from_secs(5);
 /// How long the kernel waits until the other end has acknowledged what was sent.
@@ -134,8 +135,9 @@ pub(super) async fn connect(
     Ok(Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-/// Small requests are sent at once: waiting for more of them costs tens of milliseconds. A connection whose other end is gone without a
-/// word is found out by the kernel, also while no call is in progress.
+/// Small requests are sent at once: waiting for more of them costs tens of milliseconds. A
+/// connection whose other end is gone without a word is found out by the kernel, also while no call
+/// is in progress.
 fn tcp() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBES);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
@@ -165,7 +167,8 @@ fn sentinel_user(query: &str) -> Result<String, InvalidUrl> {
 #[cfg(feature = "redis-tls")]
 fn prepare_tls() -> Result<(), InvalidUrl> {
     use rustls::crypto::{CryptoProvider, ring};
-    // rustls takes the one provider that is compiled in, and panics where there are several and the program names none.
+    // rustls takes the one provider that is compiled in, and panics where there are several and the
+    // program names none.
     if CryptoProvider::get_default().is_none() {
         // Another thread may have been faster, with a provider that does as well.
         let _ = ring::default_provider().install_default();

@@ -73,7 +73,8 @@ async fn slots_of(source: &ConnectionInfo) -> Result<SlotRanges, Failure> {
     if ranges.is_empty() { Err(Failure::NoMaster) } else { Ok(ranges) }
 }
 
-/// Reads what `CLUSTER SLOTS` returns: for each range its first and last slot, its master, and its replicas.
+/// Reads what `CLUSTER SLOTS` returns: for each range its first and last slot, its master, and its
+/// replicas.
 fn ranges(slots: Value, asked: &str) -> Result<SlotRanges, Failure> {
     let slots: Vec<Vec<Value>> = from_redis_value(slots).map_err(Failure::reply)?;
     let mut ranges = SlotRanges::new();
@@ -99,7 +100,8 @@ fn ranges(slots: Value, asked: &str) -> Result<SlotRanges, Failure> {
     Ok(ranges)
 }
 
-/// The slot of a key: CRC-16/XMODEM of what stands between its first braces, or of all of it, modulo 16,384.
+/// The slot of a key: CRC-16/XMODEM of what stands between its first braces, or of all of it,
+/// modulo 16,384.
 pub(super) fn slot(key: &[u8]) -> u16 {
     let crc = tag(key).unwrap_or(key).iter().fold(0u16, |crc, byte| {
         (0..8).fold(

@@ -17,7 +17,8 @@ use super::{
 /// How often a command follows a key that moved.
 const REDIRECTS: u32 = 5;
 
-/// Whether a step may be sent once more when its outcome is unknown, because taking it twice is the same as taking it once.
+/// Whether a step may be sent once more when its outcome is unknown, because taking it twice is the
+/// same as taking it once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
     Yes,
@@ -29,7 +30,7 @@ pub(super) enum Again {
 pub(super) struct Times {
     /// To respond.
     pub(super) responding: Duration,
-    /// To hear from its replicas, in addition.
+    /// For its replicas to acknowledge a claim, in addition.
     pub(super) replicating: Duration,
 }
 
@@ -49,7 +50,8 @@ impl Connections {
         Self { times: change(self.times), ..self }
     }
 
-    /// Finds the servers and verifies that they are fit for records. In a cluster, a node that cannot be reached is left for later.
+    /// Finds the servers and verifies that they are fit for records. In a cluster, a node that
+    /// cannot be reached is left for later.
     pub(super) async fn open(address: Address, times: Times) -> Result<Self, Failure> {
         let connections = Self {
             servers: Servers::find(address).await?,
@@ -61,7 +63,8 @@ impl Connections {
         Ok(connections)
     }
 
-    /// Does something with each master. Where some of a cluster's do not respond, the others' results count.
+    /// Does something with each master. Where some of a cluster's do not respond, the others'
+    /// results count.
     pub(super) async fn on_each_master<F>(&self, each: impl Fn(Arc<Node>) -> F) -> Result<(), Failure>
     where
         F: Future<Output = Result<(), Failure>>,
@@ -166,7 +169,7 @@ impl Connections {
         }
     }
 
-    /// Waits until so many replicas have what was sent, and returns how many have it.
+    /// Waits until at least `replicas` have what was sent, and returns how many have it.
     pub(super) async fn wait(&self, sent: &Sent, replicas: u32, within: Duration) -> Result<u64, Failure> {
         let mut wait = redis::cmd("WAIT");
         wait.arg(replicas).arg(crate::clock::millis(within).max(1));

@@ -1,4 +1,5 @@
-//! The thread that follows Sentinels and clusters for all stores of a process. It outlives the runtimes that use them.
+//! The thread that follows Sentinels and clusters for all stores of a process. It outlives the
+//! runtimes that use them.
 
 use std::{
     sync::{Mutex, OnceLock, PoisonError},

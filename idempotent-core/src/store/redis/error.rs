@@ -7,9 +7,11 @@ use redis::{ErrorKind, ParsingError, RedisError, ServerErrorKind};
 use super::{NAME, packed::Damaged, privileges::Lacking, server::Refused};
 use crate::error::StoreError;
 
-/// Codes of the server whose cause goes away by itself: full, busy with a script, too few replicas, its disk full, failing over.
+/// Codes of the server whose cause goes away by itself: full, busy with a script, too few replicas,
+/// its disk full, failing over.
 const PASSING: [&str; 6] = ["OOM", "BUSY", "NOREPLICAS", "MISCONF", "UNBLOCKED", "NOQUORUM"];
-/// Codes for a key that holds no record: the one that `lua/record.lua` raises, and the server's own for another type.
+/// Codes for a key that holds no record: the one that `lua/record.lua` raises, and the server's own
+/// for another type.
 const UNREADABLE: [&str; 2] = ["DAMAGED", "WRONGTYPE"];
 /// What a server says that takes no more connections; it has no code.
 const CROWDED: &str = "max number of clients";
@@ -25,7 +27,8 @@ pub(super) enum Failure {
     Slow,
     /// The server did not respond in time.
     Late,
-    /// The server is not used any more: another took its place, or it did not respond to another call.
+    /// The server is not used any more: another took its place, or it did not respond to another
+    /// call.
     Left,
     /// The server was out of reach a moment ago and is not tried again yet.
     Pausing(Box<Failure>),
@@ -62,7 +65,8 @@ impl Failure {
             Self::Redis(error) => passes(error),
             // At start it is a mistake, and `connect` says so; later it is a failover.
             Self::Refused(refused) => *refused == Refused::Replica,
-            Self::Slow | Self::Late | Self::Left | Self::Pausing(_) | Self::NoMaster | Self::NoDriver(_) => true,
+            Self::Pausing(last) => last.is_transient(),
+            Self::Slow | Self::Late | Self::Left | Self::NoMaster | Self::NoDriver(_) => true,
             Self::Damaged | Self::Lacking(_) | Self::NoRuntime | Self::Unexpected => false,
         }
     }
@@ -72,7 +76,8 @@ impl Failure {
         matches!(self, Self::Late | Self::Left) || self.breaks_connection()
     }
 
-    /// Whether a connection is of no more use: it is lost, or the server at its other end is no master any more.
+    /// Whether a connection is of no more use: it is lost, or the server at its other end is no
+    /// master any more.
     pub(super) fn breaks_connection(&self) -> bool {
         let Self::Redis(error) = self else { return false };
         error.is_io_error() || error.is_unrecoverable_error() || is_server(error, ServerErrorKind::ReadOnly)

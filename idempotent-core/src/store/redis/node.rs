@@ -1,7 +1,8 @@
 //! One server, its connections and its health.
 //!
-//! A connection is driven by a task of the runtime that it was opened on, so each runtime has its own, one for each [`Lane`]. The
-//! health of a server is shared: what one runtime finds out, no other has to wait for.
+//! A connection is driven by a task of the runtime that it was opened on, so each runtime has its
+//! own, one for each [`Lane`]. The health of a server is shared: what one runtime finds out, no
+//! other has to wait for.
 
 use std::{
     collections::HashMap,
@@ -43,7 +44,8 @@ pub(super) enum Lane {
 pub(super) struct Node {
     info: ConnectionInfo,
     requirements: Arc<Requirements>,
-    /// Connections of an earlier epoch are not used any more, and calls on them end. A new epoch begins when the server does not respond.
+    /// Connections of an earlier epoch are not used any more, and calls on them end. A new epoch
+    /// begins when the server does not respond.
     epoch: watch::Sender<u64>,
     down: Mutex<Option<Down>>,
     slots: Mutex<HashMap<(Id, Lane), Arc<Slot>>>,
@@ -110,7 +112,7 @@ impl Node {
         drop(gone);
     }
 
-    /// Sends a command, and waits for its response for so long.
+    /// Sends a command and waits up to `within` for its response.
     async fn exchange(
         &self,
         connection: &Connection,
@@ -148,7 +150,8 @@ impl Node {
 
     /// Closes all connections and ends the calls on them, unless that was done since.
     fn suspect(&self, epoch: u64) {
-        // Calls that end look for another connection at once: they wait for this lock, and then know that the server is down.
+        // Calls that end look for another connection at once: they wait for this lock, and then
+        // know that the server is down.
         let mut down = lock(&self.down);
         let suspect = self.epoch.send_if_modified(|current| {
             let suspect = *current == epoch;
@@ -168,7 +171,8 @@ impl Node {
 
     /// The connection of this runtime for a lane. It is opened if there is none.
     ///
-    /// While the server is known not to respond, calls fail at once, but for one about each half second that tries again.
+    /// While the server is known not to respond, calls fail at once, but for one about each half
+    /// second that tries again.
     pub(super) async fn connection(self: &Arc<Self>, runtime: Id, lane: Lane) -> Result<Connection, Failure> {
         let epoch = *self.epoch.borrow();
         if epoch == RETIRED {
@@ -206,7 +210,7 @@ impl Node {
         }
     }
 
-    /// Opens a connection in a task of its own, which goes on when the calls that wait for it end.
+    /// Opens a connection in a separate task, which continues when the calls that wait for it end.
     fn open(self: &Arc<Self>, slot: Arc<Slot>, epoch: u64) -> Opening {
         let (done, opening) = watch::channel(None);
         let node = self.clone();
@@ -250,7 +254,8 @@ impl Node {
             Err(failure) => {
                 let pause = down.as_ref().map_or(Duration::ZERO, |down| down.pause);
                 let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                // Between half of it and all of it, so that the workers of a server do not all try at once.
+                // Between half of it and all of it, so that the workers of a server do not all try
+                // at once.
                 let due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                 *down = Some(Down { last: failure.clone(), pause, due });
                 Err(failure)

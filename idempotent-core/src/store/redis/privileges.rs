@@ -13,11 +13,13 @@ use super::{
 };
 use crate::lease::OwnerToken;
 
-/// How many random keys are tried to find one of a node. In a cluster of a thousand nodes one in a thousand is.
+/// How many random keys are tried to find one of a node. In a cluster of a thousand nodes one in a
+/// thousand is.
 const TRIES: u32 = 100_000;
 
 impl RedisStore {
-    /// Sends every command that a step may send, for a key that does not exist, so that nothing changes.
+    /// Sends every command that a step may send, for a key that does not exist, so that nothing
+    /// changes.
     pub(super) async fn check_privileges(&self) -> Result<(), Failure> {
         self.connections.on_each_master(|node| self.check_node(node)).await
     }
@@ -46,7 +48,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// A key under the prefix that nobody uses, among those that the node has if it has any.
+    /// An unused key under the prefix that the node owns; `None` if it owns none.
     fn probe_key(&self, node: &Arc<Node>) -> Option<Vec<u8>> {
         let random = OwnerToken::random().ok()?;
         // Where the prefix has a hash tag, one node has all keys.
@@ -58,7 +60,8 @@ impl RedisStore {
         })
     }
 
-    /// Tells a missing privilege from what passes: a server that is full or has too few replicas refuses a write that it allows.
+    /// Separates a missing privilege from what passes by itself: a server that is full or has too
+    /// few replicas refuses any write, after it has checked the privilege.
     fn allowed(&self, command: &'static str, result: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
         match result.map_err(|failure| failure.lacking(command)) {
             Ok(value) => Ok(Some(value)),

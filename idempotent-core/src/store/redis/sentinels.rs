@@ -19,10 +19,11 @@ use super::{
 const RESPONDING: Duration = Duration::from_secs(1);
 /// How often each Sentinel is asked, besides what it publishes.
 const POLL: Duration = Duration::from_secs(1);
-/// How long the word of a Sentinel counts that does not respond any more. It may be the only one that knows of a failover: the others
-/// learn of it within seconds.
+/// How long the word of a Sentinel counts that does not respond any more. It may be the only one
+/// that knows of a failover: the others learn of it within seconds.
 const COUNTING: Duration = Duration::from_secs(10);
-/// What a Sentinel publishes when it names another master: the one that leads the failover first, the others when they learn of it.
+/// What a Sentinel publishes when it names another master: the one that leads the failover first,
+/// the others when they learn of it.
 const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 
 /// What one Sentinel said last.
@@ -43,8 +44,9 @@ pub(super) struct Sightings {
 impl Sightings {
     /// The master to follow, where that changes.
     ///
-    /// The newest configuration counts. One that is older than what is followed does only if most Sentinels name it: it may be that of a
-    /// Sentinel that was cut off, or the Sentinels were set up anew.
+    /// The newest configuration counts. One that is older than what is followed does only if most
+    /// Sentinels name it: it may be that of a Sentinel that was cut off, or the Sentinels were set
+    /// up anew.
     pub(super) fn elect(&mut self) -> Option<Endpoint> {
         let newest = self.last.iter().flatten().max_by_key(|sighting| sighting.epoch)?;
         if let Some(followed) = &self.followed {
@@ -97,7 +99,8 @@ pub(super) async fn watch(servers: Weak<Servers>, sentinels: Sentinels, number: 
     }
 }
 
-/// Asks a Sentinel each second, and at once when it names another master or the store loses its own.
+/// Asks a Sentinel each second, and at once when it names another master or the store loses its
+/// own.
 async fn follow(
     servers: &Weak<Servers>,
     host: &ConnectionInfo,
@@ -136,7 +139,8 @@ async fn next(published: &mut UnboundedReceiver<PushInfo>) -> Result<(), Failure
     }
 }
 
-/// The master that a Sentinel names. In the middle of a failover it names the new one while its record of the old one is still there.
+/// The master that a Sentinel names. In the middle of a failover it names the new one while its
+/// record of the old one is still there.
 async fn ask(sentinel: &mut MultiplexedConnection, service: &str) -> Result<Sighting, Failure> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(service);

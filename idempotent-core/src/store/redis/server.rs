@@ -13,7 +13,8 @@ impl Requirements {
         Self { in_cluster, warned: Once::new() }
     }
 
-    /// Reads what `INFO` says, and warns once if a restart of a server forgets what it has acknowledged.
+    /// Reads what `INFO` says, and warns once if a restart of a server forgets what it has
+    /// acknowledged.
     pub(super) fn verify(&self, info: &str) -> Result<(), Refused> {
         check(info, self.in_cluster)?;
         if !keeps_a_log(info) {
@@ -36,15 +37,16 @@ fn check(info: &str, in_cluster: bool) -> Result<(), Refused> {
     if !in_cluster && field(info, "cluster_enabled").is_ok_and(|enabled| enabled == "1") {
         return Err(Refused::InCluster);
     }
-    // Every record expires, so each policy but this one can evict it. With `maxmemory 0` none does, until someone sets a limit, which
-    // needs no restart and would not be seen here.
+    // Every record expires, so each policy but this one can evict it. With `maxmemory 0` none does,
+    // until someone sets a limit, which needs no restart and would not be seen here.
     match field(info, "maxmemory_policy")? {
         "noeviction" => Ok(()),
         policy => Err(Refused::Evicts { policy: policy.to_owned() }),
     }
 }
 
-/// Whether a restart of the server forgets nothing that it has acknowledged, but for the last second.
+/// Whether a restart of the server forgets nothing that it has acknowledged, but for the last
+/// second.
 fn keeps_a_log(info: &str) -> bool {
     field(info, "aof_enabled").is_ok_and(|enabled| enabled == "1")
 }

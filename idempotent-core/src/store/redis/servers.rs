@@ -33,7 +33,7 @@ pub(super) struct Servers {
     sightings: Mutex<Sightings>,
     watchers: OnceLock<Vec<AbortHandle>>,
     runtimes: Mutex<HashSet<Id>>,
-    /// Its end tells the runtimes' tasks that there is nothing left to forget.
+    /// Closed when the store is dropped; then the tasks of the runtimes end.
     open: watch::Sender<()>,
 }
 
@@ -92,7 +92,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Has the view renewed soon: it led to a server that is not what it was.
+    /// Requests a new view: a call has found that a server is not what the view says.
     pub(super) fn refresh(&self) {
         self.stale.notify_waiters();
         self.stale.notify_one();
@@ -165,7 +165,8 @@ impl Servers {
         }
     }
 
-    /// Follows a node of the cluster to another. The result is the node to ask, where the slot is only on its way.
+    /// Takes in a redirection. The result is the node to send this one command to (`ASK`), if the
+    /// slot has not moved yet.
     pub(super) fn redirected(&self, key: &[u8], from: &Node, redirect: Redirect) -> Option<Arc<Node>> {
         self.refresh();
         let (Redirect::Moved(host, port) | Redirect::Ask(host, port)) = &redirect;
@@ -197,7 +198,8 @@ impl Servers {
             let mut open = self.open.subscribe();
             runtime.spawn(async move {
                 let _forget = forget;
-                // It ends with an error when the store is dropped, and with its task when the runtime is.
+                // It ends with an error when the store is dropped, and with its task when the
+                // runtime is.
                 let _ = open.changed().await;
             });
         }

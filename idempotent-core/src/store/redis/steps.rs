@@ -30,14 +30,16 @@ use crate::{
     transition,
 };
 
-/// How long renewals wait for each other at least, and at most as a part of the shortest lease. The runtime waits a little longer.
+/// How long renewals wait for each other at least, and at most as a part of the shortest lease. The
+/// runtime waits a little longer.
 const SHORTEST_ROUND: Duration = Duration::from_millis(750);
 const ROUNDS: u32 = 8;
 
 /// The outcome of a claim, and where it was sent.
 pub(super) struct Claimed {
     pub(super) outcome: ClaimOutcome,
-    /// The key was the owner's before the last call: one that was acknowledged, or one whose response was lost.
+    /// The key was the owner's before the last call: one that was acknowledged, or one whose
+    /// response was lost.
     again: bool,
     sent: Sent,
 }
@@ -47,10 +49,11 @@ impl RedisStore {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
-    /// Asks for a key in one round trip, where the key is new or its answer is there.
+    /// Claims a key, in one round trip if the key is new or completed.
     pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
-        // A key that could come to be held has no expiry, from which its first time could be found again; the expiry of a key whose
-        // lease is longer than its ttl would not tell the ttl; and an answer that is not kept at all would tell no time at all.
+        // A key that could come to be held has no expiry, from which its first time could be found
+        // again; the expiry of a key whose lease is longer than its ttl would not tell the ttl; and
+        // an answer that is not kept at all would tell no time at all.
         let ttl = redis_millis(claim.ttl);
         if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
             return self.claim_by_script(lane, key, claim).await;
@@ -60,10 +63,11 @@ impl RedisStore {
         let (value, sent) = self.connections.send((lane, Again::Yes), key, &set).await?;
         match found(value)? {
             None => Ok(Claimed { outcome: ClaimOutcome::Granted { attempt: 1 }, again: false, sent }),
-            // Only the server's clock can tell what becomes of it. Between the two calls it may change: the script looks again.
+            // Only the server's clock can decide. Between the two calls the record may change; the
+            // script reads it again.
             Some(record) if record.state == State::InFlight => self.claim_by_script(lane, key, claim).await,
-            // An answer is there until it expires, and what is held does not: what is said of them is the same at every time, and
-            // no claim is granted at the first.
+            // An answer is there until it expires, and what is held does not: what is said of them
+            // is the same at every time, and no claim is granted at the first.
             Some(record) => {
                 let outcome = transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1;
                 Ok(Claimed { outcome, again: false, sent })
@@ -105,14 +109,15 @@ impl RedisStore {
         Err(error)
     }
 
-    /// Gives a claim back that was granted just now. The caller takes its outcome for unknown and gives it back again, so a failure
-    /// here changes nothing; at last the lease expires.
+    /// Gives a claim back that was granted just now. The caller takes its outcome for unknown and
+    /// gives it back again, so a failure here changes nothing; at last the lease expires.
     async fn undo(&self, lease: &Lease, attempt: u32, again: bool) {
         let given_back = match attempt {
-            // Whoever was granted it before may be at its work.
+            // It may have been acknowledged before, and its handler may run.
             _ if again => return,
             1 => self.owned("claim", Again::No, &scripts::RELEASE, lease, &[]).await,
-            // The attempts before it may have done something. The record stays: its fingerprint, and that there were attempts.
+            // The attempts before it may have done something. The record stays: its fingerprint,
+            // and that there were attempts.
             _ => {
                 let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
                 self.owned("claim", Again::No, &scripts::ABANDON, lease, &retry).await
@@ -137,10 +142,11 @@ impl RedisStore {
         passed.map(fence).map_err(|failure| failure.into_error(operation))
     }
 
-    /// Renews all leases at once. A server that does not respond does not delay what is known of the others.
+    /// Renews all leases at once. A server that does not respond does not delay what is known of
+    /// the others.
     ///
-    /// The calls run in a task of their own: one that was sent is not given up when the time is over, so that a server that hangs is
-    /// found out.
+    /// The calls run in a task of their own: one that was sent is not given up when the time is
+    /// over, so that a server that hangs is found out.
     pub(super) async fn renew_all(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else { return Ok(Vec::new()) };
         let responding = self.connections.times.responding;
@@ -216,7 +222,8 @@ fn found(value: Value) -> Result<Option<Record>, Failure> {
     Ok(Some(unpack(value.into())?))
 }
 
-/// Reads what `lua/claim.lua` returns: the outcome, and whether the key was granted to its owner again.
+/// Reads what `lua/claim.lua` returns: the outcome, and whether the key was granted to its owner
+/// again.
 fn outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
     let Value::Array(value) = value else { return Err(Failure::Unexpected) };
     let [code, detail] = <[Value; 2]>::try_from(value).map_err(|_| Failure::Unexpected)?;
