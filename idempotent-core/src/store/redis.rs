@@ -95,11 +95,14 @@ const RESPONDING: Duration = Duration::from_secs(2);
 ///
 /// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
 /// counts as down: its connections are closed, the calls on them end with an unknown outcome, and
-/// further calls for its keys fail at once, except for one about each half second that tries to
-/// connect and waits up to half a second for it. In a cluster only the keys of that server fail,
-/// until its replica is promoted. The other servers go on if the cluster is set to
-/// `cluster-require-full-coverage no`; by default Redis itself stops all of them between the
-/// failure and the promotion.
+/// further calls for its keys wait half a second for another connection. If there is none by then,
+/// they fail at once, except for the call that tries to connect again: it waits up to half a second,
+/// the attempt may take 2 seconds, and the next one follows within half a second.
+///
+/// In a cluster only the keys of that server fail, until its replica is promoted. The other servers
+/// go on if the cluster is set to `cluster-require-full-coverage no`; by default Redis itself stops
+/// all of them between the failure and the promotion. Name several nodes in the URL, and all
+/// Sentinels.
 ///
 /// A claim, a completion, a renewal and a look-up whose acknowledgement was lost are sent once
 /// more.

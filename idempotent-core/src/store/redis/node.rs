@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,6 +27,9 @@ const PROBING: Duration = Duration::from_millis(500);
 /// The first pause after a connection could not be opened; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a call waits for a response that came in time, but was not read while a handler blocked
+/// the runtime, or the process was stopped. That says nothing about the server.
+const UNREAD: Duration = Duration::from_millis(100);
 /// The epoch of a server that is not used any more.
 const RETIRED: u64 = u64::MAX;
 
@@ -57,6 +61,8 @@ struct Down {
     pause: Duration,
     /// When the next call tries it again.
     due: Instant,
+    /// Until then calls wait for a connection: the server may have been slow only.
+    patient: Instant,
 }
 
 /// The place of one runtime's connection for one lane.
@@ -104,6 +110,10 @@ impl Node {
         drop(slots);
     }
 
+    pub(super) fn is_retired(&self) -> bool {
+        *self.epoch.borrow() == RETIRED
+    }
+
     /// Closes the connections that a runtime drove.
     pub(super) fn forget(&self, runtime: Id) {
         let mut slots = lock(&self.slots);
@@ -122,14 +132,21 @@ impl Node {
         let mut wire = connection.wire.clone();
         let mut epochs = self.epoch.subscribe();
         let ended = epochs.wait_for(|epoch| *epoch != connection.epoch);
+        let sent = async {
+            let mut sent = pin!(message.send(&mut wire));
+            match timeout(within, &mut sent).await {
+                Ok(value) => value,
+                Err(_) => timeout(UNREAD, sent).await.unwrap_or(Err(Failure::Late)),
+            }
+        };
         let value = tokio::select! {
             biased;
-            sent = timeout(within, message.send(&mut wire)) => sent.unwrap_or(Err(Failure::Late)),
+            value = sent => value,
             _ = ended => Err(Failure::Left),
         };
         match value {
             // What a server acknowledges after another has taken its place may be forgotten.
-            Ok(_) if *self.epoch.borrow() == RETIRED => Err(Failure::Left),
+            Ok(_) if self.is_retired() => Err(Failure::Left),
             value => value,
         }
     }
@@ -159,7 +176,8 @@ impl Node {
             suspect
         });
         if suspect {
-            *down = Some(Down { last: Failure::Late, pause: Duration::ZERO, due: Instant::now() });
+            let (due, patient) = (Instant::now(), Instant::now() + PROBING);
+            *down = Some(Down { last: Failure::Late, pause: Duration::ZERO, due, patient });
             drop(down);
             let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
             for slot in slots {
@@ -200,10 +218,12 @@ impl Node {
 
     /// How long a call may wait for a connection, if the server may be tried at all.
     fn admit(&self, opening: bool) -> Result<Duration, Failure> {
+        let now = Instant::now();
         match &mut *lock(&self.down) {
             None => Ok(OPENING),
-            Some(down) if !opening && Instant::now() >= down.due => {
-                down.due = Instant::now() + LONGEST_PAUSE;
+            Some(down) if now < down.patient => Ok(down.patient - now),
+            Some(down) if !opening && now >= down.due => {
+                down.due = now + LONGEST_PAUSE;
                 Ok(PROBING)
             }
             Some(down) => Err(Failure::Pausing(Box::new(down.last.clone()))),
@@ -257,7 +277,7 @@ impl Node {
                 // Between half of it and all of it, so that the workers of a server do not all try
                 // at once.
                 let due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                *down = Some(Down { last: failure.clone(), pause, due });
+                *down = Some(Down { last: failure.clone(), pause, due, patient: Instant::now() });
                 Err(failure)
             }
         }

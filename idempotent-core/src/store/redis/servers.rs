@@ -159,10 +159,11 @@ impl Servers {
         let mut present = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let new = view.masters();
         let old = std::mem::replace(&mut *present, view).masters();
-        for gone in old.iter().filter(|old| !new.iter().any(|new| Arc::ptr_eq(old, new))) {
-            lock(&self.nodes).retain(|_, node| !Arc::ptr_eq(node, gone));
-            gone.retire();
-        }
+        let has_keys = |node: &Arc<Node>| new.iter().any(|new| Arc::ptr_eq(node, new));
+        old.iter().filter(|old| !has_keys(old)).for_each(|gone| gone.retire());
+        drop(old);
+        // Nodes that a redirection named are kept while they are in use.
+        lock(&self.nodes).retain(|_, node| has_keys(node) || (Arc::strong_count(node) > 1 && !node.is_retired()));
     }
 
     /// Takes in a redirection. The result is the node to send this one command to (`ASK`), if the
