@@ -86,7 +86,7 @@ impl Failure {
     /// Whether the server, as it is now, takes no writes from anybody.
     pub(super) fn is_write_refused(&self) -> bool {
         let Self::Redis(error) = self else { return false };
-        error.code().is_some_and(|code| ["OOM", "NOREPLICAS", "MISCONF"].contains(&code))
+        error.code().is_some_and(refuses_writes)
     }
 
     /// Whether the server has forgotten a script.
@@ -119,6 +119,11 @@ impl Failure {
     pub(super) fn no_driver(error: io::Error) -> Self {
         Self::NoDriver(Arc::new(error))
     }
+}
+
+/// Whether a code is that of a server that takes no writes from anybody.
+pub(super) fn refuses_writes(code: &str) -> bool {
+    ["OOM", "NOREPLICAS", "MISCONF"].contains(&code)
 }
 
 fn is_server(error: &RedisError, kind: ServerErrorKind) -> bool {

@@ -7,7 +7,7 @@ use redis::Value;
 use super::{
     RedisStore,
     cluster::tag,
-    error::Failure,
+    error::{Failure, refuses_writes},
     node::{Message, Node},
     scripts::CHECK,
 };
@@ -76,6 +76,7 @@ impl RedisStore {
         let failed: Option<(String, String)> = redis::from_redis_value(value).map_err(Failure::reply)?;
         match failed {
             None => Ok(()),
+            Some((_, why)) if why.split(' ').next().is_some_and(refuses_writes) => Ok(()),
             Some((command, why)) => Err(Failure::Lacking(Lacking::of(command, &why).under(&self.prefix))),
         }
     }

@@ -145,8 +145,9 @@ impl RedisStore {
     /// Renews all leases at once. A server that does not respond does not delay what is known of
     /// the others.
     ///
-    /// The calls run in a task of their own: one that was sent is not given up when the time is
-    /// over, so that a server that hangs is found out.
+    /// The calls run in a separate task: one that was sent is not cancelled when the time is over,
+    /// so that a server that hangs is noticed. It is not sent again after that: it could revive a
+    /// lease that its owner has abandoned since.
     pub(super) async fn renew_all(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else { return Ok(Vec::new()) };
         let responding = self.connections.times.responding;
@@ -159,7 +160,7 @@ impl RedisStore {
             let calls = renewals.iter().enumerate().map(|(number, renewal)| {
                 let done = done.clone();
                 async move {
-                    let _ = done.send((number, store.renew_one(&renewal.lease, renewal.extend).await));
+                    let _ = done.send((number, store.renew_one(renewal, until).await));
                 }
             });
             join_all(calls).await;
@@ -172,12 +173,25 @@ impl RedisStore {
                 _ => {}
             }
         }
-        if any { Ok(outcomes) } else { Err(failed.unwrap_or(Failure::Late).into_error("renew")) }
+        if !any {
+            return Err(failed.unwrap_or(Failure::Late).into_error("renew"));
+        }
+        if let Some(failure) = failed {
+            let cause = std::error::Error::source(&failure);
+            tracing::warn!(error = %failure, cause, "some leases could not be renewed; retrying");
+        }
+        Ok(outcomes)
     }
 
-    async fn renew_one(&self, lease: &Lease, extend: Duration) -> Result<RenewOutcome, Failure> {
-        let extend = [Arg::Number(redis_millis(extend))];
-        self.take((Lane::Renewal, Again::Yes), &scripts::RENEW, lease, &extend).await.map(|passed| fence(passed).into())
+    /// Renews one lease. It is sent once more if its connection is lost before `until`.
+    async fn renew_one(&self, renewal: &Renewal, until: Instant) -> Result<RenewOutcome, Failure> {
+        let extend = [Arg::Number(redis_millis(renewal.extend))];
+        let renew = || self.take((Lane::Renewal, Again::No), &scripts::RENEW, &renewal.lease, &extend);
+        let renewed = match renew().await {
+            Err(failure) if failure.is_outcome_unknown() && Instant::now() < until => renew().await,
+            result => result,
+        };
+        renewed.map(|passed| fence(passed).into())
     }
 
     /// Calls a script that compares the owner and says whether it took its step.
