@@ -60,10 +60,13 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// machine, with `appendonly no` a restart forgets them.
 ///
 /// A failover forgets what had not reached the replica that is promoted. What is forgotten can run
-/// again. After a planned failover (`SENTINEL FAILOVER`), the old master goes on acknowledging
-/// writes that are lost: about a second passes between the promotion and the first Sentinel that
-/// names the new master, which the store then follows at once (within a second if what the
-/// Sentinels publish is lost). Two settings close that window together:
+/// again. In a planned failover (`SENTINEL FAILOVER`) the old master goes on acknowledging writes
+/// that are lost. The Sentinel that leads the failover publishes the promotion before it begins;
+/// the store then leaves the old master, and its calls fail with a transient error until a Sentinel
+/// names the new one, about a second later. What the old master acknowledged in the last
+/// milliseconds can be lost; if the publication does not arrive, what it acknowledged until the
+/// store's next look, up to a second after the new master is named. Two settings close that window
+/// together:
 ///
 /// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. Calls
 ///   then fail with a transient error until the old master follows the new one, which the Sentinels
@@ -96,8 +99,8 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
 /// counts as down: its connections are closed, the calls on them end with an unknown outcome, and
 /// further calls for its keys wait half a second for another connection. If there is none by then,
-/// they fail at once, except for the call that tries to connect again: it waits up to half a second,
-/// the attempt may take 2 seconds, and the next one follows within half a second.
+/// they fail at once, except for the call that tries to connect again: it waits up to half a
+/// second, the attempt may take 2 seconds, and the next one follows within half a second.
 ///
 /// In a cluster only the keys of that server fail, until its replica is promoted. The other servers
 /// go on if the cluster is set to `cluster-require-full-coverage no`; by default Redis itself stops

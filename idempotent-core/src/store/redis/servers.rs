@@ -149,6 +149,13 @@ impl Servers {
         }
     }
 
+    /// Leaves the master: its replica is being promoted, and what it acknowledges now is lost.
+    pub(super) fn hold(&self) {
+        let mut sightings = lock(&self.sightings);
+        sightings.hold();
+        self.replace(View::Slots(Vec::new()));
+    }
+
     fn install_one(&self, at: &Endpoint) {
         let node = self.at(at);
         self.replace(View::One(node));
