@@ -7,7 +7,11 @@ mod redis {
     mod conforms;
     mod connections;
     mod cuts;
+    mod damage;
+    mod failovers;
     mod losses;
+    mod outages;
+    mod privileges;
     mod promises;
     mod promotion;
     #[path = "../servers"]

@@ -1,6 +1,7 @@
 -- Someone asks for the key. It writes only what a full server must be able to refuse.
 -- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned
--- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {5, fingerprint} mismatch.
+-- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {5, fingerprint} mismatch,
+-- {6, attempt} granted again to its owner.
 local fingerprint, owner, lease, ttl, abandoned = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
 local now, r = time(), read()
 if r and r.state == IN_FLIGHT then
@@ -16,7 +17,7 @@ end
 if r.state == IN_FLIGHT and r.owner == owner then
     r.lease_until = now + lease
     write(r)
-    return { 1, r.attempt }
+    return { 6, r.attempt }
 end
 if r.fingerprint ~= fingerprint then
     return { 5, r.fingerprint }

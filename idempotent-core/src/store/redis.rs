@@ -4,11 +4,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::join_all;
 
 use self::{
     address::Address,
-    connections::{Again, Connections, Lane, Times},
+    connections::{Again, Connections, Times},
+    error::Failure,
+    node::Lane,
     packed::abandoned_code,
     replicas::Replicas,
     scripts::Arg,
@@ -24,43 +25,90 @@ use crate::{
 };
 
 mod address;
+mod cluster;
 mod connections;
+mod driver;
 mod error;
+mod node;
 mod packed;
+mod privileges;
 mod replicas;
 mod scripts;
+mod sentinels;
 mod server;
+mod servers;
 mod steps;
-mod wire;
 
 const NAME: &str = "redis";
 const PREFIX: &str = "idempotency:";
-/// Redis' client waits half a second unless told otherwise, which a server that forks or syncs its log can take: then the claim is
-/// there, and nobody knows. A renewal is tried again after a sixth of its lease, 5 seconds by default, and must have failed by then.
+/// A server that forks or syncs its log can take more than a second: the claim is there then, and
+/// the caller does not know. A renewal is tried again after a sixth of its lease, 5 seconds by
+/// default, and must have failed by then.
 const RESPONDING: Duration = Duration::from_secs(2);
 
-/// A store in Redis 7.0 or later, or Valkey: in one server, in the master that Sentinels name, or in a cluster.
+/// A store in Redis 7.0 or later, or Valkey: in one server, in the master that Sentinels name, or
+/// in a cluster.
 ///
-/// Each record is one value under a key of its own, which expires with the record. To claim a new key, to complete it and to replay
-/// its answer is one round trip each; what a claim finds at work is judged by a script in the server, in a second one. Time is
-/// the server's clock.
+/// Each record is one value under a separate key, which expires with the record. To claim a new
+/// key, to complete it and to replay its recording is one round trip each; a claim that finds
+/// another attempt in flight is decided by a script in the server, in a second one. Time is the
+/// server's clock.
 ///
 /// # What it can lose
-/// A claim and an answer are as durable as the server: with `appendfsync always` they survive its death and the machine's, with
-/// `everysec` the last second may be lost with the machine, with `appendonly no` a restart forgets them. A failover forgets what
-/// had not reached the replica that is promoted; [`wait_for_replicas`](Self::wait_for_replicas) narrows that, and does not close
-/// it. What is forgotten can run again.
+/// A claim and a recording are as durable as the server: with `appendfsync always` they survive the
+/// death of the server and of its machine, with `everysec` the last second may be lost with the
+/// machine, with `appendonly no` a restart forgets them.
+///
+/// A failover forgets what had not reached the replica that is promoted. What is forgotten can run
+/// again. In a planned failover (`SENTINEL FAILOVER`) the old master goes on acknowledging writes
+/// that are lost. The Sentinel that leads the failover publishes the promotion before it begins;
+/// the store then leaves the old master, and its calls fail with a transient error until a Sentinel
+/// names the new one, about a second later. What the old master acknowledged in the last
+/// milliseconds can be lost; if the publication does not arrive, what it acknowledged until the
+/// store's next look, up to a second after the new master is named. Two settings close that window
+/// together:
+///
+/// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. Calls
+///   then fail with a transient error until the old master follows the new one, which the Sentinels
+///   arrange after some ten seconds, or sooner with a second replica.
+/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted only when a replica
+///   has it (`WAIT`). Where there are several replicas, another one may be promoted: then this
+///   makes the loss unlikely, not impossible.
 ///
 /// # The server
-/// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction` is refused whenever a connection is
-/// made, also while `maxmemory` is 0, since a limit can be set later. A full server refuses new claims; it still takes the answers of
-/// those that it granted. The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`,
-/// `EVAL`, `EVALSHA` and `INFO`, and `WAIT` where claims wait for replicas.
+/// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction`
+/// is refused whenever a connection is opened, also while `maxmemory` is 0, since a limit can be
+/// set later. A full server refuses new claims; it still takes the recordings of those that it
+/// granted.
+///
+/// The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`,
+/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS` and
+/// `ASKING` in a cluster; and reading and writing of the keys that begin with the
+/// [prefix](Self::key_prefix). For example:
+/// ```text
+/// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime +time +eval +evalsha +info +wait
+/// ```
+/// [`check`](Store::check) sends each of them and names what is missing.
 ///
 /// # Connections
-/// Each Tokio runtime that calls the store has a connection of its own, and another for renewals. A connection that is lost is made
-/// again by the next call; where that fails, calls fail at once for up to half a second before the server is asked again. A claim,
-/// an answer and a renewal whose acknowledgement was lost are sent once more.
+/// Each Tokio runtime that calls the store has one connection to each server for the steps of
+/// requests and one for renewals, and up to 64 more while claims wait for replicas. A store with
+/// Sentinels has one connection to each Sentinel; in a cluster it opens short ones to look up the
+/// slots. A connection that is lost is opened again by the next call.
+///
+/// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
+/// counts as down: its connections are closed, the calls on them end with an unknown outcome, and
+/// further calls for its keys wait half a second for another connection. If there is none by then,
+/// they fail at once, except for the call that tries to connect again: it waits up to half a
+/// second, the attempt may take 2 seconds, and the next one follows within half a second.
+///
+/// In a cluster only the keys of that server fail, until its replica is promoted. The other servers
+/// go on if the cluster is set to `cluster-require-full-coverage no`; by default Redis itself stops
+/// all of them between the failure and the promotion. Name several nodes in the URL, and all
+/// Sentinels.
+///
+/// A claim, a completion, a renewal and a look-up whose acknowledgement was lost are sent once
+/// more.
 ///
 /// # Examples
 /// ```no_run
@@ -73,7 +121,7 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    connections: Arc<Connections>,
+    connections: Connections,
     prefix: Arc<str>,
     replicas: Option<Replicas>,
     namespace: Option<Arc<str>>,
@@ -83,52 +131,61 @@ impl RedisStore {
     /// Connects to what a URL names:
     ///
     /// * `redis://[user:password@]host[:port][/db]`: one server.
-    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db][?sentinel_password=…&sentinel_username=…]`: the master of that name,
-    ///   as the Sentinels at these hosts know it. User and password are the server's.
+    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db][?sentinel_password=…&sentinel_username=…]`:
+    ///   the master of that name, as the Sentinels at these hosts know it. User and password are
+    ///   the server's.
     /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these hosts belong to.
     ///
-    /// With the feature `redis-tls`, `rediss` in place of `redis` speaks TLS, and trusts the certificates that the machine does.
+    /// With the feature `redis-tls`, `rediss` in place of `redis` speaks TLS, and trusts the
+    /// certificates that the machine does.
     ///
     /// # Errors
-    /// When the URL cannot be read or needs what is not compiled in; when the server cannot be reached within 2 seconds; when it is not
-    /// safe to use: see [The server](Self#the-server). Nothing of the URL is shown.
+    /// When the URL cannot be read or needs what is not compiled in; when the server cannot be
+    /// reached within 2 seconds; when it is not safe to use: see [The server](Self#the-server). A
+    /// cluster needs one master that can be reached; the others are verified when they can. Nothing
+    /// of the URL is shown.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let address = Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
         let times = Times { responding: RESPONDING, replicating: Duration::ZERO };
-        let connections = Connections::new(Arc::new(address), times);
-        match connections.first().await {
-            Ok(()) => Ok(Self { connections: Arc::new(connections), prefix: PREFIX.into(), replicas: None, namespace }),
-            Err(refused @ error::Failure::Refused(_)) => Err(StoreError::permanent(NAME, "connect", refused)),
+        let named = matches!(address, Address::Server(_));
+        match Connections::open(address, times).await {
+            Ok(connections) => Ok(Self { connections, prefix: PREFIX.into(), replicas: None, namespace }),
+            // A replica that the URL itself names will stay one.
+            Err(refused @ Failure::Refused(_)) if named => Err(StoreError::permanent(NAME, "connect", refused)),
             Err(failure) => Err(failure.into_error("connect")),
         }
     }
 
-    /// Begins the name of each record's key with this, in place of `idempotency:`. The rest of the name is the 32 bytes of the record's
-    /// id.
+    /// Begins the name of each record's key with this, in place of `idempotency:`. The rest of the
+    /// name is the 32 bytes of the record's id.
     #[must_use]
     pub fn key_prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// Gives the server so long to answer, in place of 2 seconds. Then its outcome is unknown: a claim, an answer and a renewal are sent
-    /// once more on a new connection, the rest fails.
+    /// Sets how long a server may take to respond, in place of 2 seconds. Then the outcome is
+    /// unknown and the server counts as [down](Self#connections): a claim, a completion, a renewal
+    /// and a look-up are sent once more if it can be reached again at once.
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { responding: within, ..times });
-        Self { connections: Arc::new(connections), ..self }
+        Self { connections, ..self }
     }
 
-    /// Grants a claim only when so many replicas have it within this time (`WAIT`). Where fewer do, the claim is given back and fails
-    /// with a transient error.
+    /// Grants a claim only when this number of replicas have it within `within` (`WAIT`). Where
+    /// fewer do, the claim is given back and fails with a transient error: a first claim is
+    /// released, a takeover is abandoned, so that the next attempt knows that it recovers. A claim
+    /// that its owner had before is left as it is.
     ///
-    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of a process wait at once. It makes
-    /// the loss of a claim at failover unlikely, not impossible: a replica that does not have it may be promoted all the same.
+    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of
+    /// a process wait at once. It makes the loss of a claim at failover unlikely, not impossible: a
+    /// replica that does not have it may be promoted all the same.
     #[must_use]
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { replicating: within, ..times });
         let replicas = (replicas > 0).then(|| Replicas::new(replicas, within));
-        Self { connections: Arc::new(connections), replicas, ..self }
+        Self { connections, replicas, ..self }
     }
 }
 
@@ -136,9 +193,8 @@ impl RedisStore {
 impl RedisStore {
     /// The store with another text in place of a file of its scripts.
     pub(crate) fn altered(self, file: &str, text: &str) -> Self {
-        let mut connections = self.connections.with(|times| times);
-        connections.altered = Some((file.to_owned(), text.to_owned()));
-        Self { connections: Arc::new(connections), ..self }
+        let altered = Some((file.to_owned(), text.to_owned()));
+        Self { connections: Connections { altered, ..self.connections }, ..self }
     }
 }
 
@@ -155,8 +211,11 @@ impl Store for RedisStore {
         Ok(())
     }
 
+    /// Verifies that the user of the URL may send each command for keys under the prefix. It sends
+    /// them all for a key that does not exist, to each master. In a cluster, masters that do not
+    /// respond within 2 seconds are left out if another does.
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        self.check_privileges().await.map_err(|failure| failure.into_error("check"))
     }
 
     fn namespace(&self) -> Option<&str> {
@@ -167,25 +226,26 @@ impl Store for RedisStore {
         match &self.replicas {
             Some(replicas) => self.claim_replicated(replicas, id, claim).await,
             None => match self.claim_on(Lane::Work, &self.key(id), claim).await {
-                Ok((outcome, _)) => Ok(outcome),
+                Ok(claimed) => Ok(claimed.outcome),
                 Err(failure) => Err(failure.into_error("claim")),
             },
         }
     }
 
-    /// Sends all renewals at once, so that they take one round trip together.
+    /// Sends all renewals at once, so that they take one round trip together. A lease whose server
+    /// does not respond, or whose record cannot be read, is of unknown outcome; the call fails only
+    /// if all do. It waits for an eighth of the shortest lease at most, or for 750 ms if that is
+    /// longer.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        let renewals = leases.iter().map(|renewal| self.renew_one(&renewal.lease, renewal.extend));
-        let outcomes: Result<Vec<_>, _> = join_all(renewals).await.into_iter().collect();
-        outcomes.map_err(|failure| failure.into_error("renew"))
+        self.renew_all(leases).await
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.owned("complete", Again::Yes, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await
     }
 
-    // A release, an abandonment or a resolution that took effect meets a record that is no longer its own when it is sent again, and
-    // would be told that it was fenced: these are not sent again here.
+    // A release, an abandonment or a resolution that took effect finds a record that is no longer
+    // its own when it is sent again, and would look fenced: these are not sent again here.
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
         self.owned("release", Again::No, &scripts::RELEASE, lease, &[]).await
@@ -218,7 +278,8 @@ impl Store for RedisStore {
         })
     }
 
-    /// Removes nothing: the server removes answers when their ttl is over, and abandoned claims an hour after that.
+    /// Removes nothing: the server removes recordings when their ttl expires, and abandoned claims
+    /// an hour after that.
     async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
         Ok(0)
     }

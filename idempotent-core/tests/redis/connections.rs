@@ -1,9 +1,16 @@
 //! Connections, and the runtimes that drive them.
+#![allow(clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use idempotent_core::store::{ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
+use idempotent_core::store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -15,7 +22,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Fails if a connection is shared between runtimes: a connection ends with the runtime that drives it.
+/// Fails if a connection is shared between runtimes: a connection ends with the runtime that drives
+/// it.
 #[test]
 fn a_runtime_that_ends_takes_nobody_elses_connection_away() {
     let server = Server::start(FORGETFUL);
@@ -107,14 +115,16 @@ async fn a_claim_outlives_the_connection_that_it_was_sent_on() {
     }
 }
 
-/// Fails if a lost acknowledgement refuses its own claim, or if an answer that takes too long blocks for ever.
+/// Fails if a lost acknowledgement refuses its own claim, or if an answer that takes too long
+/// blocks for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_acknowledgement_was_lost_is_granted() {
     let server = Server::start(FORGETFUL);
     let store = RedisStore::connect(&server.url()).await.unwrap().response_timeout(Duration::from_millis(200));
     complete(&store, &Bytes::new()).await.unwrap();
     let (id, claim) = (key(), request());
-    // The claim waits in the server for longer than its caller does, and is taken there before it is sent again.
+    // The claim waits in the server for longer than its caller does, and is taken there before it
+    // is sent again.
     let _: () = server.ask("CLIENT PAUSE 300 ALL");
     let started = Instant::now();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -170,4 +180,130 @@ async fn a_url_names_the_store() {
         let error = RedisStore::connect("rediss://127.0.0.1/").await.unwrap_err();
         assert!(told(&error).contains("`redis-tls`"), "{}", told(&error));
     }
+}
+
+/// The connections that lead to a port of this machine, as its kernel sees them: also those that a
+/// stopped server has not accepted.
+fn established(port: u16) -> usize {
+    let port = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    fields.filter(|fields| fields[1].ends_with(&port) && fields[3] == "01").count()
+}
+
+/// Fails if one response that is late costs the calls beside it more than a new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slow_once_fails_no_claim() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap().response_timeout(Duration::from_millis(200));
+    complete(&store, &Bytes::new()).await.unwrap();
+    let before: usize = server.info("total_connections_received").unwrap().parse().unwrap();
+    let _: () = server.ask("CLIENT PAUSE 350 ALL");
+    let claims: Vec<_> = (0..50)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.claim(&key(), &request()).await })
+        })
+        .collect();
+    for claim in claims {
+        assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
+    }
+    let after: usize = server.info("total_connections_received").unwrap().parse().unwrap();
+    assert!(after > before + 2, "the responses were not late");
+}
+
+/// Fails if connections pile up while a server hangs, or what was sent to it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_costs_two_connections_at_most() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap().response_timeout(Duration::from_millis(300));
+    let (id, claim) = (key(), Claim { lease: Duration::from_secs(300), ..request() });
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    let renewal = Renewal { lease: lease(id, &claim), extend: claim.lease };
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+    super::server::within("one connection for work and one for renewals", || established(server.port) == 2);
+    for round in 0..3 {
+        server.pause();
+        let (began, mut most, mut failed, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
+        while began.elapsed() < Duration::from_secs(3) {
+            let calls: Vec<_> = (0..20)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move {
+                        let began = Instant::now();
+                        let renewed = store.renew(&[renewal]).await.is_err();
+                        (renewed, store.claim(&key(), &request()).await.is_err(), began.elapsed())
+                    })
+                })
+                .collect();
+            for call in calls {
+                let (renewal, claim, took) = call.await.unwrap();
+                assert!(renewal && claim);
+                failed += 1;
+                slowest = slowest.max(took);
+            }
+            // A connection that was given up is closed as soon as the task that drove it is polled.
+            most = most.max(established(server.port));
+            super::server::within("what was given up is closed", || established(server.port) <= 2);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        println!("round {round}: {failed} failed, the slowest took {slowest:?}, {most} connections at most");
+        assert!(failed >= 40 && most <= 8, "{failed} {most}");
+        server.resume();
+        let back = Instant::now();
+        while store.claim(&key(), &request()).await.is_err() || store.renew(&[renewal]).await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(5));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        super::server::within("one connection for work and one for renewals", || established(server.port) == 2);
+    }
+}
+
+/// Fails if a handler that blocks its runtime makes the store believe that the server hangs: the
+/// calls of other runtimes would fail.
+#[test]
+fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    let server = Server::start(FORGETFUL);
+    let blocked = runtime();
+    let store = blocked.block_on(RedisStore::connect(&server.url())).unwrap().response_timeout(TIMEOUT);
+    blocked.block_on(complete(&store, &Bytes::new())).unwrap();
+    let (done, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let other = std::thread::spawn({
+        let (store, done, ended) = (store.clone(), done.clone(), ended.clone());
+        move || {
+            let runtime = runtime();
+            while !ended.load(Ordering::Relaxed) {
+                let completed = runtime.block_on(complete(&store, &Bytes::new()));
+                done.fetch_add(usize::from(completed.is_ok()), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    super::server::within("the other runtime works", || done.load(Ordering::Relaxed) > 0);
+    let connections = || server.info("total_connections_received").unwrap().parse::<usize>().unwrap();
+    let mut undisturbed = 0;
+    for _ in 0..5 {
+        let before = connections();
+        blocked.block_on(async {
+            let claims: Vec<_> = (0..20)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move { store.claim(&key(), &request()).await })
+                })
+                .collect();
+            // It runs before the task that writes them to the socket.
+            tokio::spawn(async { std::thread::sleep(TIMEOUT * 2) });
+            for claim in claims {
+                assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
+            }
+        });
+        // The last look is a connection too.
+        undisturbed += usize::from(connections() == before + 1);
+    }
+    // On a busy machine the server itself may be late.
+    assert!(undisturbed > 0, "the server was taken for one that hangs");
+    ended.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    assert!(done.load(Ordering::Relaxed) > 50, "{done:?}");
 }

@@ -72,3 +72,51 @@ async fn after_a_failover_the_store_finds_the_new_master() {
     assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));
     assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
 }
+
+/// Fails if a key that moves with its slot from one node to another is granted twice, refused, or met with an error. While a slot
+/// moves, its old owner redirects for each key that is gone already (`ASK`), and afterwards for all of them (`MOVED`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_found_while_their_slot_moves() {
+    let cluster = Cluster::start();
+    let prefix = "{payments}";
+    let store = RedisStore::connect(&cluster.url()).await.unwrap().key_prefix(prefix);
+    store.check().await.unwrap();
+    let slot: u16 = cluster.0[0].ask(&format!("CLUSTER KEYSLOT {prefix}"));
+    let count = |node: &Server| node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
+    let answer = Bytes::from_static(b"answer");
+    let mut done = Vec::new();
+    for _ in 0..40 {
+        done.push(complete(&store, &answer).await.unwrap());
+    }
+    for round in 0..2 {
+        let from = cluster.0.iter().find(|node| count(node) > 0).unwrap();
+        let to = cluster.0.iter().find(|node| count(node) == 0).unwrap();
+        let ids = [from, to].map(|node| node.ask::<String>("CLUSTER MYID"));
+        let _: () = to.ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+        let _: () = from.ask(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+        // Half of the keys are moved, and new ones are created where the slot goes.
+        let migrate = |most: usize| {
+            let keys: Vec<Vec<u8>> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} {most}"));
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
+            migrate.query::<()>(&mut from.client().get_connection().unwrap()).unwrap();
+        };
+        migrate(done.len() / 2);
+        let before = count(to);
+        for _ in 0..10 {
+            done.push(complete(&store, &answer).await.unwrap());
+        }
+        assert_eq!(count(to), before + 10, "round {round}");
+        for id in &done {
+            assert_eq!(store.claim(id, &request()).await.unwrap(), ClaimOutcome::Completed(answer.clone()));
+        }
+        migrate(1_000);
+        for node in [to, from] {
+            let _: () = node.ask(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+        }
+        for id in &done {
+            assert_eq!(store.claim(id, &request()).await.unwrap(), ClaimOutcome::Completed(answer.clone()));
+        }
+        assert_eq!(count(from), 0);
+    }
+}

@@ -94,6 +94,21 @@ impl Server {
         }
     }
 
+    /// Stops the process without ending it (`SIGSTOP`): the kernel still accepts connections, and nothing responds on them.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a process continue that was stopped (`SIGCONT`).
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let [server, _] = self.running.as_ref().unwrap();
+        assert!(Command::new("kill").args([signal, &server.id().to_string()]).status().unwrap().success());
+    }
+
     /// Starts it again, on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
@@ -142,17 +157,34 @@ impl Drop for Server {
 
 /// Three masters that share the slots.
 pub struct Cluster(
-    /// The masters.
+    /// The masters, and after them the replicas if there are any.
     pub Vec<Server>,
 );
 
 impl Cluster {
     /// Starts three servers and waits until they are a cluster.
     pub fn start() -> Self {
-        let args = [DURABLE, &["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]].concat();
-        let nodes: Vec<_> = (0..3).map(|_| Server::start(&args)).collect();
+        Self::of(3, 0, "2000")
+    }
+
+    /// Starts three masters with a replica each, which serve what slots they can while others are missing.
+    pub fn replicated() -> Self {
+        let cluster = Self::of(6, 1, "4000");
+        within("every replica is in step", || {
+            cluster.0.iter().filter(|node| node.info("master_link_status").as_deref() == Some("up")).count() == 3
+        });
+        let (replicas, masters): (Vec<_>, Vec<_>) =
+            cluster.0.into_iter().partition(|node| node.info("role").as_deref() == Some("slave"));
+        Self(masters.into_iter().chain(replicas).collect())
+    }
+
+    fn of(nodes: usize, replicas: usize, timeout: &str) -> Self {
+        let timeout = ["--cluster-node-timeout", timeout, "--cluster-require-full-coverage", "no"];
+        let args = [DURABLE, &["--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"], &timeout].concat();
+        let nodes: Vec<_> = (0..nodes).map(|_| Server::start(&args)).collect();
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)));
+        create.args(["--cluster-replicas", &replicas.to_string()]);
         let created = create.args(["--cluster-yes"]).output();
         let created = created.expect("`redis-cli` is needed: apt-get install -y redis-server");
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));

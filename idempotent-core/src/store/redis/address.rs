@@ -3,31 +3,39 @@
 use std::{fmt, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode,
-    cluster::ClusterClientBuilder,
-    io::tcp::TcpSettings,
-    sentinel::{SentinelClientBuilder, SentinelServerType},
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    RedisError,
+    aio::MultiplexedConnection,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
+use tokio::sync::mpsc::UnboundedSender;
 
-use super::wire::Wire;
+use super::error::Failure;
 
 /// How many commands may be on their way to a server before a caller waits for its turn to write.
 const BUFFER: usize = 1024;
-/// How often a cluster's connection follows a key that moved.
-const CLUSTER_RETRIES: u32 = 4;
+/// How long a connection is idle before the kernel asks for a sign of life, and how often it asks
+/// again.
+const IDLE: Duration = Duration::from_secs(30);
+const PROBES: Duration = Duration::from_secs(5);
+/// How long the kernel waits until the other end has acknowledged what was sent.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 const SENTINEL_PORT: u16 = 26379;
 
 /// One server, a master that Sentinels know, or a cluster.
 pub(super) enum Address {
-    Server(Box<Client>),
+    Server(Box<ConnectionInfo>),
     Sentinels(Box<Sentinels>),
-    Cluster(Vec<ConnectionInfo>),
+    /// The first node of the URL, and all of them.
+    Cluster(Box<ConnectionInfo>, Vec<ConnectionInfo>),
 }
 
+#[derive(Clone)]
 pub(super) struct Sentinels {
-    service: String,
+    pub(super) service: String,
     server: ConnectionInfo,
-    sentinels: Vec<ConnectionInfo>,
+    pub(super) hosts: Vec<ConnectionInfo>,
 }
 
 impl Address {
@@ -47,13 +55,12 @@ impl Address {
             Ok(node.set_tcp_settings(tcp()))
         };
         match kind {
-            "" => {
-                let client = Client::open(node(user, hosts, path)?).map_err(InvalidUrl::Part)?;
-                Ok(Self::Server(Box::new(client)))
-            }
+            "" => Ok(Self::Server(Box::new(node(user, hosts, path)?))),
             "cluster" => {
-                let nodes: Result<_, _> = hosts.split(',').map(|host| node(user, host, path)).collect();
-                Ok(Self::Cluster(nodes?))
+                let nodes: Result<Vec<_>, _> = hosts.split(',').map(|host| node(user, host, path)).collect();
+                let nodes = nodes?;
+                let first = nodes.first().ok_or(InvalidUrl::Scheme)?;
+                Ok(Self::Cluster(Box::new(first.clone()), nodes))
             }
             "sentinel" => {
                 let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -63,76 +70,80 @@ impl Address {
                     return Err(InvalidUrl::NoService);
                 }
                 let sentinel_user = sentinel_user(query)?;
-                let sentinels: Result<_, _> =
-                    hosts.split(',').map(|host| node(&sentinel_user, &with_port(host, SENTINEL_PORT), "")).collect();
+                // In this version of the protocol a connection that subscribes can also ask.
+                let resp3 = |info: ConnectionInfo| {
+                    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+                    info.set_redis_settings(settings)
+                };
+                let hosts: Result<_, _> = hosts
+                    .split(',')
+                    .map(|host| node(&sentinel_user, &with_port(host, SENTINEL_PORT), "").map(resp3))
+                    .collect();
                 let server = node(user, "master", &format!("/{db}"))?;
-                Ok(Self::Sentinels(Box::new(Sentinels { service: service.to_owned(), server, sentinels: sentinels? })))
+                Ok(Self::Sentinels(Box::new(Sentinels { service: service.to_owned(), server, hosts: hosts? })))
             }
             _ => Err(InvalidUrl::Scheme),
         }
     }
 
-    /// Makes a connection that the present runtime drives.
-    pub(super) async fn open(&self, connecting: Duration, responding: Duration) -> Result<Wire, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(connecting))
-            .set_response_timeout(Some(responding))
-            .set_pipeline_buffer_size(BUFFER);
+    /// What the connections to all servers of the URL have in common.
+    pub(super) fn template(&self) -> &ConnectionInfo {
         match self {
-            Self::Server(client) => {
-                Ok(Wire::Server(client.get_multiplexed_async_connection_with_config(&config).await?))
-            }
-            Self::Sentinels(sentinels) => {
-                // The client keeps its connections to the Sentinels, which end with the runtime: each opening has its own.
-                let mut client = sentinels.client()?.build()?;
-                Ok(Wire::Server(client.get_async_connection_with_config(&config).await?))
-            }
-            Self::Cluster(nodes) => {
-                let client = ClusterClientBuilder::new(nodes.clone())
-                    .tcp_settings(tcp())
-                    .retries(CLUSTER_RETRIES)
-                    .connection_timeout(connecting)
-                    .response_timeout(responding)
-                    .overall_response_timeout(Some(responding))
-                    .build()?;
-                Ok(Wire::Cluster(client.get_async_connection().await?))
-            }
+            Self::Server(server) => server,
+            Self::Sentinels(sentinels) => &sentinels.server,
+            Self::Cluster(first, _) => first,
         }
     }
 }
 
-impl Sentinels {
-    fn client(&self) -> Result<SentinelClientBuilder, RedisError> {
-        let addresses: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.addr().clone()).collect();
-        let settings = self.server.redis_settings();
-        let mut client = SentinelClientBuilder::new(addresses, &self.service, SentinelServerType::Master)?
-            .set_client_to_redis_tcp_settings(tcp())
-            .set_client_to_sentinel_tcp_settings(tcp())
-            .set_client_to_redis_db(settings.db());
-        if matches!(self.server.addr(), ConnectionAddr::TcpTls { .. }) {
-            client = client.set_client_to_redis_tls_mode(TlsMode::Secure);
-            client = client.set_client_to_sentinel_tls_mode(TlsMode::Secure);
-        }
-        if let Some(username) = settings.username() {
-            client = client.set_client_to_redis_username(username);
-        }
-        if let Some(password) = settings.password() {
-            client = client.set_client_to_redis_password(password);
-        }
-        let settings = self.sentinels.first().map(ConnectionInfo::redis_settings);
-        if let Some(username) = settings.and_then(|settings| settings.username()) {
-            client = client.set_client_to_sentinel_username(username);
-        }
-        if let Some(password) = settings.and_then(|settings| settings.password()) {
-            client = client.set_client_to_sentinel_password(password);
-        }
-        Ok(client)
-    }
+/// A host and a port.
+pub(super) type Endpoint = (String, u16);
+
+pub(super) fn endpoint(info: &ConnectionInfo) -> Endpoint {
+    let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) = info.addr() else {
+        // No URL names anything else.
+        return (info.addr().to_string(), 0);
+    };
+    (host.clone(), *port)
 }
 
-/// Small requests are sent at once: waiting for more of them costs tens of milliseconds.
+/// The same user, database and encryption at another host.
+pub(super) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> ConnectionInfo {
+    let (host, port) = (host.clone(), *port);
+    let addr = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = template.addr().clone() {
+        ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    template.clone().set_addr(addr)
+}
+
+/// Opens a connection that the present runtime drives. Its calls set their own limits.
+pub(super) async fn connect(
+    info: &ConnectionInfo,
+    published: Option<UnboundedSender<PushInfo>>,
+    within: Duration,
+) -> Result<MultiplexedConnection, Failure> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(within))
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(BUFFER);
+    let config = match published {
+        Some(published) => config.set_push_sender(published),
+        None => config,
+    };
+    Ok(Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// Small requests are sent at once: waiting for more of them costs tens of milliseconds. A
+/// connection whose other end is gone without a word is found out by the kernel, also while no call
+/// is in progress.
 fn tcp() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true)
+    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBES);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNACKNOWLEDGED);
+    settings
 }
 
 fn with_port(host: &str, port: u16) -> String {
@@ -156,7 +167,8 @@ fn sentinel_user(query: &str) -> Result<String, InvalidUrl> {
 #[cfg(feature = "redis-tls")]
 fn prepare_tls() -> Result<(), InvalidUrl> {
     use rustls::crypto::{CryptoProvider, ring};
-    // rustls takes the one provider that is compiled in, and panics where there are several and the program names none.
+    // rustls takes the one provider that is compiled in, and panics where there are several and the
+    // program names none.
     if CryptoProvider::get_default().is_none() {
         // Another thread may have been faster, with a provider that does as well.
         let _ = ring::default_provider().install_default();
@@ -217,14 +229,14 @@ mod tests {
         assert_eq!(sentinels.service, "payments");
         let server = sentinels.server.redis_settings();
         assert_eq!((server.username(), server.password(), server.db()), (Some("me"), Some("p@ss"), 3));
-        let of = |at: usize| (sentinels.sentinels[at].addr().to_string(), sentinels.sentinels[at].redis_settings());
+        let of = |at: usize| (sentinels.hosts[at].addr().to_string(), sentinels.hosts[at].redis_settings());
         assert_eq!([of(0).0, of(1).0, of(2).0], ["one:26379", "two:5000", "::1:26379"]);
         assert_eq!((of(0).1.username(), of(0).1.password()), (Some("you"), Some("s/p")));
     }
 
     #[test]
     fn a_cluster_url_names_its_nodes() {
-        let Address::Cluster(nodes) = Address::parse("redis+cluster://:secret@one:7000,two").unwrap() else {
+        let Address::Cluster(_, nodes) = Address::parse("redis+cluster://:secret@one:7000,two").unwrap() else {
             panic!("no cluster")
         };
         let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();

@@ -1,120 +1,98 @@
-//! The connections of a store: one for each runtime and lane.
-//!
-//! A connection is driven by a task of the runtime that it was made on. Each runtime has its own, so that one that stops takes
-//! nobody else's away, and so that each worker of a server writes for itself.
+//! How a command gets to the server that has its key, and is sent once more where that is safe.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, Once, PoisonError, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio::{
-    runtime::{Handle, Id},
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::time::timeout;
 
 use super::{
     address::Address,
-    error::{Failure, is_broken, is_forgotten},
+    error::Failure,
+    node::{Lane, Message, Node, OPENING, Sent},
     scripts::{Arg, Script},
-    server,
-    wire::Wire,
+    servers::Servers,
 };
 
-/// How long a connection may take to be made, with all that is asked of the server at its start.
-const OPENING: Duration = Duration::from_secs(2);
-/// The first pause after a connection could not be made; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How often a command follows a key that moved.
+const REDIRECTS: u32 = 5;
 
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
-    /// The steps of requests.
-    Work,
-    /// Renewals, which wait behind nobody's recordings.
-    Renewal,
-    /// A claim that waits for replicas, and blocks its connection meanwhile.
-    Waiting(usize),
-}
-
-/// Whether a step may be sent once more when its connection is lost, since taking it twice comes to the same.
+/// Whether a step may be sent once more when its outcome is unknown, because taking it twice is the
+/// same as taking it once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
     Yes,
     No,
 }
 
-/// A connection, and which of its slot's it is.
-#[derive(Clone)]
-pub(super) struct Connection {
-    pub(super) wire: Wire,
-    number: u64,
-}
-
-type Slots = Mutex<HashMap<Id, HashMap<Lane, Arc<Slot>>>>;
-
-#[derive(Default)]
-struct Slot {
-    live: Mutex<Option<Connection>>,
-    opening: tokio::sync::Mutex<Opening>,
-}
-
-#[derive(Default)]
-struct Opening {
-    /// How many connections there have been.
-    made: u64,
-    pause: Duration,
-    failed: Option<(Instant, Failure)>,
-}
-
 /// How long a server may take.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// To answer.
+    /// To respond.
     pub(super) responding: Duration,
-    /// To hear of its replicas, on top of that.
+    /// For its replicas to acknowledge a claim, in addition.
     pub(super) replicating: Duration,
 }
 
-/// The connections of a store and of its clones.
+/// The connections of a store. Its clones share them.
+#[derive(Clone)]
 pub(super) struct Connections {
-    address: Arc<Address>,
-    times: Times,
-    warned: Once,
-    slots: Arc<Slots>,
-    /// Its end tells the runtimes' tasks that there is nothing left to forget.
-    open: watch::Sender<()>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) times: Times,
     /// A file of the scripts, and what stands in its place.
     #[cfg(test)]
     pub(super) altered: Option<(String, String)>,
 }
 
 impl Connections {
-    pub(super) fn new(address: Arc<Address>, times: Times) -> Self {
-        Self {
-            address,
+    /// The same servers, with other times.
+    pub(super) fn with(self, change: impl FnOnce(Times) -> Times) -> Self {
+        Self { times: change(self.times), ..self }
+    }
+
+    /// Finds the servers and verifies that they are fit for records. In a cluster, a node that
+    /// cannot be reached is left for later.
+    pub(super) async fn open(address: Address, times: Times) -> Result<Self, Failure> {
+        let connections = Self {
+            servers: Servers::find(address).await?,
             times,
-            warned: Once::new(),
-            slots: Arc::default(),
-            open: watch::Sender::new(()),
             #[cfg(test)]
             altered: None,
+        };
+        connections.on_each_master(|node| async { connections.connect(node, Lane::Work).await.map(drop) }).await?;
+        Ok(connections)
+    }
+
+    /// Does something with each master. Where some of a cluster's do not respond, the others'
+    /// results count.
+    pub(super) async fn on_each_master<F>(&self, each: impl Fn(Arc<Node>) -> F) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        let (in_cluster, mut done, mut failed) = (self.servers.in_cluster(), false, None);
+        let results = self.servers.masters().into_iter().map(|node| {
+            let result = each(node);
+            async {
+                match in_cluster {
+                    true => timeout(OPENING, result).await.unwrap_or(Err(Failure::Slow)),
+                    false => result.await,
+                }
+            }
+        });
+        for result in join_all(results).await {
+            match result {
+                Ok(()) => done = true,
+                Err(failure) if failure.is_transient() => failed = Some(failure),
+                Err(failure) => return Err(failure),
+            }
         }
+        if done { Ok(()) } else { Err(failed.unwrap_or(Failure::NoMaster)) }
     }
 
-    /// Connections to the same servers, with other times.
-    pub(super) fn with(&self, change: impl FnOnce(Times) -> Times) -> Self {
-        Self::new(self.address.clone(), change(self.times))
-    }
-
-    /// Makes the first connection, or says why there is none.
-    pub(super) async fn first(&self) -> Result<(), Failure> {
-        let slot = self.slot(Lane::Work)?;
-        self.connection(&slot, Lane::Work).await.map(|_| ())
+    async fn connect(&self, node: Arc<Node>, lane: Lane) -> Result<Sent, Failure> {
+        let runtime = self.servers.runtime()?;
+        let connection = node.connection(runtime, lane).await?;
+        Ok(Sent::on(node, connection, lane))
     }
 
     /// Calls a script on a key, by its hash first.
@@ -124,139 +102,79 @@ impl Connections {
         script: &Script,
         key: &[u8],
         args: &[Arg<'_>],
-    ) -> Result<(Value, Connection), Failure> {
+    ) -> Result<(Value, Sent), Failure> {
         #[cfg(test)]
         let altered = self.altered.as_ref().map(|altered| script.altered(altered));
         #[cfg(test)]
         let script = altered.as_ref().unwrap_or(script);
-        match self.send((lane, again), &script.by_hash(key, args)).await {
-            Err(Failure::Redis(error)) if is_forgotten(&error) => {
-                self.send((lane, again), &script.by_code(key, args)).await
-            }
-            answered => answered,
+        match self.send((lane, again), key, &script.by_hash(key, args)).await {
+            Err(failure) if failure.is_forgotten() => self.send((lane, again), key, &script.by_code(key, args)).await,
+            result => result,
         }
     }
 
-    /// Sends a command, and says which connection took it.
+    /// Sends a command to the server that has the key.
     pub(super) async fn send(
         &self,
         (lane, again): (Lane, Again),
+        key: &[u8],
         command: &Cmd,
-    ) -> Result<(Value, Connection), Failure> {
-        let slot = self.slot(lane)?;
-        let mut left = if again == Again::Yes { 1 } else { 0 };
+    ) -> Result<(Value, Sent), Failure> {
+        let (mut asked, mut redirects, mut resend) = (None, REDIRECTS, again == Again::Yes);
         loop {
-            let mut connection = self.connection(&slot, lane).await?;
-            match connection.wire.send(command).await {
-                Ok(value) => return Ok((value, connection)),
-                Err(error) if is_broken(&error) => {
-                    slot.give_up(&connection);
-                    if left == 0 {
-                        return Err(error.into());
-                    }
-                    left -= 1;
+            let (node, message) = match asked.take() {
+                Some(node) => (node, Message::Asking(command)),
+                None => (self.servers.node(key)?, Message::Command(command)),
+            };
+            let sent = match self.connect(node.clone(), lane).await {
+                Ok(sent) => sent,
+                // Nothing was sent, and the server is not the one to send it to any more.
+                Err(Failure::Left) if redirects > 0 => {
+                    redirects -= 1;
+                    continue;
                 }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    async fn connection(&self, slot: &Slot, lane: Lane) -> Result<Connection, Failure> {
-        if let Some(connection) = slot.live() {
-            return Ok(connection);
-        }
-        let mut opening = slot.opening.lock().await;
-        // While this call waited for the lock, another may have made a connection, or failed to.
-        if let Some(connection) = slot.live() {
-            return Ok(connection);
-        }
-        if let Some((until, last)) = &opening.failed
-            && Instant::now() < *until
-        {
-            return Err(Failure::Pausing(Box::new(last.clone())));
-        }
-        match self.open(lane).await {
-            Ok(wire) => {
-                *opening = Opening { made: opening.made + 1, ..Opening::default() };
-                let connection = Connection { wire, number: opening.made };
-                *slot.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
-                Ok(connection)
-            }
-            Err(failure) => {
-                opening.pause = (opening.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                // Between half of it and all of it, so that the workers of a server do not knock together.
-                let pause = opening.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                opening.failed = Some((Instant::now() + pause, failure.clone()));
-                Err(failure)
-            }
-        }
-    }
-
-    async fn open(&self, lane: Lane) -> Result<Wire, Failure> {
-        let Times { responding, replicating } = self.times;
-        let responding = if matches!(lane, Lane::Waiting(_)) { responding + replicating } else { responding };
-        let checked = async {
-            let mut wire = self.address.open(OPENING, responding).await?;
-            for info in wire.info().await? {
-                server::check(&info, wire.is_cluster()).map_err(Failure::Refused)?;
-                if !server::keeps_a_log(&info) {
-                    let warn = "the Redis server has `appendonly no`: when it restarts, it forgets claims and answers";
-                    self.warned.call_once(|| tracing::warn!("{warn}"));
+                Err(failure) => {
+                    self.servers.refresh();
+                    return Err(failure);
                 }
+            };
+            let failure = match sent.send(message, self.times.responding).await {
+                Ok(value) => return Ok((value, sent)),
+                Err(failure) => failure,
+            };
+            if let Some(redirect) = failure.redirect()
+                && redirects > 0
+            {
+                redirects -= 1;
+                asked = self.servers.redirected(key, &node, redirect);
+                continue;
             }
-            Ok(wire)
-        };
-        timeout(OPENING, checked).await.unwrap_or(Err(Failure::Slow))
-    }
-
-    fn slot(&self, lane: Lane) -> Result<Arc<Slot>, Failure> {
-        let runtime = Handle::try_current().map_err(|_| Failure::NoRuntime)?;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut new = false;
-        let lanes = slots.entry(runtime.id()).or_insert_with(|| {
-            new = true;
-            HashMap::new()
-        });
-        let slot = lanes.entry(lane).or_default().clone();
-        // A runtime that is shutting down drops the task at once, which then takes the lock.
-        drop(slots);
-        if new {
-            let forget = Forget { slots: Arc::downgrade(&self.slots), runtime: runtime.id() };
-            let mut open = self.open.subscribe();
-            runtime.spawn(async move {
-                let _forget = forget;
-                // It ends with an error when the store is dropped, and with its task when the runtime is.
-                let _ = open.changed().await;
-            });
-        }
-        Ok(slot)
-    }
-}
-
-impl Slot {
-    fn live(&self) -> Option<Connection> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Lets a connection go, unless it has been replaced already.
-    fn give_up(&self, connection: &Connection) {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if live.as_ref().is_some_and(|live| live.number == connection.number) {
-            *live = None;
+            if !failure.is_outcome_unknown() {
+                return Err(failure);
+            }
+            self.servers.refresh();
+            if !resend {
+                return Err(failure);
+            }
+            resend = false;
         }
     }
-}
 
-/// Drops the connections of a runtime that is gone.
-struct Forget {
-    slots: Weak<Slots>,
-    runtime: Id,
-}
+    /// Sends a command to one node, whichever keys it has; once more if the connection is lost.
+    pub(super) async fn send_to(&self, node: &Arc<Node>, message: Message<'_>) -> Result<Value, Failure> {
+        let send = async || self.connect(node.clone(), Lane::Work).await?.send(message, self.times.responding).await;
+        match send().await {
+            Err(failure) if failure.breaks_connection() => send().await,
+            result => result,
+        }
+    }
 
-impl Drop for Forget {
-    fn drop(&mut self) {
-        let Some(slots) = self.slots.upgrade() else { return };
-        let gone = slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.runtime);
-        drop(gone);
+    /// Waits until at least `replicas` have what was sent, and returns how many have it.
+    pub(super) async fn wait(&self, sent: &Sent, replicas: u32, within: Duration) -> Result<u64, Failure> {
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(replicas).arg(crate::clock::millis(within).max(1));
+        let limit = self.times.responding.saturating_add(self.times.replicating);
+        let found = sent.send(Message::Command(&wait), limit).await?;
+        redis::from_redis_value(found).map_err(Failure::reply)
     }
 }

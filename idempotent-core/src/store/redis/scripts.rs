@@ -31,6 +31,7 @@ script!(RENEW, " flags=allow-oom", "record.lua", "renew.lua");
 script!(RELEASE, " flags=allow-oom", "record.lua", "release.lua");
 script!(ABANDON, " flags=allow-oom", "record.lua", "abandon.lua");
 script!(RESOLVE, " flags=allow-oom", "record.lua", "resolve.lua");
+script!(CHECK, " flags=allow-oom", "check.lua");
 script!(LOOK_UP, " flags=no-writes", "record.lua", "look_up.lua");
 
 impl Script {

@@ -1,9 +1,31 @@
 //! What a server must be before it is trusted with a record.
 
-use std::fmt;
+use std::{fmt, sync::Once};
 
-/// Reads what `INFO` says.
-pub(super) fn check(info: &str, in_cluster: bool) -> Result<(), Refused> {
+/// What is required of each server of a store.
+pub(super) struct Requirements {
+    in_cluster: bool,
+    warned: Once,
+}
+
+impl Requirements {
+    pub(super) fn new(in_cluster: bool) -> Self {
+        Self { in_cluster, warned: Once::new() }
+    }
+
+    /// Reads what `INFO` says, and warns once if a restart of a server forgets what it has
+    /// acknowledged.
+    pub(super) fn verify(&self, info: &str) -> Result<(), Refused> {
+        check(info, self.in_cluster)?;
+        if !keeps_a_log(info) {
+            let warn = "the Redis server has `appendonly no`: a restart forgets its claims and recordings";
+            self.warned.call_once(|| tracing::warn!("{warn}"));
+        }
+        Ok(())
+    }
+}
+
+fn check(info: &str, in_cluster: bool) -> Result<(), Refused> {
     let version = field(info, "redis_version")?;
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < 7) {
@@ -15,16 +37,17 @@ pub(super) fn check(info: &str, in_cluster: bool) -> Result<(), Refused> {
     if !in_cluster && field(info, "cluster_enabled").is_ok_and(|enabled| enabled == "1") {
         return Err(Refused::InCluster);
     }
-    // Every record expires, so each policy but this one can evict it. With `maxmemory 0` none does, until someone sets a limit, which
-    // needs no restart and would not be seen here.
+    // Every record expires, so each policy but this one can evict it. With `maxmemory 0` none does,
+    // until someone sets a limit, which needs no restart and would not be seen here.
     match field(info, "maxmemory_policy")? {
         "noeviction" => Ok(()),
         policy => Err(Refused::Evicts { policy: policy.to_owned() }),
     }
 }
 
-/// Whether a restart of the server forgets nothing that it has acknowledged, but for the last second.
-pub(super) fn keeps_a_log(info: &str) -> bool {
+/// Whether a restart of the server forgets nothing that it has acknowledged, but for the last
+/// second.
+fn keeps_a_log(info: &str) -> bool {
     field(info, "aof_enabled").is_ok_and(|enabled| enabled == "1")
 }
 
@@ -55,7 +78,7 @@ impl fmt::Display for Refused {
                 f,
                 "the server's `maxmemory-policy` is `{policy}`, which evicts records that are alive; set it to `noeviction`"
             ),
-            Self::Unknown { field } => write!(f, "the server's `INFO` does not tell `{field}`"),
+            Self::Unknown { field } => write!(f, "the server's `INFO` has no `{field}`"),
         }
     }
 }

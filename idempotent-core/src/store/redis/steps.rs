@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use redis::Value;
+use tokio::{
+    sync::mpsc::unbounded_channel,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     NAME, RedisStore,
-    connections::{Again, Connection, Lane},
+    connections::Again,
     error::{Failure, TooFewReplicas},
+    node::{Lane, Sent},
     packed::{GRACE, abandoned_code, pack, redis_millis, settle, unpack},
     replicas::Replicas,
     scripts::{self, Arg, Script},
@@ -20,39 +26,56 @@ use crate::{
     lease::Lease,
     policy::Abandoned,
     record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome},
+    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal},
     transition,
 };
 
-type Claimed = Result<(ClaimOutcome, Connection), Failure>;
+/// How long renewals wait for each other at least, and at most as a part of the shortest lease. The
+/// runtime waits a little longer.
+const SHORTEST_ROUND: Duration = Duration::from_millis(750);
+const ROUNDS: u32 = 8;
+
+/// The outcome of a claim, and where it was sent.
+pub(super) struct Claimed {
+    pub(super) outcome: ClaimOutcome,
+    /// The key was the owner's before the last call: one that was acknowledged, or one whose
+    /// response was lost.
+    again: bool,
+    sent: Sent,
+}
 
 impl RedisStore {
     pub(super) fn key(&self, id: &RecordId) -> Vec<u8> {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
-    /// Asks for a key in one round trip, where the key is new or its answer is there.
-    pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Claimed {
-        // A key that could come to be held has no expiry, from which its first time could be found again; the expiry of a key whose
-        // lease is longer than its ttl would not tell the ttl; and an answer that is not kept at all would tell no time at all.
+    /// Claims a key, in one round trip if the key is new or completed.
+    pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
+        // A key that could come to be held has no expiry, from which its first time could be found
+        // again; the expiry of a key whose lease is longer than its ttl would not tell the ttl; and
+        // an answer that is not kept at all would tell no time at all.
         let ttl = redis_millis(claim.ttl);
         if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
             return self.claim_by_script(lane, key, claim).await;
         }
         let mut set = redis::cmd("SET");
         set.arg(key).arg(pack(claim)).arg("NX").arg("GET").arg("PX").arg(ttl + millis(GRACE));
-        let (value, connection) = self.connections.send((lane, Again::Yes), &set).await?;
+        let (value, sent) = self.connections.send((lane, Again::Yes), key, &set).await?;
         match found(value)? {
-            None => Ok((ClaimOutcome::Granted { attempt: 1 }, connection)),
-            // Only the server's clock can tell what becomes of it. Between the two calls it may change: the script looks again.
+            None => Ok(Claimed { outcome: ClaimOutcome::Granted { attempt: 1 }, again: false, sent }),
+            // Only the server's clock can decide. Between the two calls the record may change; the
+            // script reads it again.
             Some(record) if record.state == State::InFlight => self.claim_by_script(lane, key, claim).await,
-            // An answer is there until it expires, and what is held does not: what is said of them is the same at every time, and
-            // no claim is granted at the first.
-            Some(record) => Ok((transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1, connection)),
+            // An answer is there until it expires, and what is held does not: what is said of them
+            // is the same at every time, and no claim is granted at the first.
+            Some(record) => {
+                let outcome = transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1;
+                Ok(Claimed { outcome, again: false, sent })
+            }
         }
     }
 
-    async fn claim_by_script(&self, lane: Lane, key: &[u8], claim: &Claim) -> Claimed {
+    async fn claim_by_script(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
         let fingerprint = claim.fingerprint.to_bytes();
         let args = [
             Arg::Bytes(&fingerprint),
@@ -61,8 +84,8 @@ impl RedisStore {
             Arg::Number(redis_millis(claim.ttl)),
             Arg::Number(abandoned_code(claim.abandoned).into()),
         ];
-        let (answer, connection) = self.connections.call((lane, Again::Yes), &scripts::CLAIM, key, &args).await?;
-        outcome(answer).map(|outcome| (outcome, connection))
+        let (value, sent) = self.connections.call((lane, Again::Yes), &scripts::CLAIM, key, &args).await?;
+        outcome(value).map(|(outcome, again)| Claimed { outcome, again, sent })
     }
 
     /// Asks for a key, and gives it back unless enough replicas have the claim.
@@ -72,22 +95,38 @@ impl RedisStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
-        let failed = |failure: Failure| failure.into_error("claim");
         let (lane, key) = (replicas.lane().await, self.key(id));
-        let (outcome, mut connection) = self.claim_on(Lane::Waiting(lane.number), &key, claim).await.map_err(failed)?;
-        if !matches!(outcome, ClaimOutcome::Granted { .. }) {
-            return Ok(outcome);
-        }
-        let waited = connection.wire.wait(&key, replicas.wanted, replicas.within).await;
-        let source: Box<dyn std::error::Error + Send + Sync> = match waited {
-            Ok(found) if found >= u64::from(replicas.wanted) => return Ok(outcome),
-            Ok(found) => Box::new(TooFewReplicas { wanted: replicas.wanted, found }),
-            Err(error) => Box::new(error),
+        let claimed = self.claim_on(Lane::Waiting(lane.number), &key, claim).await;
+        let claimed = claimed.map_err(|failure| failure.into_error("claim"))?;
+        let ClaimOutcome::Granted { attempt } = claimed.outcome else { return Ok(claimed.outcome) };
+        let waited = self.connections.wait(&claimed.sent, replicas.wanted, replicas.within).await;
+        let error = match waited {
+            Ok(found) if found >= u64::from(replicas.wanted) => return Ok(claimed.outcome),
+            Ok(found) => StoreError::transient(NAME, "claim", TooFewReplicas { wanted: replicas.wanted, found }),
+            Err(failure) => failure.into_error("claim"),
         };
-        // The claim is told to be of unknown outcome either way; if this fails too, it lapses by itself.
-        let lease = Lease { id: *id, owner: claim.owner };
-        let _ = self.owned("claim", Again::No, &scripts::RELEASE, &lease, &[]).await;
-        Err(StoreError::transient(NAME, "claim", source))
+        self.undo(&Lease { id: *id, owner: claim.owner }, attempt, claimed.again).await;
+        Err(error)
+    }
+
+    /// Gives a claim back that was granted just now. The caller takes its outcome for unknown and
+    /// gives it back again, so a failure here changes nothing; at last the lease expires.
+    async fn undo(&self, lease: &Lease, attempt: u32, again: bool) {
+        let given_back = match attempt {
+            // It may have been acknowledged before, and its handler may run.
+            _ if again => return,
+            1 => self.owned("claim", Again::No, &scripts::RELEASE, lease, &[]).await,
+            // The attempts before it may have done something. The record stays: its fingerprint,
+            // and that there were attempts.
+            _ => {
+                let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
+                self.owned("claim", Again::No, &scripts::ABANDON, lease, &retry).await
+            }
+        };
+        if let Err(error) = given_back {
+            let cause = std::error::Error::source(&error);
+            tracing::debug!(id = %lease.id, cause, "a claim that is short of replicas could not be given back");
+        }
     }
 
     /// A step that only the owner may take.
@@ -103,9 +142,56 @@ impl RedisStore {
         passed.map(fence).map_err(|failure| failure.into_error(operation))
     }
 
-    pub(super) async fn renew_one(&self, lease: &Lease, extend: Duration) -> Result<RenewOutcome, Failure> {
-        let extend = [Arg::Number(redis_millis(extend))];
-        self.take((Lane::Renewal, Again::Yes), &scripts::RENEW, lease, &extend).await.map(|passed| fence(passed).into())
+    /// Renews all leases at once. A server that does not respond does not delay what is known of
+    /// the others.
+    ///
+    /// The calls run in a separate task: one that was sent is not cancelled when the time is over,
+    /// so that a server that hangs is noticed. It is not sent again after that: it could revive a
+    /// lease that its owner has abandoned since.
+    pub(super) async fn renew_all(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else { return Ok(Vec::new()) };
+        let responding = self.connections.times.responding;
+        let until = Instant::now() + (shortest / ROUNDS).max(SHORTEST_ROUND).min(responding);
+        let (done, mut results) = unbounded_channel();
+        let (store, renewals) = (self.clone(), leases.to_vec());
+        let runtime = tokio::runtime::Handle::try_current();
+        runtime.map_err(|_| Failure::NoRuntime.into_error("renew"))?.spawn(async move {
+            let store = &store;
+            let calls = renewals.iter().enumerate().map(|(number, renewal)| {
+                let done = done.clone();
+                async move {
+                    let _ = done.send((number, store.renew_one(renewal, until).await));
+                }
+            });
+            join_all(calls).await;
+        });
+        let (mut outcomes, mut any, mut failed) = (vec![RenewOutcome::Unknown; leases.len()], false, None);
+        while let Ok(Some((number, result))) = timeout_at(until, results.recv()).await {
+            match (result, outcomes.get_mut(number)) {
+                (Ok(renewed), Some(outcome)) => (any, *outcome) = (true, renewed),
+                (Err(failure), _) if failed.is_none() || failure.is_transient() => failed = Some(failure),
+                _ => {}
+            }
+        }
+        if !any {
+            return Err(failed.unwrap_or(Failure::Late).into_error("renew"));
+        }
+        if let Some(failure) = failed {
+            let cause = std::error::Error::source(&failure);
+            tracing::warn!(error = %failure, cause, "some leases could not be renewed; retrying");
+        }
+        Ok(outcomes)
+    }
+
+    /// Renews one lease. It is sent once more if its connection is lost before `until`.
+    async fn renew_one(&self, renewal: &Renewal, until: Instant) -> Result<RenewOutcome, Failure> {
+        let extend = [Arg::Number(redis_millis(renewal.extend))];
+        let renew = || self.take((Lane::Renewal, Again::No), &scripts::RENEW, &renewal.lease, &extend);
+        let renewed = match renew().await {
+            Err(failure) if failure.is_outcome_unknown() && Instant::now() < until => renew().await,
+            result => result,
+        };
+        renewed.map(|passed| fence(passed).into())
     }
 
     /// Calls a script that compares the owner and says whether it took its step.
@@ -124,12 +210,12 @@ impl RedisStore {
     }
 
     pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Found>, Failure> {
-        let (answer, _) =
-            self.connections.call((Lane::Work, Again::Yes), &scripts::LOOK_UP, &self.key(id), &[]).await?;
-        let Value::Array(answer) = answer else {
-            return if answer == Value::Nil { Ok(None) } else { Err(Failure::Unexpected) };
+        let how = (Lane::Work, Again::Yes);
+        let (found, _) = self.connections.call(how, &scripts::LOOK_UP, &self.key(id), &[]).await?;
+        let Value::Array(found) = found else {
+            return if found == Value::Nil { Ok(None) } else { Err(Failure::Unexpected) };
         };
-        let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = three(answer)? else {
+        let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = three(found)? else {
             return Err(Failure::Unexpected);
         };
         let [at, expires] = [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
@@ -150,25 +236,27 @@ fn found(value: Value) -> Result<Option<Record>, Failure> {
     Ok(Some(unpack(value.into())?))
 }
 
-/// What `lua/claim.lua` answers.
-fn outcome(answer: Value) -> Result<ClaimOutcome, Failure> {
-    let Value::Array(answer) = answer else { return Err(Failure::Unexpected) };
-    let [code, detail] = <[Value; 2]>::try_from(answer).map_err(|_| Failure::Unexpected)?;
-    match (code, detail) {
-        (Value::Int(1), Value::Int(attempt)) => {
-            Ok(ClaimOutcome::Granted { attempt: u32::try_from(attempt).map_err(|_| Failure::Damaged)? })
+/// Reads what `lua/claim.lua` returns: the outcome, and whether the key was granted to its owner
+/// again.
+fn outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
+    let Value::Array(value) = value else { return Err(Failure::Unexpected) };
+    let [code, detail] = <[Value; 2]>::try_from(value).map_err(|_| Failure::Unexpected)?;
+    let outcome = match (&code, detail) {
+        (Value::Int(1 | 6), Value::Int(attempt)) => {
+            ClaimOutcome::Granted { attempt: u32::try_from(attempt).map_err(|_| Failure::Damaged)? }
         }
-        (Value::Int(2), Value::BulkString(recording)) => Ok(ClaimOutcome::Completed(Bytes::from(recording))),
+        (Value::Int(2), Value::BulkString(recording)) => ClaimOutcome::Completed(Bytes::from(recording)),
         (Value::Int(3), Value::Int(left)) => {
-            Ok(ClaimOutcome::InFlight { lease_left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) })
+            ClaimOutcome::InFlight { lease_left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
         }
-        (Value::Int(4), _) => Ok(ClaimOutcome::Held),
+        (Value::Int(4), _) => ClaimOutcome::Held,
         (Value::Int(5), Value::BulkString(fingerprint)) => {
             let fingerprint = fingerprint.try_into().map_err(|_| Failure::Damaged)?;
-            Ok(ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) })
+            ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
         }
-        _ => Err(Failure::Unexpected),
-    }
+        _ => return Err(Failure::Unexpected),
+    };
+    Ok((outcome, code == Value::Int(6)))
 }
 
 fn three(values: Vec<Value>) -> Result<[Value; 3], Failure> {

@@ -1,0 +1,180 @@
+//! A planned failover by Sentinels, while the old master still serves.
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "helpers of tests are tests")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    RecordId,
+    store::{ClaimOutcome, Store, redis::RedisStore},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{
+    server::{FORGETFUL, Server, within},
+    work::{complete, request, told},
+};
+
+/// How long the store may use the old master once the Sentinels name the new one: a poll's second,
+/// and as much again for a busy machine.
+const FOLLOWING: Duration = Duration::from_secs(2);
+
+struct Watched {
+    master: Server,
+    replica: Server,
+    sentinels: [Server; 3],
+}
+
+impl Watched {
+    fn start() -> Self {
+        let master = Server::start(FORGETFUL);
+        let replica = master.replica(FORGETFUL);
+        let sentinels = [(); 3].map(|()| Server::sentinel(&master, 2));
+        within("the Sentinels know each other and the replica", || {
+            sentinels.iter().all(|sentinel| {
+                let fields: Vec<String> = sentinel.ask("SENTINEL MASTER payments");
+                let field = |name| fields.iter().position(|field| field == name).map(|at| fields[at + 1].clone());
+                field("num-slaves").as_deref() == Some("1") && field("num-other-sentinels").as_deref() == Some("2")
+            })
+        });
+        Self { master, replica, sentinels }
+    }
+
+    async fn store(&self) -> RedisStore {
+        let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        RedisStore::connect(&format!("redis+sentinel://{}/payments", hosts.join(","))).await.unwrap()
+    }
+
+    /// Orders a failover, and returns when the first Sentinel names the new master.
+    async fn fail_over(&self) -> Instant {
+        // Until the replica's role is known to the Sentinel it refuses with `NOGOODSLAVE`.
+        let mut client = self.sentinels[0].client().get_connection().unwrap();
+        within("a failover began", || {
+            let mut order = redis::cmd("SENTINEL");
+            order
+                .arg("FAILOVER")
+                .arg("payments")
+                .query::<()>(&mut self.sentinels[0].client().get_connection().unwrap())
+                .is_ok()
+        });
+        let new = self.replica.port.to_string();
+        let ordered = Instant::now();
+        loop {
+            let mut named = redis::cmd("SENTINEL");
+            let (_, port): (String, String) =
+                named.arg("GET-MASTER-ADDR-BY-NAME").arg("payments").query(&mut client).unwrap();
+            if port == new {
+                println!("the new master was named {:?} after the order", ordered.elapsed());
+                return Instant::now();
+            }
+            assert!(ordered.elapsed() < Duration::from_secs(30), "no failover");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// The keys that were completed, and when.
+type Done = Arc<Mutex<Vec<(RecordId, Instant)>>>;
+
+fn load(store: &RedisStore) -> (JoinSet<()>, Done) {
+    let (mut workers, done) = (JoinSet::new(), Done::default());
+    for _ in 0..4 {
+        let (store, done) = (store.clone(), done.clone());
+        workers.spawn(async move {
+            loop {
+                if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
+                    done.lock().unwrap().push((id, Instant::now()));
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+    (workers, done)
+}
+
+async fn until_done_since(done: &Done, since: Instant, within: Duration) {
+    while !done.lock().unwrap().iter().any(|(_, at)| *at > since) {
+        assert!(since.elapsed() < within, "nothing was completed within {within:?}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Which of the completed keys run again, as first attempts.
+async fn forgotten(store: &RedisStore, done: &Done) -> Vec<Instant> {
+    let done = done.lock().unwrap().clone();
+    let mut forgotten = Vec::new();
+    for (id, at) in done {
+        match store.claim(&id, &request()).await {
+            Ok(ClaimOutcome::Granted { attempt: 1 }) => forgotten.push(at),
+            Ok(_) => {}
+            Err(error) => panic!("{}", told(&error)),
+        }
+    }
+    forgotten
+}
+
+/// Fails if the store goes on with the old master when the Sentinels name a new one, so that what
+/// it acknowledges is forgotten, or if a process that starts then serves another master than one
+/// that ran before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_is_followed_at_once() {
+    let watched = Watched::start();
+    let store = watched.store().await;
+    let (workers, done) = load(&store);
+    until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    let named = watched.fail_over().await;
+    until_done_since(&done, named + FOLLOWING, FOLLOWING * 3).await;
+
+    // The old master has not been demoted yet: it would acknowledge all of these.
+    println!("the old master is {:?}", watched.master.info("role"));
+    let other = watched.store().await;
+    for _ in 0..20 {
+        let id = complete(&store, &Bytes::from_static(b"old")).await.unwrap();
+        assert_eq!(other.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(Bytes::from_static(b"old")));
+        let id = complete(&other, &Bytes::from_static(b"new")).await.unwrap();
+        assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(Bytes::from_static(b"new")));
+    }
+    drop(workers);
+    let last = forgotten(&other, &done).await;
+    let longest = last.iter().map(|at| at.saturating_duration_since(named)).max();
+    println!(
+        "{} of {} run again; the last was acknowledged {longest:?} after the switch",
+        last.len(),
+        done.lock().unwrap().len()
+    );
+    // A Sentinel names the new master a second after the promotion, and publishes that it begins.
+    let span = last.iter().max().zip(last.iter().min()).map(|(last, first)| *last - *first);
+    println!("they were acknowledged within {span:?}");
+    assert!(span.is_none_or(|span| span < Duration::from_millis(600)), "{span:?}");
+    assert!(longest.is_none_or(|longest| longest < FOLLOWING), "{longest:?}");
+    assert!(
+        done.lock().unwrap().iter().filter(|(_, at)| *at > named).count() > 20,
+        "nothing was done after the failover"
+    );
+}
+
+/// Fails if anything runs again where the old master refuses writes as soon as its replica is gone,
+/// and a claim waits for the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
+    let watched = Watched::start();
+    for server in [&watched.master, &watched.replica] {
+        let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+    }
+    let store = watched.store().await.wait_for_replicas(1, Duration::from_millis(500));
+    let (workers, done) = load(&store);
+    until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    let named = watched.fail_over().await;
+    // The new master takes no writes before the old one follows it, which the Sentinels arrange
+    // some ten seconds later.
+    until_done_since(&done, named + FOLLOWING, Duration::from_secs(40)).await;
+    sleep(Duration::from_millis(500)).await;
+    drop(workers);
+    let again = forgotten(&watched.store().await, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    assert!(again.is_empty());
+    assert!(done.lock().unwrap().iter().filter(|(_, at)| *at < named).count() > 20);
+}

@@ -1,0 +1,257 @@
+//! A cluster while one of its masters does not respond.
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "helpers of tests are tests")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Lease, RecordId,
+    store::{ClaimOutcome, RenewOutcome, Renewal, Store, redis::RedisStore},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{
+    server::{Cluster, Server},
+    work::{GRANTED, key, lease, request, told},
+};
+
+/// How long a failover may take on a busy machine; the servers notice a dead master after 4
+/// seconds.
+const PROMOTION: Duration = Duration::from_secs(30);
+/// How long the store may take to find a promoted replica.
+const FINDING: Duration = Duration::from_secs(5);
+
+/// What became of a claim and a completion.
+struct Call {
+    shard: usize,
+    began: Instant,
+    took: Duration,
+    error: Option<String>,
+}
+
+/// The slot of a record's key: CRC-16/XMODEM modulo 16,384. Few of these keys have braces; theirs
+/// are wrong, and left out.
+fn slot(id: &RecordId) -> usize {
+    let key = [b"idempotency:", id.as_bytes().as_slice()].concat();
+    let crc = key.iter().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 })
+    });
+    usize::from(crc % 16_384)
+}
+
+/// Keys of each master, more than any of these tests uses.
+fn keys(cluster: &Cluster) -> [Vec<RecordId>; 3] {
+    let mut bounds = vec![0; 16_384];
+    let owned: Vec<Vec<redis::Value>> = cluster.0[0].ask("CLUSTER SLOTS");
+    for range in owned {
+        let bound = |at: usize| redis::from_redis_value::<usize>(range[at].clone()).unwrap();
+        let (_, port, ..): (redis::Value, u16, redis::Value, redis::Value) =
+            redis::from_redis_value(range[2].clone()).unwrap();
+        let owner = cluster.0.iter().position(|node| node.port == port).unwrap();
+        bounds[bound(0)..=bound(1)].fill(owner);
+    }
+    let mut keys = [const { Vec::new() }; 3];
+    while keys.iter().any(|keys| keys.len() < 12_000) {
+        let id = key();
+        if id.as_bytes().contains(&b'{') {
+            continue;
+        }
+        keys[bounds[slot(&id)]].push(id);
+    }
+    keys
+}
+
+async fn claim_and_complete(store: &RedisStore, id: RecordId) -> Result<(), String> {
+    let claim = request();
+    match store.claim(&id, &claim).await {
+        Ok(ClaimOutcome::Granted { .. }) => {}
+        Ok(other) => return Err(format!("{other:?}")),
+        Err(error) => return Err(told(&error)),
+    }
+    let done = store.complete(&lease(id, &claim), &Bytes::from_static(b"done")).await;
+    done.map(drop).map_err(|error| told(&error))
+}
+
+/// Works on every shard until it is dropped.
+struct Load {
+    calls: Arc<Mutex<Vec<Call>>>,
+    _workers: JoinSet<()>,
+}
+
+impl Load {
+    fn start(store: &RedisStore, keys: [Vec<RecordId>; 3]) -> Self {
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+        let mut workers = JoinSet::new();
+        for (shard, keys) in keys.into_iter().enumerate() {
+            let keys = Arc::new(Mutex::new(keys));
+            for _ in 0..4 {
+                let (store, keys, calls) = (store.clone(), keys.clone(), calls.clone());
+                workers.spawn(async move {
+                    loop {
+                        let Some(id) = keys.lock().unwrap().pop() else { return };
+                        let began = Instant::now();
+                        let error = claim_and_complete(&store, id).await.err();
+                        calls.lock().unwrap().push(Call { shard, began, took: began.elapsed(), error });
+                        sleep(Duration::from_millis(10)).await;
+                    }
+                });
+            }
+        }
+        Self { calls, _workers: workers }
+    }
+
+    fn count(&self, is: impl Fn(&Call) -> bool) -> usize {
+        self.calls.lock().unwrap().iter().filter(|call| is(call)).count()
+    }
+
+    async fn until(&self, what: &str, within: Duration, holds: impl Fn(&Call) -> bool) {
+        let began = Instant::now();
+        while self.count(&holds) == 0 {
+            if began.elapsed() > within {
+                self.report(began);
+                panic!("{what}: not within {within:?}");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn report(&self, since: Instant) {
+        for shard in 0..3 {
+            let after = |call: &&Call| call.shard == shard && call.began >= since;
+            let calls = self.calls.lock().unwrap();
+            let failed: Vec<_> = calls.iter().filter(after).filter(|call| call.error.is_some()).collect();
+            let longest = calls.iter().filter(after).map(|call| call.took).max();
+            let passed = calls.iter().filter(after).count() - failed.len();
+            println!("shard {shard}: {passed} passed, {} failed, the longest took {longest:?}", failed.len());
+            if let Some(failed) = failed.last() {
+                println!("  the last failure: {:?}", failed.error);
+            }
+        }
+    }
+}
+
+async fn other_shards_go_on_without(stop: impl FnOnce(&mut Server)) {
+    const DEAD: usize = 1;
+    let mut cluster = Cluster::replicated();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let mut keys = keys(&cluster);
+    let mut spare: Vec<_> = keys.iter_mut().map(|keys| keys.split_off(keys.len() - 100)).collect();
+    let load = Load::start(&store, keys);
+    for shard in 0..3 {
+        load.until("work before", Duration::from_secs(10), |call| call.shard == shard && call.error.is_none()).await;
+    }
+    stop(&mut cluster.0[DEAD]);
+    let stopped = Instant::now();
+
+    // A process that starts now serves the live shards.
+    sleep(Duration::from_millis(200)).await;
+    let other = RedisStore::connect(&cluster.url()).await.unwrap();
+    println!("a new store opened in {:?}", stopped.elapsed());
+    other.check().await.unwrap();
+    println!("it was checked after {:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < Duration::from_secs(8), "{:?}", stopped.elapsed());
+    for shard in [0, 2] {
+        for _ in 0..20 {
+            claim_and_complete(&other, spare[shard].pop().unwrap()).await.unwrap();
+        }
+    }
+
+    let masters = |nodes: &[Server]| nodes.iter().filter(|node| node.info("role").as_deref() == Some("master")).count();
+    while masters(&cluster.0[3..]) == 0 {
+        assert!(stopped.elapsed() < PROMOTION, "no replica was promoted");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let promoted = Instant::now();
+    println!("promoted after {:?}", stopped.elapsed());
+    load.until("the dead shard is back", FINDING, |call| {
+        call.shard == DEAD && call.began > promoted && call.error.is_none()
+    })
+    .await;
+    println!("found {:?} after that", promoted.elapsed());
+    // A process that had nothing to do meanwhile may find out by its first call.
+    while claim_and_complete(&other, spare[DEAD].pop().unwrap()).await.is_err() {
+        assert!(promoted.elapsed() < FINDING, "the idle store does not find the promoted replica");
+        sleep(Duration::from_millis(100)).await;
+    }
+    let found = Instant::now();
+    sleep(Duration::from_secs(1)).await;
+
+    load.report(stopped);
+    assert_eq!(load.count(|call| call.shard != DEAD && call.error.is_some()), 0, "a live shard failed");
+    for second in 0..stopped.elapsed().as_secs() {
+        let window = stopped + Duration::from_secs(second)..stopped + Duration::from_secs(second + 1);
+        let done = load.count(|call| call.shard != DEAD && window.contains(&call.began));
+        assert!(done >= 10, "only {done} on the live shards in second {second}");
+    }
+    assert!(load.count(|call| call.shard == DEAD && call.error.is_some()) >= 10, "the dead shard was not missed");
+    // Who was first to find it dead has waited for its response, and perhaps for another
+    // connection.
+    let known = stopped + Duration::from_secs(3);
+    let slow = |call: &Call| {
+        call.shard == DEAD && call.began > known && call.error.is_some() && call.took > Duration::from_millis(100)
+    };
+    let fast = |call: &Call| call.shard == DEAD && call.began > known && call.error.is_some() && !slow(call);
+    println!("once it was known to be dead: {} failed fast, {} did not", load.count(fast), load.count(slow));
+    assert!(
+        load.count(fast) > 20 && load.count(slow) * 4 <= load.count(fast),
+        "the dead shard's keys do not fail fast"
+    );
+    assert_eq!(load.count(|call| call.began > known && call.took > Duration::from_millis(1_500)), 0);
+    assert_eq!(load.count(|call| call.began > found && call.error.is_some()), 0, "failures after the recovery");
+}
+
+/// Fails if a master that hangs costs the keys of another shard anything, if its own keys do not
+/// fail fast or do not recover with the promotion, or if no new store opens meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_hangs_stops_no_other_shard() {
+    other_shards_go_on_without(|master| master.pause()).await;
+}
+
+/// The same for a master whose process is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_killed_stops_no_other_shard() {
+    other_shards_go_on_without(Server::kill).await;
+}
+
+/// Fails if one shard that hangs costs the leases of the others their renewal, or keeps the caller
+/// from learning that they were renewed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
+    let cluster = Cluster::start();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let mut leases: Vec<(usize, Renewal)> = Vec::new();
+    for (shard, keys) in keys(&cluster).into_iter().enumerate() {
+        for id in keys.into_iter().take(20) {
+            let claim = request();
+            assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+            leases.push((shard, Renewal { lease: Lease { id, owner: claim.owner }, extend: Duration::from_secs(3) }));
+        }
+    }
+    fastrand::shuffle(&mut leases);
+    let renewals: Vec<_> = leases.iter().map(|(_, renewal)| *renewal).collect();
+    assert!(store.renew(&renewals).await.unwrap().iter().all(|outcome| *outcome == RenewOutcome::Renewed));
+    cluster.0[1].pause();
+    for round in 0..4 {
+        let began = Instant::now();
+        let outcomes = store.renew(&renewals).await.unwrap();
+        println!("round {round} took {:?}", began.elapsed());
+        // The runtime waits for a second where leases are as short as these.
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        for ((shard, _), outcome) in leases.iter().zip(outcomes) {
+            let expected = if *shard == 1 { RenewOutcome::Unknown } else { RenewOutcome::Renewed };
+            assert_eq!(outcome, expected, "shard {shard}");
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
+    let dead: Vec<_> = leases.iter().filter(|(shard, _)| *shard == 1).map(|(_, renewal)| *renewal).collect();
+    assert!(store.renew(&dead).await.unwrap_err().is_transient());
+    cluster.0[1].resume();
+    let back = Instant::now();
+    while store.renew(&dead).await.is_err() {
+        assert!(back.elapsed() < FINDING);
+        sleep(Duration::from_millis(20)).await;
+    }
+}

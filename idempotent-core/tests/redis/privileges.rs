@@ -1,0 +1,154 @@
+//! What the user of the URL may do.
+
+use std::time::Duration;
+
+use idempotent_core::store::{RenewOutcome, Renewal, Store, redis::RedisStore};
+
+use super::{
+    server::{Cluster, FORGETFUL, Server},
+    work::{GRANTED, complete, key, lease, request, told},
+};
+
+const NEEDED: [&str; 12] = [
+    "info",
+    "set",
+    "get",
+    "getrange",
+    "del",
+    "pttl",
+    "pexpiretime",
+    "time",
+    "eval",
+    "evalsha",
+    "wait",
+    "cluster|slots",
+];
+
+fn grant(server: &Server, keys: &str, commands: &[&str]) {
+    let commands: String = commands.iter().map(|command| format!(" +{command}")).collect();
+    let _: () = server.ask(&format!("ACL SETUSER limited reset on >secret {keys}{commands}"));
+}
+
+fn without(lacking: &str) -> Vec<&'static str> {
+    NEEDED.into_iter().filter(|command| *command != lacking).collect()
+}
+
+/// Fails if the store starts with a user who lacks a command or the keys that it needs: a handler
+/// would run, and nothing be kept of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_privilege_is_found_before_the_first_claim() {
+    let server = Server::start(FORGETFUL);
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    let checked = async |waiting: bool| {
+        let store = RedisStore::connect(&url).await?.key_prefix("payments:");
+        let store = if waiting { store.wait_for_replicas(1, Duration::from_millis(1)) } else { store };
+        store.check().await.map(|()| store)
+    };
+    for lacking in NEEDED {
+        grant(&server, "~payments:*", &without(lacking));
+        let missed = !["cluster|slots"].contains(&lacking);
+        match checked(true).await {
+            Ok(_) => assert!(!missed, "{lacking} is not missed"),
+            Err(error) => {
+                let told = told(&error);
+                assert!(missed && !error.is_transient() && !error.is_unreadable(), "{told}");
+                assert!(told.contains("ACL SETUSER") && told.contains(&format!("+{lacking}")), "{lacking}: {told}");
+            }
+        }
+    }
+    // Who waits for no replicas needs no `WAIT`.
+    grant(&server, "~payments:*", &without("wait"));
+    let store = checked(false).await.unwrap();
+    complete(&store, &bytes::Bytes::new()).await.unwrap();
+
+    for keys in ["~other:*", "%R~payments:*", "%W~payments:*", "resetkeys"] {
+        grant(&server, keys, &NEEDED);
+        let error = checked(true).await.unwrap_err();
+        assert!(!error.is_transient(), "{}", told(&error));
+        assert!(told(&error).contains("~payments:*"), "{keys}: {}", told(&error));
+    }
+}
+
+/// Fails if the check leaves anything behind, or if it fails because the server is full or has no
+/// replica to write to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_changes_nothing() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    store.check().await.unwrap();
+    assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+    assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("0"));
+    for setting in ["maxmemory 1", "min-replicas-to-write 1"] {
+        let _: () = server.ask(&format!("CONFIG SET {setting}"));
+        store.check().await.unwrap();
+    }
+    assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+}
+
+/// Fails if only some of a cluster's nodes are checked.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_node_of_a_cluster_is_checked() {
+    let cluster = Cluster::start();
+    let hosts: Vec<_> = cluster.0.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+    let url = format!("redis+cluster://limited:secret@{}", hosts.join(","));
+    for lacking in 0..3 {
+        for (at, node) in cluster.0.iter().enumerate() {
+            let all = [NEEDED.as_slice(), &["asking"]].concat();
+            let commands = if at == lacking { [without("evalsha").as_slice(), &["asking"]].concat() } else { all };
+            grant(node, "~idempotency:*", &commands);
+        }
+        let error = RedisStore::connect(&url).await.unwrap().check().await.unwrap_err();
+        assert!(!error.is_transient() && told(&error).contains("+evalsha"), "{}", told(&error));
+    }
+    for node in &cluster.0 {
+        grant(node, "~{payments}*", &[NEEDED.as_slice(), &["asking"]].concat());
+    }
+    let store = RedisStore::connect(&url).await.unwrap();
+    assert!(store.check().await.is_err());
+    let store = store.key_prefix("{payments}");
+    store.check().await.unwrap();
+    complete(&store, &bytes::Bytes::new()).await.unwrap();
+    for node in &cluster.0 {
+        grant(node, "~{payments}*", &NEEDED);
+    }
+    let error = store.check().await.unwrap_err();
+    assert!(!error.is_transient() && told(&error).contains("+asking"), "{}", told(&error));
+}
+
+/// Fails if what stays until someone mends it is taken for an outage, or an outage for what stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_privilege_is_permanent_and_a_crowded_server_is_not() {
+    let server = Server::start(FORGETFUL);
+    grant(&server, "~idempotency:*", &NEEDED);
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect(&url).await.unwrap();
+    store.check().await.unwrap();
+    let (id, claim) = (key(), request());
+    let lease = lease(id, &claim);
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    grant(&server, "~idempotency:*", &without("evalsha"));
+    let renewal = Renewal { lease, extend: claim.lease };
+    for error in [
+        store.complete(&lease, &bytes::Bytes::new()).await.unwrap_err(),
+        store.release(&lease).await.unwrap_err(),
+        store.renew(&[renewal]).await.unwrap_err(),
+        store.look_up(&id).await.unwrap_err(),
+    ] {
+        assert!(!error.is_transient() && !error.is_unreadable(), "{}", told(&error));
+    }
+    grant(&server, "~other:*", &NEEDED);
+    let error = store.claim(&key(), &request()).await.unwrap_err();
+    assert!(!error.is_transient(), "{}", told(&error));
+    grant(&server, "~idempotency:*", &NEEDED);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+
+    let mut admin = server.client().get_connection().unwrap();
+    let _: () = super::server::ask(&mut admin, "CONFIG SET maxclients 1");
+    for url in [&url, &server.url()] {
+        let error = RedisStore::connect(url).await.unwrap_err();
+        assert!(error.is_transient(), "{}", told(&error));
+    }
+    let _: () = super::server::ask(&mut admin, "CONFIG SET maxclients 1000");
+    let error = RedisStore::connect(&url.replace("secret", "wrong")).await.unwrap_err();
+    assert!(!error.is_transient(), "{}", told(&error));
+}
