@@ -1,15 +1,17 @@
 //! The store in a Postgres database.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::PgPool;
+use sqlx::{PgPool, Row as _};
+use tokio::time::sleep;
 
 use self::{
-    connect::Pools,
+    connect::{Pools, Server, Way},
     driver::driven,
-    run::Again,
+    error::waited_for_a_record,
+    run::{Again, record},
     statements::{Names, Statements},
 };
 pub use super::sql::InvalidTableName;
@@ -28,8 +30,11 @@ use crate::{
 mod connect;
 mod driver;
 mod error;
+mod health;
 mod migrate;
+mod privileges;
 mod run;
+mod sessions;
 mod statement;
 mod statements;
 mod transaction;
@@ -37,6 +42,12 @@ mod transaction;
 const NAME: &str = "postgres";
 /// How often a claim looks again when another one was faster.
 const ROUNDS: usize = 3;
+/// How often a claim that is sent again looks whether its record is free.
+const LOOKS: usize = 40;
+/// The longest pause between two such looks.
+const PAUSE: Duration = Duration::from_millis(8);
+/// The outcome for a key whose record another transaction has, and so hides.
+const IN_FLIGHT: ClaimOutcome = ClaimOutcome::InFlight { lease_left: Duration::ZERO };
 
 /// A store in a Postgres database (12 or later), shared by every process that reaches it.
 ///
@@ -113,7 +124,10 @@ impl PostgresStore {
     }
 
     fn new(pools: Pools) -> Self {
-        Self { pools, statements: Arc::new(Statements::new(Names::default())), partitions: 0 }
+        let Server { way, own_sessions, .. } = pools.server;
+        let names =
+            Names { bounded: way == Way::Prepared && !(own_sessions && pools.steps.is_own()), ..Names::default() };
+        Self { pools, statements: Arc::new(Statements::new(names)), partitions: 0 }
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -145,7 +159,12 @@ impl PostgresStore {
         for _ in 0..ROUNDS {
             // Between the look and the insert of this statement another claim may win; then it sees neither and gives no row
             // (case `one_of_many_concurrent_claims_wins`). Nothing is granted on that: the next round looks again.
-            let (record, now) = match self.read("claim", self.statements.claim(id, claim)).await? {
+            let rows = match self.try_on(&self.pools.steps, &self.statements.claim(id, claim), Again::Waits).await {
+                Ok(rows) => rows,
+                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) => return Err(self.failed("claim", error)),
+            };
+            let (record, now) = match record("claim", &rows)? {
                 None => continue,
                 Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
                 Some((Some(record), now)) => (record, now),
@@ -157,8 +176,11 @@ impl PostgresStore {
             // Between the read and the write another process may take the key; the statement repeats every guard and names the
             // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
             let expired = record.expired(now);
-            if self.write_claim(id, claim, &record, expired, &new).await? {
-                return Ok(outcome);
+            match self.write_claim(id, claim, &record, expired, &new).await {
+                Ok(true) => return Ok(outcome),
+                Ok(false) => {}
+                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) => return Err(self.failed("claim", error)),
             }
         }
         Err(StoreError::transient(NAME, "claim", Contended))
@@ -172,7 +194,7 @@ impl PostgresStore {
         seen: &Record,
         expired: bool,
         new: &Record,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, sqlx::Error> {
         let statements = &self.statements;
         let statement = if expired {
             statements.start_over(id, claim, &seen.owner)
@@ -181,12 +203,25 @@ impl PostgresStore {
         } else if seen.owner == claim.owner {
             let lease = Lease { id: *id, owner: claim.owner };
             let renewal = [Renewal { lease, extend: claim.lease }];
-            return self.change("claim", statements.renew(&renewal), Again::Safe).await;
+            return self.extend(&renewal).await;
         } else {
             statements.take_over(id, claim, &seen.owner)
         };
         // Sent twice, it changes nothing the second time; the next round then finds what the first one did.
-        self.change("claim", statement, Again::Safe).await
+        Ok(!self.try_on(&self.pools.steps, &statement, Again::Waits).await?.is_empty())
+    }
+
+    /// Renews the lease of a claim that was sent again. A renewal passes by a record that another transaction has, such as the same claim
+    /// sent a third time; this one is granted all the same, so it looks again, for about a tenth of a second.
+    async fn extend(&self, renewal: &[Renewal]) -> Result<bool, sqlx::Error> {
+        for _ in 0..LOOKS {
+            let rows = self.try_on(&self.pools.steps, &self.statements.renew(renewal), Again::Waits).await?;
+            if rows.first().map_or(Ok(true), |row| row.try_get("renewed"))? {
+                return Ok(!rows.is_empty());
+            }
+            sleep(PAUSE.mul_f64(fastrand::f64())).await;
+        }
+        Ok(false)
     }
 
     async fn resolve_held(&self, seen: &Lease, resolution: &Resolution) -> Result<ResolveOutcome, StoreError> {
@@ -208,21 +243,25 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Names { schema, table } = &self.statements.names;
+        let Names { schema, table, .. } = &self.statements.names;
         let mut shown = f.debug_struct("PostgresStore");
         shown.field("schema", &schema.as_ref().map(TableName::as_str)).field("table", &table.as_str());
-        shown.field("way", &self.pools.way).finish_non_exhaustive()
+        shown.field("way", &self.pools.server.way).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn migrate(&self) -> Result<(), StoreError> {
-        driven("migrate", self.apply_migrations()).await
+        let migrated = async {
+            self.apply_migrations().await?;
+            self.verify("migrate").await
+        };
+        driven("migrate", migrated).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
+        driven("check", self.verify("check")).await
     }
 
     fn namespace(&self) -> Option<&str> {

@@ -14,11 +14,15 @@ mod error;
 mod open;
 mod row;
 
+#[cfg(feature = "postgres")]
+pub(crate) use connections::Care;
 #[cfg(feature = "sqlite")]
 pub(crate) use connections::PATIENCE;
 pub(crate) use connections::{Connections, Lent, Lifetime};
 pub(crate) use error::{Contended, MissingTable, UnsafeSetting, missing};
-pub(crate) use open::{NotOurs, Open, SAVEPOINT, UNDO};
+pub(crate) use open::{NotOurs, Open};
+#[cfg(feature = "sqlite")]
+pub(crate) use open::{SAVEPOINT, UNDO};
 pub(crate) use row::{Read, lease, read};
 
 /// The name of a table, or of the schema it is in: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put

@@ -77,7 +77,7 @@ impl SqliteStore {
     /// When one of the pool's connections says that the version is below 3.51.3, that `journal_mode` is not `wal`, or that
     /// `synchronous` is neither `full` nor `extra`. The error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
-        let shared = Connections::Shared(pool);
+        let shared = Connections::shared(pool, None);
         open::check(&shared).await?;
         Ok(Self::new(shared.clone(), shared))
     }

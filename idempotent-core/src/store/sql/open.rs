@@ -8,14 +8,17 @@ use sqlx_core::transaction::TransactionManager as _;
 use super::Lent;
 
 /// What is undone when an answer is kept and its effects are not.
+#[cfg(feature = "sqlite")]
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT idempotent_effects";
 /// Undoes it.
+#[cfg(feature = "sqlite")]
 pub(crate) const UNDO: &str = "ROLLBACK TO SAVEPOINT idempotent_effects";
 
 /// What manages transactions on a connection.
 type Manager<C> = <<C as Connection>::Database as Database>::TransactionManager;
 
-/// A connection with an open transaction. If it is dropped, the connection is closed, and with it the transaction.
+/// A connection with an open transaction. If it is dropped, the transaction is rolled back, or the connection closed, which does the
+/// same.
 ///
 /// sqlx's own `Transaction` would give the connection back to its pool, where a transaction that began unnoticed stays open, and where
 /// one that cannot be rolled back for want of an answer keeps its place.
@@ -58,6 +61,22 @@ where
             sqlx::raw_sql("ROLLBACK").execute(open.connection_mut()).await?;
         }
         Ok(open)
+    }
+
+    /// Closes the connection, and so rolls back.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn close(mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.close();
+        }
+    }
+
+    /// Has the connection closed after the transaction; see [`Lent::retire`].
+    #[cfg(feature = "postgres")]
+    pub(crate) fn retire(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.retire();
+        }
     }
 
     /// Takes note that a message of the caller's has committed it.
@@ -132,7 +151,7 @@ impl<C: Connection> Open<C> {
 impl<C: Connection> Drop for Open<C> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            connection.close();
+            connection.abandon(self.at_rest);
         }
     }
 }
