@@ -1,5 +1,5 @@
--- Renews many leases. A row for each record that still carries its owner: one that another transaction has locked is not waited for, and so
--- not renewed. No row for a lease that was lost.
+-- Renews many leases. A row for each record in flight, with its owner: one that another transaction has locked is not waited for, and so
+-- not renewed. No row with the owner of a lease that was lost.
 -- $1 ids, $2 owners, $3 leases in ms: arrays of one length
 WITH due AS MATERIALIZED (
     SELECT r.id, r.owner, lease.ms
@@ -18,8 +18,7 @@ WITH due AS MATERIALIZED (
 SELECT id, owner, true AS renewed FROM renewed
 UNION ALL
 SELECT r.id, r.owner, false
-FROM unnest($1, $2) AS lease (id, owner)
+FROM unnest($1) AS lease (id)
 JOIN {schema}"{table}" AS r ON r.id = lease.id
-WHERE r.owner = lease.owner
-  AND r.state = 1
+WHERE r.state = 1
   AND NOT EXISTS (SELECT FROM renewed WHERE renewed.id = r.id)

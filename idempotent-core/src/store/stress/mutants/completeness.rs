@@ -5,8 +5,16 @@ use super::{Mutant, folder, postgres, read, redis, sqlite};
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
 /// Schema and settings, which are no steps; and `insert.sql`, whose guard is the primary key.
-const NO_STEPS: &[&str] =
-    &["check.sql", "insert.sql", "migrate_1.sql", "migrations.sql", "partition.sql", "read.sql", "room.sql"];
+const NO_STEPS: &[&str] = &[
+    "check.sql",
+    "insert.sql",
+    "migrate_1.sql",
+    "migrations.sql",
+    "partition.sql",
+    "privileges.sql",
+    "read.sql",
+    "room.sql",
+];
 
 /// The words that make a guard, outside of comments: where each begins.
 fn guards(text: &str, words: &[&str], comment: &str) -> Vec<(usize, String)> {
