@@ -7,7 +7,7 @@ use idempotent_core::{
     Lease, Store, StoreError,
     store::{ClaimOutcome, Fence, postgres::PostgresStore},
 };
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -105,6 +105,34 @@ async fn a_link_that_swallows_everything_is_found_out_by_one_probe() {
     assert_down(&store).await;
     proxy.restore();
     assert_recovers(&store).await;
+}
+
+/// sqlx's pool keeps connections that are dead, and waits for them before it gives one out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_swallows_everything_is_found_out_on_connections_of_the_application_too() {
+    let (_, url) = store().await;
+    let options: PgConnectOptions = url.parse().unwrap();
+    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let options = options.host("127.0.0.1").port(proxy.port);
+    let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+    let store = PostgresStore::from_pool(pool).await.unwrap();
+    assert!(claims(&store, 20).await.1.is_empty());
+    proxy.silence_all();
+    assert_down(&store).await;
+    proxy.restore();
+    // One second for each of them, at most.
+    let (slowest, errors) = loop {
+        let (slowest, errors) = claims(&store, 4).await;
+        if errors.is_empty() {
+            break (slowest, errors);
+        }
+        assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+        sleep(Duration::from_millis(20)).await;
+    };
+    println!("the first to be served waited for {slowest:?}");
+    assert!(errors.is_empty() && slowest < Duration::from_secs(10), "{slowest:?}");
+    let (slowest, errors) = claims(&store, 20).await;
+    assert!(errors.is_empty() && slowest < LONGEST, "{slowest:?} {errors:?}");
 }
 
 /// A machine on the way has forgotten the connections that are open; new ones work.

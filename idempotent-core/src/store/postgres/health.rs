@@ -44,10 +44,19 @@ pub(super) struct Health {
 #[derive(Clone, Default)]
 struct State {
     down: bool,
-    /// Counts how often all connections were taken to be dead.
+    /// Counts how often all idle connections were taken to be dead.
     epoch: u64,
+    /// Counts how often a probe has found that calls which are pending will have no response.
+    losses: u64,
     /// The server's, once a probe has read it.
     identity: Option<String>,
+}
+
+impl State {
+    fn lose(&mut self) {
+        self.epoch += 1;
+        self.losses += 1;
+    }
 }
 
 /// The outcome of a probe.
@@ -70,8 +79,8 @@ impl Health {
         self.state.borrow().down
     }
 
-    /// Takes all connections to be dead that were opened before.
-    pub(super) fn suspect_all(&self) {
+    /// Takes all connections to be dead that are idle now. Calls that are pending may still have their response.
+    pub(super) fn suspect_idle(&self) {
         self.state.send_modify(|state| state.epoch += 1);
     }
 
@@ -84,24 +93,24 @@ impl Health {
         limit: Duration,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
     ) -> Result<T, sqlx::Error> {
-        let epoch = {
+        let losses = {
             let state = self.state.borrow();
             if state.down {
                 return Err(Unanswered::Down.into());
             }
-            state.epoch
+            state.losses
         };
         let mut call = std::pin::pin!(call);
         match timeout(SUSPICIOUS.min(limit), &mut call).await {
             Ok(response) => response,
             // Boxed: keeps the callers' futures small, since hardly any call takes so long.
-            Err(_) => Box::pin(self.wait_on(epoch, limit.saturating_sub(SUSPICIOUS), call)).await,
+            Err(_) => Box::pin(self.wait_on(losses, limit.saturating_sub(SUSPICIOUS), call)).await,
         }
     }
 
     async fn wait_on<T>(
         self: &Arc<Self>,
-        epoch: u64,
+        losses: u64,
         limit: Duration,
         mut call: impl Future<Output = Result<T, sqlx::Error>> + Unpin,
     ) -> Result<T, sqlx::Error> {
@@ -117,7 +126,7 @@ impl Health {
                     Err(_) if Instant::now() >= deadline => return Err(Unanswered::TooSlow.into()),
                     Err(_) => {}
                 },
-                _ = state.wait_for(|state| state.epoch != epoch) => return Err(Unanswered::Down.into()),
+                _ = state.wait_for(|state| state.losses != losses) => return Err(Unanswered::Down.into()),
             }
         }
     }
@@ -151,14 +160,14 @@ impl Health {
                 let changes = state.down || replaced;
                 if changes {
                     tracing::info!("the Postgres server responds; connections are opened anew");
-                    state.epoch += 1;
+                    state.lose();
                     state.down = false;
                 }
                 changes
             }
             Probe::Dead if !state.down => {
                 tracing::warn!("the Postgres server does not respond; calls fail at once until it does");
-                state.epoch += 1;
+                state.lose();
                 state.down = true;
                 true
             }

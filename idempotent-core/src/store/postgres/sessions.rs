@@ -6,9 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sqlx::{Connection as _, PgConnection, Postgres, postgres::PgConnectOptions};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 use sqlx_core::transaction::TransactionManager;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     driver::spawn,
@@ -36,6 +36,18 @@ impl Care<PgConnection> for Sessions {
         self.0.exchange(LIMIT, PgConnection::connect_with(options)).await
     }
 
+    async fn acquire(&self, pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let deadline = Instant::now() + pool.options().get_acquire_timeout();
+        loop {
+            // sqlx's pool may wait for a response on a connection that is dead; dropped meanwhile, it closes that connection.
+            match timeout(PING, self.0.exchange(LIMIT, pool.acquire())).await {
+                Ok(acquired) => return acquired,
+                Err(_) if Instant::now() >= deadline => return Err(sqlx::Error::PoolTimedOut),
+                Err(_) => {}
+            }
+        }
+    }
+
     async fn responds(&self, connection: &mut PgConnection) -> bool {
         if self.0.is_down() {
             return false;
@@ -44,7 +56,7 @@ impl Care<PgConnection> for Sessions {
             Ok(pinged) => pinged.is_ok(),
             Err(_) => {
                 // The others were idle for as long, and go by the same way.
-                self.0.suspect_all();
+                self.0.suspect_idle();
                 self.0.probe();
                 false
             }

@@ -49,6 +49,9 @@ pub(crate) trait Care<C: Connection>: Send + Sync {
     /// Opens a connection.
     async fn open(&self, options: &C::Options) -> Result<C, sqlx::Error>;
 
+    /// Takes a connection out of an application's pool.
+    async fn acquire(&self, pool: &sqlx::Pool<C::Database>) -> Result<PoolConnection<C::Database>, sqlx::Error>;
+
     /// Whether the server responds on a connection.
     async fn responds(&self, connection: &mut C) -> bool;
 
@@ -181,7 +184,10 @@ impl<C: Connection> Connections<C> {
                 Ok(Err(PoolError::Closed)) => return Err(sqlx::Error::PoolClosed),
                 Ok(Err(_)) | Err(_) => return Err(sqlx::Error::PoolTimedOut),
             },
-            Source::Shared(pool) => Held::Shared(pool.acquire().await?),
+            Source::Shared(pool) => Held::Shared(match &self.care {
+                Some(care) => care.acquire(pool).await?,
+                None => pool.acquire().await?,
+            }),
         };
         Ok(Lent { held: Some(held), care: self.care.clone(), retired: false })
     }
