@@ -1,32 +1,30 @@
 //! The store in a Postgres database.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{PgPool, Row as _};
-use tokio::time::sleep;
+use sqlx::PgPool;
 
 use self::{
     connect::{Pools, Server, Way},
     driver::driven,
-    error::waited_for_a_record,
-    run::{Again, record},
+    run::Again,
     statements::{Names, Statements},
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{Contended, TableName, fence};
+use super::sql::{TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId, State},
+    record::{Record, RecordId},
     store::{
         Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
     },
-    transition::{self, Change},
 };
 
+mod claiming;
 mod connect;
 mod driver;
 mod error;
@@ -40,15 +38,6 @@ mod statements;
 mod transaction;
 
 const NAME: &str = "postgres";
-/// How often a claim looks again when another one was faster.
-const ROUNDS: usize = 3;
-/// How often a claim that is sent again looks whether its record is free.
-const LOOKS: usize = 40;
-/// The longest pause between two such looks.
-const PAUSE: Duration = Duration::from_millis(8);
-/// The outcome for a key whose record another transaction has, and so hides.
-const IN_FLIGHT: ClaimOutcome = ClaimOutcome::InFlight { lease_left: Duration::ZERO };
-
 /// A store in a Postgres database (12 or later), shared by every process that reaches it.
 ///
 /// A claim of a new key and a replay take one round trip each. A replay, like every answer to a duplicate, only reads: it locks no
@@ -64,18 +53,54 @@ const IN_FLIGHT: ClaimOutcome = ClaimOutcome::InFlight { lease_left: Duration::Z
 /// # Connections
 /// The store works from every runtime and thread: its connections are driven by a thread of its own, `idempotency-pg`, one for the
 /// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
-/// connection, and 10 for an answer.
+/// connection, and 10 for a response.
+///
+/// A call that is given up keeps its place in the pool until the server's session is idle again or gone, so that the server never has
+/// more sessions than the pools have places, but for one more while a probe looks whether the server responds. A handler's statement that
+/// is given up may go on for a second; then its connection is closed, and the server ends it within another second. That needs Postgres 14
+/// on a system where it can tell; elsewhere the session lives until the statement ends. A pool of the application's counts a
+/// connection as gone when it is closed.
 ///
 /// Connections of the store's own write no log: the text of a message that begins or ends a transaction has the record in it. So what handlers
 /// do in transactions on them is not in sqlx's log either; share a [pool](Self::from_pool) to have it there, for two round trips more.
 ///
+/// # Waits and outages
+/// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in
+/// flight; the end of a claim waits again, for about a second in all, and then fails with a transient error. A renewal waits for no
+/// record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
+///
+/// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
+/// response within a second, the store is down: pending calls end, and new ones fail at once, with transient errors. A probe every half
+/// second finds out when the server is back. An error that the server sends, and a server that is slow, do not make it down. A connection
+/// that was idle for more than a second is pinged before it is used again. The statements of handlers are not watched: bound
+/// their work by a timeout.
+///
+/// # Transactions of handlers
+/// The record is completed in the transaction that the store has begun, or not at all. If a handler ends it by SQL of its own (`COMMIT`,
+/// `ROLLBACK`, `PREPARE TRANSACTION`), its attempt does not complete, whatever it begins after that. What it has committed itself
+/// stays; nothing says that the operation was done, so with `abandoned = "retry"` the operation can run again. With `claim = "transaction"`
+/// such a `COMMIT` commits the claim as well, and the key is in flight until its lease is over. `RESET ALL` in a handler's
+/// transaction has the same effect as ending it.
+///
+/// What a handler sets in its session, listens to or creates as temporary tables does not reach the next handler, and after
+/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session stay with it: use those of the transaction. Sessions of
+/// a shared pool or behind a pooler are the application's to look after: where handlers change `search_path`, name the
+/// [schema](Self::schema).
+///
 /// # Poolers and isolation
 /// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
 /// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
-/// transaction. So it does where `default_transaction_isolation` is not READ COMMITTED, since a whole message can name its own.
+/// transaction, or does not pass on the settings that the store's sessions begin with. So it does where `default_transaction_isolation` is not
+/// READ COMMITTED, since a whole message can name its own.
 /// That gives about a third of the replays a second. The URL's parameter `statement-cache-capacity` decides before the look does:
 /// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
 /// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
+///
+/// A probe goes through the pooler too: while all its sessions are taken for long, the store is down.
+///
+/// # Privileges
+/// The role needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the table; for [`migrate`](Store::migrate) also SELECT on the
+/// table's `…_migrations`. [`check`](Store::check) and `migrate` name what is missing. Row-level security must not apply to the role.
 ///
 /// # TLS
 /// `sslmode=require` and stronger ask for one of sqlx's `tls-…` features; without one, opening the store fails and says so.
@@ -113,7 +138,8 @@ impl PostgresStore {
     /// Handlers' transactions are the pool's too, and each keeps a connection while its handler runs. Claims wait for connections like
     /// everybody else, for as long as the pool's `acquire_timeout`: bound it, and let the pool be larger than the number of such handlers
     /// that run at once. Those that the
-    /// application opened are bound to the runtime that it opened them on. Behind a pooler that deals out sessions by the
+    /// application opened are bound to the runtime that it opened them on. While the server does not respond, sqlx's pool keeps
+    /// connections that are dead: each of them can cost one request a second afterwards. Behind a pooler that deals out sessions by the
     /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
     /// statements.
     ///
@@ -153,75 +179,6 @@ impl PostgresStore {
     #[must_use]
     pub fn partitions(self, parts: u16) -> Self {
         Self { partitions: parts, ..self }
-    }
-
-    async fn claim_by_rounds(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        for _ in 0..ROUNDS {
-            // Between the look and the insert of this statement another claim may win; then it sees neither and gives no row
-            // (case `one_of_many_concurrent_claims_wins`). Nothing is granted on that: the next round looks again.
-            let rows = match self.try_on(&self.pools.steps, &self.statements.claim(id, claim), Again::Waits).await {
-                Ok(rows) => rows,
-                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
-                Err(error) => return Err(self.failed("claim", error)),
-            };
-            let (record, now) = match record("claim", &rows)? {
-                None => continue,
-                Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
-                Some((Some(record), now)) => (record, now),
-            };
-            let (change, outcome) = transition::claim(Some(&record), claim, now);
-            let Change::Put(new) = change else {
-                return Ok(outcome);
-            };
-            // Between the read and the write another process may take the key; the statement repeats every guard and names the
-            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
-            let expired = record.expired(now);
-            match self.write_claim(id, claim, &record, expired, &new).await {
-                Ok(true) => return Ok(outcome),
-                Ok(false) => {}
-                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
-                Err(error) => return Err(self.failed("claim", error)),
-            }
-        }
-        Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    /// Writes what the state machine made of the record that was read; `false` if the record is no longer that one.
-    async fn write_claim(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        seen: &Record,
-        expired: bool,
-        new: &Record,
-    ) -> Result<bool, sqlx::Error> {
-        let statements = &self.statements;
-        let statement = if expired {
-            statements.start_over(id, claim, &seen.owner)
-        } else if new.state == State::Held {
-            statements.hold(id, claim, &seen.owner)
-        } else if seen.owner == claim.owner {
-            let lease = Lease { id: *id, owner: claim.owner };
-            let renewal = [Renewal { lease, extend: claim.lease }];
-            return self.extend(&renewal).await;
-        } else {
-            statements.take_over(id, claim, &seen.owner)
-        };
-        // Sent twice, it changes nothing the second time; the next round then finds what the first one did.
-        Ok(!self.try_on(&self.pools.steps, &statement, Again::Waits).await?.is_empty())
-    }
-
-    /// Renews the lease of a claim that was sent again. A renewal passes by a record that another transaction has, such as the same claim
-    /// sent a third time; this one is granted all the same, so it looks again, for about a tenth of a second.
-    async fn extend(&self, renewal: &[Renewal]) -> Result<bool, sqlx::Error> {
-        for _ in 0..LOOKS {
-            let rows = self.try_on(&self.pools.steps, &self.statements.renew(renewal), Again::Waits).await?;
-            if rows.first().map_or(Ok(true), |row| row.try_get("renewed"))? {
-                return Ok(!rows.is_empty());
-            }
-            sleep(PAUSE.mul_f64(fastrand::f64())).await;
-        }
-        Ok(false)
     }
 
     async fn resolve_held(&self, seen: &Lease, resolution: &Resolution) -> Result<ResolveOutcome, StoreError> {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, SqlSafeStr, postgres::PgRow};
 
 use super::{
-    IN_FLIGHT, NAME, PostgresStore,
+    NAME, PostgresStore,
+    claiming::IN_FLIGHT,
     connect::{Server, Way},
     driver::{driven, entered},
     error::{Kind, kind, store_error},

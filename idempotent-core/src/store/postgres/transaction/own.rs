@@ -14,7 +14,8 @@ use crate::{
     store::{
         Claim, ClaimedWithin, Fence,
         postgres::{
-            NAME, PostgresStore, ROUNDS,
+            NAME, PostgresStore,
+            claiming::ROUNDS,
             error::{Kind, kind, waited_for_a_record},
             run::{LIMIT, record},
             statements::checked,

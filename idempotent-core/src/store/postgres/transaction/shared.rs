@@ -13,7 +13,8 @@ use crate::{
     store::{
         Claim, ClaimedWithin,
         postgres::{
-            NAME, PostgresStore, ROUNDS,
+            NAME, PostgresStore,
+            claiming::ROUNDS,
             error::{Kind, LOCKED, kind, waited_for_a_record},
             run::LIMIT,
         },
