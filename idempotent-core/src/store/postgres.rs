@@ -66,8 +66,8 @@ const NAME: &str = "postgres";
 ///
 /// # Waits and outages
 /// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in
-/// flight; the end of a claim waits again, for about a second in all, and then fails with a transient error. A renewal waits for no
-/// record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
+/// flight. A takeover and the end of a claim wait again, for about a second in all, and let others have the connection in between; then
+/// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
 ///
 /// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
 /// response within a second, the store is down: pending calls end, and new ones fail at once, with transient errors. A probe every half

@@ -80,8 +80,9 @@ impl PostgresStore {
         } else {
             statements.take_over(id, claim, &seen.owner)
         };
-        // Sent twice, it changes nothing the second time; the next round then finds what the first one did.
-        Ok(!self.try_on(&self.pools.steps, &statement, Again::Waits).await?.is_empty())
+        // Sent twice, it changes nothing the second time; the next round then finds what the first one did. It waits longer than the
+        // claim before: what has locked a record that can be seen is most often about to commit.
+        Ok(!self.try_on(&self.pools.steps, &statement, Again::Safe).await?.is_empty())
     }
 
     /// Renews the lease of a claim that was sent again. A renewal passes by a record that another transaction has, such as the same claim
