@@ -31,10 +31,14 @@ mod postgres {
     mod commits;
     mod cuts;
     mod following;
+    mod hostile;
     mod migrations;
+    mod neighbours;
     mod opening;
     mod outages;
+    mod privileges;
     mod runtimes;
+    mod silence;
 }
 
 use servers::{pgbouncer::PgBouncer, postgres::shared};

@@ -166,13 +166,18 @@ impl Key {
         self.bench.store().release(lease).await.unwrap()
     }
 
+    /// Renews until the outcome is known: another session may have the record locked for a moment.
     pub(super) async fn renew(&self, lease: &Lease, extend: Duration) -> Fence {
-        let fences = self.bench.store().renew(&[Renewal { lease: *lease, extend }]).await.unwrap();
-        match fences.as_slice() {
-            [RenewOutcome::Renewed] => Fence::Passed,
-            [RenewOutcome::Fenced] => Fence::Fenced,
-            _ => unreachable!("no other session has this record locked, but its renewal had the outcome {fences:?}"),
+        for _ in 0..1_000 {
+            let outcomes = self.bench.store().renew(&[Renewal { lease: *lease, extend }]).await.unwrap();
+            match outcomes.as_slice() {
+                [RenewOutcome::Renewed] => return Fence::Passed,
+                [RenewOutcome::Fenced] => return Fence::Fenced,
+                [RenewOutcome::Unknown] => tokio::time::sleep(Duration::from_millis(5)).await,
+                other => unreachable!("one renewal has the outcomes {other:?}"),
+            }
         }
+        unreachable!("the record stays locked")
     }
 
     pub(super) async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Fence {

@@ -7,37 +7,37 @@ use bytes::Bytes;
 use sqlx::PgPool;
 
 use self::{
-    connect::Pools,
+    connect::{Pools, Server, Way},
     driver::driven,
     run::Again,
     statements::{Names, Statements},
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{Contended, TableName, fence};
+use super::sql::{TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId, State},
+    record::{Record, RecordId},
     store::{
         Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
     },
-    transition::{self, Change},
 };
 
+mod claiming;
 mod connect;
 mod driver;
 mod error;
+mod health;
 mod migrate;
+mod privileges;
 mod run;
+mod sessions;
 mod statement;
 mod statements;
 mod transaction;
 
 const NAME: &str = "postgres";
-/// How often a claim looks again when another one was faster.
-const ROUNDS: usize = 3;
-
 /// A store in a Postgres database (12 or later), shared by every process that reaches it.
 ///
 /// A claim of a new key and a replay take one round trip each. A replay, like every answer to a duplicate, only reads: it locks no
@@ -53,18 +53,54 @@ const ROUNDS: usize = 3;
 /// # Connections
 /// The store works from every runtime and thread: its connections are driven by a thread of its own, `idempotency-pg`, one for the
 /// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
-/// connection, and 10 for an answer.
+/// connection, and 10 for a response.
+///
+/// A call that is given up keeps its place in the pool until the server's session is idle again or gone, so that the server never has
+/// more sessions than the pools have places, but for one more while a probe looks whether the server responds. A handler's statement that
+/// is given up may go on for a second; then its connection is closed, and the server ends it within another second. That needs Postgres 14
+/// on a system where it can tell; elsewhere the session lives until the statement ends. A pool of the application's counts a
+/// connection as gone when it is closed.
 ///
 /// Connections of the store's own write no log: the text of a message that begins or ends a transaction has the record in it. So what handlers
 /// do in transactions on them is not in sqlx's log either; share a [pool](Self::from_pool) to have it there, for two round trips more.
 ///
+/// # Waits and outages
+/// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in
+/// flight. A takeover and the end of a claim wait again, for about a second in all, and let others have the connection in between; then
+/// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
+///
+/// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
+/// response within a second, the store is down: pending calls end, and new ones fail at once, with transient errors. A probe every half
+/// second finds out when the server is back. An error that the server sends, and a server that is slow, do not make it down. A connection
+/// that was idle for more than a second is pinged before it is used again. The statements of handlers are not watched: bound
+/// their work by a timeout.
+///
+/// # Transactions of handlers
+/// The record is completed in the transaction that the store has begun, or not at all. If a handler ends it by SQL of its own (`COMMIT`,
+/// `ROLLBACK`, `PREPARE TRANSACTION`), its attempt does not complete, whatever it begins after that. What it has committed itself
+/// stays; nothing says that the operation was done, so with `abandoned = "retry"` the operation can run again. With `claim = "transaction"`
+/// such a `COMMIT` commits the claim as well, and the key is in flight until its lease is over. `RESET ALL` in a handler's
+/// transaction has the same effect as ending it.
+///
+/// What a handler sets in its session, listens to or creates as temporary tables does not reach the next handler, and after
+/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session stay with it: use those of the transaction. Sessions of
+/// a shared pool or behind a pooler are the application's to look after: where handlers change `search_path`, name the
+/// [schema](Self::schema).
+///
 /// # Poolers and isolation
 /// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
 /// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
-/// transaction. So it does where `default_transaction_isolation` is not READ COMMITTED, since a whole message can name its own.
+/// transaction, or does not pass on the settings that the store's sessions begin with. So it does where `default_transaction_isolation` is not
+/// READ COMMITTED, since a whole message can name its own.
 /// That gives about a third of the replays a second. The URL's parameter `statement-cache-capacity` decides before the look does:
 /// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
 /// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
+///
+/// A probe goes through the pooler too: while all its sessions are taken for long, the store is down.
+///
+/// # Privileges
+/// The role needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the table; for [`migrate`](Store::migrate) also SELECT on the
+/// table's `…_migrations`. [`check`](Store::check) and `migrate` name what is missing. Row-level security must not apply to the role.
 ///
 /// # TLS
 /// `sslmode=require` and stronger ask for one of sqlx's `tls-…` features; without one, opening the store fails and says so.
@@ -105,7 +141,8 @@ impl PostgresStore {
     /// Handlers' transactions are the pool's too, and each keeps a connection while its handler runs. Claims wait for connections like
     /// everybody else, for as long as the pool's `acquire_timeout`: bound it, and let the pool be larger than the number of such handlers
     /// that run at once. Those that the
-    /// application opened are bound to the runtime that it opened them on. Behind a pooler that deals out sessions by the
+    /// application opened are bound to the runtime that it opened them on. While the server does not respond, sqlx's pool keeps
+    /// connections that are dead: each of them can cost one request a second afterwards. Behind a pooler that deals out sessions by the
     /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
     /// statements.
     ///
@@ -116,7 +153,10 @@ impl PostgresStore {
     }
 
     fn new(pools: Pools) -> Self {
-        Self { pools, statements: Arc::new(Statements::new(Names::default())), partitions: 0, namespace: None }
+        let Server { way, own_sessions, .. } = pools.server;
+        let names =
+            Names { bounded: way == Way::Prepared && !(own_sessions && pools.steps.is_own()), ..Names::default() };
+        Self { pools, statements: Arc::new(Statements::new(names)), partitions: 0, namespace: None }
     }
 
     /// Keeps the records in this table, in place of `idempotency_records`.
@@ -144,54 +184,6 @@ impl PostgresStore {
         Self { partitions: parts, ..self }
     }
 
-    async fn claim_by_rounds(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        for _ in 0..ROUNDS {
-            // Between the look and the insert of this statement another claim may win; then it sees neither and gives no row
-            // (case `one_of_many_concurrent_claims_wins`). Nothing is granted on that: the next round looks again.
-            let (record, now) = match self.read("claim", self.statements.claim(id, claim)).await? {
-                None => continue,
-                Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
-                Some((Some(record), now)) => (record, now),
-            };
-            let (change, outcome) = transition::claim(Some(&record), claim, now);
-            let Change::Put(new) = change else {
-                return Ok(outcome);
-            };
-            // Between the read and the write another process may take the key; the statement repeats every guard and names the
-            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
-            let expired = record.expired(now);
-            if self.write_claim(id, claim, &record, expired, &new).await? {
-                return Ok(outcome);
-            }
-        }
-        Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    /// Writes what the state machine made of the record that was read; `false` if the record is no longer that one.
-    async fn write_claim(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        seen: &Record,
-        expired: bool,
-        new: &Record,
-    ) -> Result<bool, StoreError> {
-        let statements = &self.statements;
-        let statement = if expired {
-            statements.start_over(id, claim, &seen.owner)
-        } else if new.state == State::Held {
-            statements.hold(id, claim, &seen.owner)
-        } else if seen.owner == claim.owner {
-            let lease = Lease { id: *id, owner: claim.owner };
-            let renewal = [Renewal { lease, extend: claim.lease }];
-            return self.change("claim", statements.renew(&renewal), Again::Safe).await;
-        } else {
-            statements.take_over(id, claim, &seen.owner)
-        };
-        // Sent twice, it changes nothing the second time; the next round then finds what the first one did.
-        self.change("claim", statement, Again::Safe).await
-    }
-
     async fn resolve_held(&self, seen: &Lease, resolution: &Resolution) -> Result<ResolveOutcome, StoreError> {
         let statement = match resolution {
             Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
@@ -211,21 +203,29 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Names { schema, table } = &self.statements.names;
+        let Names { schema, table, .. } = &self.statements.names;
         let mut shown = f.debug_struct("PostgresStore");
         shown.field("schema", &schema.as_ref().map(TableName::as_str)).field("table", &table.as_str());
-        shown.field("way", &self.pools.way).finish_non_exhaustive()
+        shown.field("way", &self.pools.server.way).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn migrate(&self) -> Result<(), StoreError> {
-        driven("migrate", self.apply_migrations()).await
+        let migrated = async {
+            self.apply_migrations().await?;
+            self.verify("migrate").await
+        };
+        driven("migrate", migrated).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        driven("check", self.check_version()).await
+        driven("check", async {
+            self.verify("check").await?;
+            self.check_version().await
+        })
+        .await
     }
 
     fn namespace(&self) -> Option<&str> {

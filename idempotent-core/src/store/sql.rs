@@ -16,10 +16,12 @@ mod open;
 mod row;
 mod versions;
 
+#[cfg(feature = "postgres")]
+pub(crate) use connections::Care;
 pub(crate) use connections::{Connections, Lent, Lifetime};
 pub(crate) use error::{Contended, MissingTable, UnsafeSetting};
 #[cfg(feature = "postgres")]
-pub(crate) use open::{NotOurs, Open, SAVEPOINT, UNDO};
+pub(crate) use open::{NotOurs, Open};
 pub(crate) use row::{Read, lease, read};
 pub(crate) use versions::{Applied, Migration, NotMigrated, missing};
 

@@ -110,7 +110,7 @@ impl SqliteStore {
     /// `journal_mode` is not `wal`, or that `synchronous` is neither `full` nor `extra`. The
     /// error's source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
-        let shared = Connections::Shared(pool);
+        let shared = Connections::shared(pool, None);
         Self::new(shared.clone(), shared).await
     }
 

@@ -1,9 +1,9 @@
 //! What is refused when a store is opened, and how its table comes to be.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use idempotent_core::{Store, StoreError, store::postgres::PostgresStore};
-use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 
 use crate::{database, id, number, request, servers::postgres::Postgres, sql, store};
@@ -112,6 +112,23 @@ async fn many_processes_migrate_at_once() {
         number(&url, "SELECT count(*) FROM pg_inherits WHERE inhparent = 's.idempotency_records'::regclass").await,
         2
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_waits_for_another_one() {
+    let url = database().await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    // As a migration does that takes longer than other statements wait for locks.
+    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('idempotent idempotency_records', 0))";
+    sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+    let migration = tokio::spawn({
+        let store = PostgresStore::connect(&url).await.unwrap();
+        async move { store.migrate().await }
+    });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!migration.is_finished(), "it does not wait");
+    other.close().await.unwrap();
+    migration.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -18,13 +18,22 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts one before the server on a port of this machine.
     pub fn before(server: u16) -> Self {
+        Self::with(server, "")
+    }
+
+    /// The same, which makes a session as new after each transaction: what a client set in one must not reach the next.
+    pub fn fresh_sessions(server: u16) -> Self {
+        Self::with(server, "server_reset_query = DISCARD ALL\nserver_reset_query_always = 1\n")
+    }
+
+    fn with(server: u16, more: &str) -> Self {
         assert!(Path::new(PROGRAM).exists(), "PgBouncer is missing; install it (Debian: `apt-get install pgbouncer`)");
         let (directory, port) = (directory(), free_port());
         let file = |name| directory.join(name).display().to_string();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
-             pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nlogfile = {}\npidfile = {}\n",
+             pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nlogfile = {}\npidfile = {}\n{more}",
             file("users"),
             file("log"),
             file("pid"),

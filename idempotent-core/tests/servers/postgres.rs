@@ -143,7 +143,7 @@ impl Postgres {
     pub fn start_again(&self) {
         let Self { directory, port, .. } = self;
         let settings = format!(
-            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c shared_preload_libraries=pg_stat_statements",
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c max_prepared_transactions=10 -c shared_preload_libraries=pg_stat_statements",
             directory.display()
         );
         self.control(&["start", "-w", "-o", &settings, "-l"], Some(&directory.join("log")));
@@ -152,6 +152,42 @@ impl Postgres {
     /// Ends it as a crash does.
     pub fn stop(&self) {
         self.control(&["stop", "-m", "immediate"], None);
+    }
+
+    /// Stops every process of the server, so that it does not respond but keeps what it has.
+    pub fn pause(&self) {
+        // The first one goes first, so that no more of them come.
+        self.signal("-STOP", &[self.postmaster()]);
+        self.signal("-STOP", &self.children());
+    }
+
+    /// Lets the server go on after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.signal("-CONT", &self.children());
+        self.signal("-CONT", &[self.postmaster()]);
+    }
+
+    fn postmaster(&self) -> u32 {
+        let file = fs::read_to_string(self.directory.join("data/postmaster.pid")).unwrap();
+        file.lines().next().unwrap().trim().parse().unwrap()
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let parent = self.postmaster().to_string();
+        let processes =
+            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_child = |process: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // The name before may hold anything.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
+        };
+        processes.filter(is_child).collect()
+    }
+
+    /// A process may have ended meanwhile.
+    fn signal(&self, signal: &str, processes: &[u32]) {
+        assert!(!processes.is_empty());
+        let _ = Command::new("kill").arg(signal).args(processes.iter().map(u32::to_string)).output().unwrap();
     }
 
     fn control(&self, arguments: &[&str], log: Option<&Path>) {

@@ -66,6 +66,8 @@ struct State {
     passed: [u64; 2],
     plan: Option<Plan>,
     cuts: u32,
+    /// Connections with a lower number carry nothing, and no one hears of it.
+    silent_below: u64,
 }
 
 impl Proxy {
@@ -81,7 +83,8 @@ impl Proxy {
     /// Counts from here on what passes on the connections that are open now, and cuts one of them if there is a plan.
     pub fn count(&self, plan: Option<Plan>) {
         let mut state = self.shared.state();
-        *state = State { connections: state.connections, counted_below: state.connections, plan, ..State::default() };
+        let (connections, silent_below) = (state.connections, state.silent_below);
+        *state = State { connections, counted_below: connections, plan, silent_below, ..State::default() };
     }
 
     /// How many bytes went to the server, and to the client.
@@ -92,6 +95,25 @@ impl Proxy {
     /// How many connections were cut since the count began.
     pub fn cuts(&self) -> u32 {
         self.shared.state().cuts
+    }
+
+    /// Swallows everything on the connections that are open now, in both directions, as when a machine on the way forgets them.
+    #[allow(dead_code, reason = "not every store's tests lose a server so")]
+    pub fn silence(&self) {
+        let mut state = self.shared.state();
+        state.silent_below = state.connections;
+    }
+
+    /// The same on all connections, new ones too, until [`restore`](Self::restore).
+    #[allow(dead_code, reason = "not every store's tests lose a server so")]
+    pub fn silence_all(&self) {
+        self.shared.state().silent_below = u64::MAX;
+    }
+
+    /// Carries new connections again; those that were silent stay so.
+    #[allow(dead_code, reason = "not every store's tests lose a server so")]
+    pub fn restore(&self) {
+        self.silence();
     }
 
     /// Lets the server be reached again.
@@ -161,6 +183,9 @@ async fn carry(mut client: TcpStream, server: (String, u16), number: u64, shared
         };
         if read == 0 {
             return;
+        }
+        if number < shared.state().silent_below {
+            continue;
         }
         let (on, cut) = shared.pass(number, direction, read);
         let written = match direction {

@@ -5,5 +5,5 @@ SET state = CASE WHEN abandoned = 1 OR $3 = 1 THEN 3 ELSE 1 END,
     lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE first_seen END
 WHERE id = $1
   AND owner = $2
-  AND state = 1
+  AND state = 1{bounded}
 RETURNING 1

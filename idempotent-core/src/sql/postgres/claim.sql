@@ -1,6 +1,7 @@
 -- Claims a key that has no record, or reads the record that stands in the way. One row: a granted claim has no state. No row: a
 -- record came between the look and the insert, which this statement cannot see; then run it again.
--- It never locks a record that is there (an ON CONFLICT DO UPDATE would), and writes nothing for one.
+-- It never locks a record that is there (an ON CONFLICT DO UPDATE would), and writes nothing for one. A record that another transaction
+-- has not committed yet is waited for, as long as `lock_timeout` says.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned
 WITH seen AS MATERIALIZED (
     SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint, r.lease_until, r.first_seen,
@@ -12,7 +13,7 @@ WITH seen AS MATERIALIZED (
         (id, state, fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at)
     SELECT $1, 1, $2, $3, 1, $6, clock.now + $4, clock.now, clock.now + $5
     FROM (SELECT {now} AS now) AS clock
-    WHERE NOT EXISTS (SELECT FROM seen)
+    WHERE NOT EXISTS (SELECT FROM seen){bounded}
     ON CONFLICT (id) DO NOTHING
     RETURNING first_seen
 )

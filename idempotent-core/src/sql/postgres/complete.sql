@@ -7,5 +7,5 @@ SET state = 2,
     expires_at = CASE WHEN state <> 2 AND expires_at <= {now} THEN {now} + expires_at - first_seen ELSE expires_at END
 WHERE id = $1
   AND owner = $2
-  AND state IN (1, 2, 3)
+  AND state IN (1, 2, 3){bounded}
 RETURNING 1

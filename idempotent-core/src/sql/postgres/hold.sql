@@ -7,5 +7,5 @@ WHERE id = $1
   AND owner = $3
   AND fingerprint = $2
   AND lease_until <= {now}
-  AND (abandoned = 1 OR expires_at > {now})
+  AND (abandoned = 1 OR expires_at > {now}){bounded}
 RETURNING 1

@@ -3,5 +3,5 @@
 DELETE FROM {schema}"{table}"
 WHERE id = $1
   AND owner = $2
-  AND state = 1
+  AND state = 1{bounded}
 RETURNING 1

@@ -7,5 +7,5 @@ SET state = 2,
     expires_at = CASE WHEN expires_at <= {now} THEN {now} + expires_at - first_seen ELSE expires_at END
 WHERE id = $1
   AND owner = $2
-  AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
+  AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now})){bounded}
 RETURNING 1

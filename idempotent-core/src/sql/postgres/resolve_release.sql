@@ -3,5 +3,5 @@
 DELETE FROM {schema}"{table}"
 WHERE id = $1
   AND owner = $2
-  AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
+  AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now})){bounded}
 RETURNING 1

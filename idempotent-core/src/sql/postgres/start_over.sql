@@ -14,5 +14,5 @@ FROM (SELECT {now} AS now) AS clock
 WHERE r.id = $1
   AND r.owner = $7
   AND r.expires_at <= clock.now
-  AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= clock.now))
+  AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= clock.now)){bounded}
 RETURNING 1

@@ -8,5 +8,5 @@ WHERE id = $1
   AND fingerprint = $2
   AND abandoned = 0
   AND lease_until <= {now}
-  AND expires_at > {now}
+  AND expires_at > {now}{bounded}
 RETURNING 1

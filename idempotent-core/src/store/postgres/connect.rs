@@ -1,17 +1,36 @@
 //! Opening a database, and refusing one that would forget.
 
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions, Connection as _, PgConnection, PgPool, Row, postgres::PgConnectOptions};
+use tokio::time::timeout;
 
-use super::{NAME, error::store_error};
+use super::{
+    NAME,
+    error::{Unanswered, is_reply, store_error},
+    health::Health,
+    run::LIMIT,
+    sessions::Sessions,
+};
 use crate::{
     error::StoreError,
-    store::sql::{Connections, Lifetime, TableName, UnsafeSetting},
+    store::sql::{Care, Connections, Lifetime, TableName, UnsafeSetting},
 };
 
 const CONNECTIONS: usize = 10;
 const LIFETIME: Lifetime = Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
+/// How long a statement of the store's own waits for another transaction: a call that needs longer waits again, or says that the key is
+/// in flight, and meanwhile keeps nobody from a connection. In the form in which the server shows it.
+pub(super) const LOCK_TIMEOUT: &str = "100ms";
+/// How long a statement of the store's own may take in the server: a little less than its caller waits.
+pub(super) const STATEMENT_TIMEOUT: &str = "9s";
+/// Those of the sessions of [`Pools::steps`].
+const STEPS: [(&str, &str); 2] = [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)];
+/// Those of the session of [`Pools::renewals`], which has to be free for the next renewal.
+const RENEWALS: [(&str, &str); 2] = [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", "3s")];
+/// The server ends the session, and rolls its transaction back, when the client's machine has been silent for about a minute.
+const KEEPALIVES: [(&str, &str); 3] =
+    [("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")];
 /// The statements use `AS MATERIALIZED`.
 const OLDEST: i64 = 12_00_00;
 /// How often two connections are asked which of the server's sessions they have.
@@ -25,9 +44,35 @@ pub(super) struct Pools {
     pub(super) renewals: Connections<PgConnection>,
     /// Connections that handlers keep while they run.
     pub(super) transactions: Connections<PgConnection>,
+    pub(super) server: Server,
+    pub(super) health: Arc<Health>,
+}
+
+/// How to talk to the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
     pub(super) way: Way,
-    /// Each connection has one of the server's sessions to itself, so that what was prepared by SQL stays with it: no pooler follows that.
+    /// Each connection has one of the server's sessions to itself, with the settings that it was opened with. So what was prepared
+    /// by SQL stays with it, which no pooler follows.
     pub(super) own_sessions: bool,
+    /// Whether the server can look whether the client of a running statement is still there.
+    pub(super) checks_clients: bool,
+    /// What transactions have that name no other.
+    pub(super) isolation: Isolation,
+}
+
+/// An isolation level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Isolation(pub(super) &'static str);
+
+impl Isolation {
+    const READ_COMMITTED: Self = Self("READ COMMITTED");
+
+    fn named(name: &str) -> Self {
+        let others = [("serializable", "SERIALIZABLE"), ("repeatable read", "REPEATABLE READ")];
+        // What the server calls read uncommitted is the same.
+        others.iter().find(|other| other.0 == name).map_or(Self::READ_COMMITTED, |other| Self(other.1))
+    }
 }
 
 /// How statements are sent.
@@ -46,46 +91,106 @@ pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(failed)?.extra_float_digits(None);
     let options =
         if options.get_application_name().is_none() { options.application_name("idempotency") } else { options };
-    let steps = own(CONNECTIONS, options.clone())?;
-    let (way, own_sessions) = look(&steps, &options).await?;
-    let for_handlers = if way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
-    let transactions = own(CONNECTIONS, for_handlers)?;
-    Ok(Pools { steps, renewals: own(1, options)?, transactions, way, own_sessions })
+    let mut one = open(&options).await.map_err(failed)?;
+    let server = look(&mut one, &options).await?;
+    // The server has noticed by itself if this fails.
+    let _ = one.close().await;
+    let for_handlers =
+        if server.way == Way::Plain { options.clone().statement_cache_capacity(0) } else { options.clone() };
+    let (health, own) = owner(server, &options);
+    Ok(Pools {
+        steps: own(CONNECTIONS, &options, &STEPS)?,
+        renewals: own(1, &options, &RENEWALS)?,
+        transactions: own(CONNECTIONS, &for_handlers, &[])?,
+        server,
+        health,
+    })
 }
 
 /// Shares a pool with the application.
 pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     let options = pool.connect_options().as_ref().clone();
-    let shared = Connections::Shared(pool);
-    let (way, own_sessions) = look(&shared, &options).await?;
-    let renewals = own(1, options.clone())?;
-    // A plain statement contains what must not get into a log, and it is the connection that writes the log.
-    let steps = if way == Way::Plain { own(shared.most(), options)? } else { shared.clone() };
-    Ok(Pools { steps, renewals, transactions: shared, way, own_sessions })
-}
-
-fn own(most: usize, options: PgConnectOptions) -> Result<Connections<PgConnection>, StoreError> {
-    Connections::own(most, options.disable_statement_logging(), LIFETIME).map_err(failed)
-}
-
-/// Checks the server, and finds out how to talk to it, and whether each connection has a session to itself.
-async fn look(connections: &Connections<PgConnection>, options: &PgConnectOptions) -> Result<(Way, bool), StoreError> {
     // The pool would try for a while, and then not say why it failed.
-    let mut other = PgConnection::connect_with(options).await.map_err(failed)?;
-    let mut one = connections.get().await.map_err(failed)?;
-    let reads_committed = check(&mut one).await?;
+    let _ = open(&options).await.map_err(failed)?.close().await;
+    let mut one = pool.acquire().await.map_err(failed)?;
+    let server = look(&mut one, &options).await?;
+    drop(one);
+    let (health, own) = owner(server, &options);
+    let shared = Connections::shared(pool, Some(Arc::new(Sessions(health.clone()))));
+    let renewals = own(1, &options, &RENEWALS)?;
+    // A plain statement contains what must not get into a log, and it is the connection that writes the log.
+    let steps = if server.way == Way::Plain { own(shared.most(), &options, &STEPS)? } else { shared.clone() };
+    Ok(Pools { steps, renewals, transactions: shared, server, health })
+}
+
+/// What opens connections of the store's own, in sessions with these settings where each has a session to itself.
+type Own =
+    Box<dyn Fn(usize, &PgConnectOptions, &[(&str, &str)]) -> Result<Connections<PgConnection>, StoreError> + Send>;
+
+fn owner(server: Server, options: &PgConnectOptions) -> (Arc<Health>, Own) {
+    let options = options.clone().disable_statement_logging();
+    let health = Health::new(options);
+    let care: Arc<dyn Care<PgConnection>> = Arc::new(Sessions(health.clone()));
+    let own = move |most, options: &PgConnectOptions, settings: &[(&str, &str)]| {
+        let options = options.clone().disable_statement_logging();
+        let options = if server.own_sessions { with_settings(options, server, settings) } else { options };
+        Connections::own_with(most, options, LIFETIME, Some(care.clone())).map_err(failed)
+    };
+    (health, Box::new(own))
+}
+
+async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let opened = timeout(LIMIT, PgConnection::connect_with(options)).await;
+    opened.unwrap_or_else(|_| Err(Unanswered::TooSlow.into()))
+}
+
+/// Asks for settings as the session begins, so that not even a handler that resets everything resets them.
+fn with_settings(options: PgConnectOptions, server: Server, settings: &[(&str, &str)]) -> PgConnectOptions {
+    let checks = server.checks_clients.then_some(("client_connection_check_interval", "1s"));
+    options.options(KEEPALIVES).options(checks).options(settings.iter().copied())
+}
+
+/// Checks the server, and finds out how to talk to it.
+async fn look(one: &mut PgConnection, options: &PgConnectOptions) -> Result<Server, StoreError> {
+    let isolation = check(one, "connect").await?;
+    let checks_clients = can_check_clients(one).await.map_err(failed)?;
     let cache = statement_cache(options);
-    let own_sessions = cache.as_deref() != Some("0") && !shares_sessions(&mut one, &mut other).await.map_err(failed)?;
+    let unknown = Server { way: Way::Prepared, own_sessions: false, checks_clients, isolation };
+    let own_sessions = cache.as_deref() != Some("0") && has_own_sessions(one, options, unknown).await?;
     let way = match cache.as_deref() {
         Some("0") => Way::Plain,
         // What sqlx chooses when nobody else does.
-        Some("100") | None if !reads_committed || !own_sessions => Way::Plain,
+        Some("100") | None if isolation != Isolation::READ_COMMITTED || !own_sessions => Way::Plain,
         Some(_) | None => Way::Prepared,
     };
-    one.give_back();
-    // The server has noticed by itself if this fails.
+    Ok(Server { way, own_sessions: own_sessions && way == Way::Prepared, ..unknown })
+}
+
+/// Postgres 14 and later, where the server's system can tell.
+async fn can_check_clients(one: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let set = "BEGIN; SET LOCAL client_connection_check_interval = 1000";
+    let can = sqlx::raw_sql(set).execute(&mut *one).await.is_ok();
+    sqlx::raw_sql("ROLLBACK").execute(one).await?;
+    Ok(can)
+}
+
+/// Whether each connection has a session of the server to itself, with settings of its own. A pooler deals sessions out by the
+/// transaction; or it refuses or ignores the settings.
+async fn has_own_sessions(
+    one: &mut PgConnection,
+    options: &PgConnectOptions,
+    server: Server,
+) -> Result<bool, StoreError> {
+    let mut other = match open(&with_settings(options.clone(), server, &STEPS)).await {
+        Ok(other) => other,
+        Err(error) if is_reply(&error) => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    let set = "SELECT current_setting('lock_timeout')";
+    let set: String = sqlx::raw_sql(set).fetch_one(&mut other).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    let own = set == LOCK_TIMEOUT && !shares_sessions(one, &mut other).await.map_err(failed)?;
     let _ = other.close().await;
-    Ok((way, own_sessions && way == Way::Prepared))
+    Ok(own)
 }
 
 fn statement_cache(options: &PgConnectOptions) -> Option<String> {
@@ -109,8 +214,9 @@ async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
 }
 
-/// Refuses a server that could forget what it acknowledged; says whether transactions are READ COMMITTED by default.
-async fn check(connection: &mut PgConnection) -> Result<bool, StoreError> {
+/// Refuses a server that could forget what it acknowledged; returns the isolation that transactions have by default.
+pub(super) async fn check(connection: &mut PgConnection, operation: &'static str) -> Result<Isolation, StoreError> {
+    let failed = |error| store_error(operation, &TableName::default(), error);
     let row =
         sqlx::raw_sql(include_str!("../../sql/postgres/check.sql")).fetch_one(connection).await.map_err(failed)?;
     let version: i64 = row.try_get("version").map_err(failed)?;
@@ -127,8 +233,8 @@ async fn check(connection: &mut PgConnection) -> Result<bool, StoreError> {
     } else {
         None
     };
-    unsafe_setting.map_or(Ok(isolation == "read committed"), |(setting, is, must)| {
-        Err(StoreError::permanent(NAME, "connect", UnsafeSetting { database: "Postgres", setting, is, must }))
+    unsafe_setting.map_or(Ok(Isolation::named(&isolation)), |(setting, is, must)| {
+        Err(StoreError::permanent(NAME, operation, UnsafeSetting { database: "Postgres", setting, is, must }))
     })
 }
 

@@ -50,6 +50,13 @@ pub(super) fn entered(drop: impl FnOnce()) {
     drop();
 }
 
+/// Runs a task on the driver. It is dropped if there is no driver, and so nothing that it could be about.
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Some(driver) = DRIVER.get() {
+        driver.spawn(task);
+    }
+}
+
 struct Driven<'a, T> {
     driver: &'static Handle,
     call: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+use sqlx::postgres::PgDatabaseError;
+
 use super::NAME;
 use crate::{
     error::StoreError,
@@ -15,6 +17,10 @@ pub(super) enum Kind {
     Conflict,
     /// Its connection is gone. It may have happened.
     Lost,
+    /// There was no response in time, or the store is known to be down. It may have happened.
+    Unanswered,
+    /// It waited too long for a lock, and nothing of it happened.
+    Locked,
     /// The server refused it for a reason that passes.
     Passing,
     /// The table is not there.
@@ -29,6 +35,8 @@ pub(super) fn kind(error: &sqlx::Error) -> Kind {
     use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
     if let Some(code) = error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
         kind_of_code(&code)
+    } else if matches!(error, Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Unanswered>())) {
+        Kind::Unanswered
     } else if matches!(error, Io(_) | Protocol(_)) {
         Kind::Lost
     } else if matches!(error, PoolTimedOut | PoolClosed | WorkerCrashed) {
@@ -42,6 +50,7 @@ pub(super) fn kind(error: &sqlx::Error) -> Kind {
 fn kind_of_code(code: &str) -> Kind {
     match code {
         "40001" | "40P01" => Kind::Conflict,
+        LOCKED => Kind::Locked,
         // An undefined table.
         "42P01" => Kind::MissingTable,
         // No such prepared statement; one of that name is there already; another one's parameters.
@@ -58,26 +67,56 @@ fn kind_of_code(code: &str) -> Kind {
     }
 }
 
+/// `lock_not_available`: the wait was too long.
+pub(super) const LOCKED: &str = "55P03";
+
+/// Whether an error is a reply of the server's, which is then alive.
+pub(super) fn is_reply(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some()
+}
+
+/// Whether a statement waited too long for a record that another transaction has. One that waited for the whole table has no context.
+pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| error.code() == LOCKED && error.r#where().is_some())
+}
+
 pub(super) fn store_error(operation: &'static str, table: &TableName, source: sqlx::Error) -> StoreError {
     match kind(&source) {
-        Kind::Conflict | Kind::Lost | Kind::Passing => StoreError::transient(NAME, operation, source),
+        Kind::Conflict | Kind::Lost | Kind::Unanswered | Kind::Locked | Kind::Passing => {
+            StoreError::transient(NAME, operation, source)
+        }
         Kind::MissingTable => StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source }),
         Kind::Pooled => StoreError::permanent(NAME, operation, Pooled { source }),
         Kind::Other => StoreError::permanent(NAME, operation, source),
     }
 }
 
-/// A statement took longer than anyone waits.
+/// Why a call has had no response. Its outcome is unknown.
 #[derive(Debug)]
-pub(super) struct TooSlow;
+pub(super) enum Unanswered {
+    /// The server took longer than anyone waits.
+    TooSlow,
+    /// The server is known not to respond.
+    Down,
+}
 
-impl fmt::Display for TooSlow {
+impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server did not answer in time")
+        f.write_str(match self {
+            Self::TooSlow => "the server did not respond in time",
+            Self::Down => "the server does not respond",
+        })
     }
 }
 
-impl Error for TooSlow {}
+impl Error for Unanswered {}
+
+impl From<Unanswered> for sqlx::Error {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Io(std::io::Error::other(unanswered))
+    }
+}
 
 /// A pooler came between.
 #[derive(Debug)]
@@ -110,7 +149,7 @@ mod tests {
             ("08P01", Kind::Pooled),
             ("57P01", Kind::Lost),
             ("57014", Kind::Passing),
-            ("55P03", Kind::Passing),
+            ("55P03", Kind::Locked),
             ("53300", Kind::Passing),
             ("25006", Kind::Lost),
             ("42P01", Kind::MissingTable),
@@ -122,5 +161,6 @@ mod tests {
         }
         assert_eq!(kind(&sqlx::Error::PoolTimedOut), Kind::Passing);
         assert_eq!(kind(&sqlx::Error::RowNotFound), Kind::Other);
+        assert_eq!(kind(&Unanswered::Down.into()), Kind::Unanswered);
     }
 }

@@ -24,6 +24,9 @@ const MIGRATIONS: [Migration; 1] =
 const ROOM: &str = include_str!("../../sql/postgres/room.sql");
 const PARTITION: &str = include_str!("../../sql/postgres/partition.sql");
 
+/// Another process may migrate meanwhile, and a large table takes its time: the bounds of other statements are too short.
+const BEGIN: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1min'; SET LOCAL statement_timeout = 0";
 /// Held by the transaction, so that a pooler keeps the session with it and nothing is left to unlock.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('idempotent {schema}{table}', 0))";
 const SCHEMA: &str = "SELECT to_regnamespace('{name}') IS NOT NULL";
@@ -48,7 +51,7 @@ impl PostgresStore {
 
     async fn apply_under_lock(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
         let failed = |error| self.failed("migrate", error);
-        let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
+        let mut transaction = connection.begin_with(BEGIN).await.map_err(failed)?;
         let applied = self.list(&mut transaction).await.map_err(failed)?;
         for (version, migration) in self.missing("migrate", applied)? {
             self.apply(&mut transaction, version, migration).await.map_err(failed)?;

@@ -1,18 +1,19 @@
 //! How statements are run.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use sqlx::{PgConnection, Row, postgres::PgRow};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{
     NAME, PostgresStore,
     connect::Way,
-    error::{Kind, TooSlow, kind, store_error},
+    error::{Kind, kind, store_error},
     statement::Statement,
 };
 use crate::{
     error::StoreError,
+    lease::Lease,
     store::{
         RenewOutcome, Renewal,
         sql::{self, Connections, Read},
@@ -26,9 +27,16 @@ const RETRIES: u32 = 3;
 /// The longest pause before the first of them; each next one is up to twice as long.
 const PAUSE: Duration = Duration::from_millis(4);
 
+/// How often a statement that waited in vain for a lock, for a tenth of a second each time, waits again.
+const WAITS: u32 = 9;
+/// How many leases one statement renews at most, so that it ends well before the server's limit.
+const BATCH: usize = 1_000;
+
 /// What sending a statement twice does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
+    /// The same as sending it once; but where it waits for a lock, its caller decides.
+    Waits,
     /// The same as sending it once, with the same answer.
     Safe,
     /// Its second answer would be another one.
@@ -53,17 +61,21 @@ impl PostgresStore {
         statement: Statement<'_>,
         again: Again,
     ) -> Result<Vec<PgRow>, StoreError> {
+        self.try_on(connections, &statement, again).await.map_err(|error| self.failed(operation, error))
+    }
+
+    /// The same, with the server's error. A claim is not sent again where it waits for a lock: its key is in flight.
+    pub(super) async fn try_on(
+        &self,
+        connections: &Connections<PgConnection>,
+        statement: &Statement<'_>,
+        again: Again,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut looked_at = again == Again::Differs;
-        let mut conflicts = 0;
+        let (mut conflicts, mut waits) = (0, 0);
         loop {
-            let connection = if looked_at { connections.live().await } else { connections.get().await };
-            let mut connection = connection.map_err(|error| self.failed(operation, error))?;
-            let Ok(sent) = timeout(LIMIT, self.send(&mut connection, &statement)).await else {
-                // Whoever got this connection next would wait for the same answer.
-                connection.close();
-                return Err(StoreError::transient(NAME, operation, TooSlow));
-            };
-            let error = match sent {
+            let mut connection = if looked_at { connections.live().await? } else { connections.get().await? };
+            let error = match self.pools.health.exchange(LIMIT, self.send(&mut connection, statement)).await {
                 Ok(rows) => {
                     connection.give_back();
                     return Ok(rows);
@@ -71,10 +83,13 @@ impl PostgresStore {
                 Err(error) => error,
             };
             let kind = kind(&error);
-            if kind == Kind::Lost {
-                connection.close()
-            } else {
-                connection.give_back()
+            match kind {
+                // By its drop: the server may still be at it.
+                Kind::Unanswered => drop(connection),
+                Kind::Lost => connection.close(),
+                Kind::Conflict | Kind::Locked | Kind::Passing | Kind::MissingTable | Kind::Pooled | Kind::Other => {
+                    connection.give_back()
+                }
             }
             match kind {
                 // Under REPEATABLE READ and SERIALIZABLE; nothing has happened.
@@ -82,17 +97,18 @@ impl PostgresStore {
                     sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
                     conflicts += 1;
                 }
+                // The connection was free for others in between.
+                Kind::Locked if again != Again::Waits && waits < WAITS => waits += 1,
                 // The server may have been started anew, and every connection be like this one.
                 Kind::Lost if !looked_at => looked_at = true,
-                Kind::Lost | Kind::Conflict | Kind::Passing | Kind::MissingTable | Kind::Pooled | Kind::Other => {
-                    return Err(self.failed(operation, error));
-                }
+                Kind::Conflict | Kind::Lost | Kind::Unanswered | Kind::Locked | Kind::Passing => return Err(error),
+                Kind::MissingTable | Kind::Pooled | Kind::Other => return Err(error),
             }
         }
     }
 
     async fn send(&self, connection: &mut PgConnection, statement: &Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        match self.pools.way {
+        match self.pools.server.way {
             Way::Prepared => statement.prepared().fetch_all(connection).await,
             Way::Plain => sqlx::raw_sql(statement.plain()).fetch_all(connection).await,
         }
@@ -115,23 +131,28 @@ impl PostgresStore {
         statement: Statement<'_>,
     ) -> Result<Option<Read>, StoreError> {
         let rows = self.run(operation, statement, Again::Safe).await?;
-        let read = rows.first().map(sql::read).transpose();
-        read.map_err(|source| StoreError::permanent(NAME, operation, source))
+        record(operation, &rows)
     }
 
     pub(super) async fn renew_leases(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let statement = self.statements.renew(leases);
-        let rows = self.run_on(&self.pools.renewals, "renew", statement, Again::Safe).await?;
-        let renewed = rows.iter().map(sql::lease).collect::<Result<HashSet<_>, _>>();
-        let renewed = renewed.map_err(|source| StoreError::permanent(NAME, "renew", source))?;
-        let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
-        Ok(leases
-            .iter()
-            .map(|renewal| if passed(renewal) { RenewOutcome::Renewed } else { RenewOutcome::Fenced })
-            .collect())
+        let mut found = HashMap::new();
+        for leases in leases.chunks(BATCH) {
+            let statement = self.statements.renew(leases);
+            for row in self.run_on(&self.pools.renewals, "renew", statement, Again::Waits).await? {
+                let (lease, renewed) = renewed(&row).map_err(|source| StoreError::permanent(NAME, "renew", source))?;
+                found.insert(lease, renewed);
+            }
+        }
+        let outcome = |renewal: &Renewal| match found.get(&renewal.lease) {
+            Some(true) => RenewOutcome::Renewed,
+            // Another transaction has its record locked.
+            Some(false) => RenewOutcome::Unknown,
+            None => RenewOutcome::Fenced,
+        };
+        Ok(leases.iter().map(outcome).collect())
     }
 
     pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
@@ -144,4 +165,15 @@ impl PostgresStore {
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.names.table, error)
     }
+}
+
+/// What the first of the rows says of a record; `None` where there is none.
+pub(super) fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<Read>, StoreError> {
+    let read = rows.first().map(sql::read).transpose();
+    read.map_err(|source| StoreError::unreadable(NAME, operation, source))
+}
+
+/// A row of `renew.sql`.
+fn renewed(row: &PgRow) -> Result<(Lease, bool), Box<dyn std::error::Error + Send + Sync>> {
+    Ok((sql::lease(row)?, row.try_get("renewed")?))
 }

@@ -4,11 +4,19 @@ use std::{borrow::Cow, fmt::Write};
 
 use sqlx::{AssertSqlSafe, Postgres, SqlStr, postgres::PgArguments, query::Query};
 
-/// Two claims that meet under another level make one of them fail, and it has to be sent again.
-const ISOLATION: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+use super::connect::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
+
+/// Two claims that meet under another isolation level make one of them fail, and it has to be sent again. The rest bounds what the
+/// statement may take in the server; it is what sessions of the store's own are opened with.
+fn settings() -> String {
+    format!(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
+         SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'; "
+    )
+}
 
 /// What stands around a statement that is to fail, by a division by zero, where it would change nothing.
-pub(super) const CHECK: [&str; 2] = ["WITH changed AS (", ") SELECT 1 / count(*) FROM changed"];
+const CHECK: [&str; 2] = ["WITH changed AS (", ") SELECT 1 / count(*) FROM changed"];
 
 /// A parameter.
 pub(super) enum Value<'a> {
@@ -42,7 +50,7 @@ impl<'a> Statement<'a> {
     /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
     /// hexadecimal digits only, so there is nothing to escape.
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
-        let mut text = ISOLATION.to_owned();
+        let mut text = settings();
         self.write(&mut text);
         AssertSqlSafe(text)
     }
@@ -67,7 +75,16 @@ impl<'a> Statement<'a> {
 
     /// As part of a longer message.
     pub(super) fn write(&self, text: &mut String) {
-        let mut parts = self.text.as_str().split('$');
+        self.write_as(self.text.as_str(), text);
+    }
+
+    /// The same with its text changed, but for the parameters.
+    pub(super) fn write_changed(&self, change: impl FnOnce(&str) -> String, text: &mut String) {
+        self.write_as(&change(self.text.as_str()), text);
+    }
+
+    fn write_as(&self, statement: &str, text: &mut String) {
+        let mut parts = statement.split('$');
         text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
@@ -135,7 +152,7 @@ mod tests {
         ];
         let plain = Statement::new(&text, values).plain().into_sql_str();
         let expected = r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];";
-        assert_eq!(plain.as_str().strip_prefix(ISOLATION), Some(expected));
+        assert_eq!(plain.as_str().strip_prefix(&settings()), Some(expected));
     }
 
     #[test]

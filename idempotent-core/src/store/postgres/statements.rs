@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::statement::{CHECK, Statement, Value};
+use super::{
+    connect::LOCK_TIMEOUT,
+    statement::{Statement, Value},
+};
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -21,6 +24,32 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// The same, but as it was when the transaction began.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000)::bigint";
 
+/// A condition that bounds, in a statement that is a transaction by itself, how long it waits for locks. It is evaluated before the first
+/// record is looked at.
+const BOUNDED: &str = "\n  AND (SELECT set_config('lock_timeout', '{lock_timeout}', true)) IS NOT NULL";
+
+/// What stands around the end of a claim in a transaction that a handler has had. It fails, by a square root of -1, in any other transaction
+/// than the one that was marked with the token `$4` when it began: the handler has ended that one itself. It waits at most a
+/// second for the record; what comes then, such as deferred constraints, waits as long as before. The last column is not 0 where the
+/// session has temporary tables.
+const WITHIN: [&str; 3] = [
+    "WITH bound AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '1s', true) AS now), \
+     changed AS (",
+    "\n  AND sqrt(CASE WHEN current_setting('idempotent.transaction', true) = ($4)::text THEN 0 ELSE -1 END) = 0\
+     \n  AND (SELECT now FROM bound) IS NOT NULL",
+    ") SELECT set_config('lock_timeout', (SELECT was FROM bound), true), pg_my_temp_schema()::bigint AS temporary FROM changed",
+];
+
+/// The same with a division by zero where nothing was changed.
+const CHECKED: [&str; 2] = ["SELECT set_config", "SELECT 1 / count(*), set_config"];
+
+/// A statement, as it is in a transaction that a handler has had.
+fn within(text: &str) -> String {
+    let [before, conditions, after] = WITHIN;
+    let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    [before, &text.replace("{bounded}", conditions), after].concat()
+}
+
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
         /// One statement an atomic step; each file says what its parameters are.
@@ -28,23 +57,27 @@ macro_rules! statements {
             pub(super) names: Names,
             /// Under which `claim` is prepared by SQL: other texts have another one.
             pub(super) claim_name: String,
-            /// The same of `complete`, which then fails where it would change nothing.
+            /// The same of `complete_within`, which then fails where it would change nothing.
             pub(super) complete_name: String,
+            /// `complete` and `abandon` in a transaction that a handler has had; see [`WITHIN`].
+            complete_within: SqlStr,
+            abandon_within: SqlStr,
             $($name: SqlStr,)*
         }
 
         impl Statements {
             pub(super) fn new(names: Names) -> Self {
-                $(let $name = names.filled(include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
-                Self { names, claim_name: String::new(), complete_name: String::new(), $($name,)* }.named()
+                Self::altered(names, |_, text| text.to_owned())
             }
 
             /// With the texts of other files.
-            #[cfg(test)]
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
-                $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")));)*
-                $(let $name = names.filled(&$name);)*
-                Self { names, claim_name: String::new(), complete_name: String::new(), $($name,)* }.named()
+                let within = |name, text| names.filled(&within(&alter(name, text)));
+                let complete_within = within("complete", include_str!("../../sql/postgres/complete.sql"));
+                let abandon_within = within("abandon", include_str!("../../sql/postgres/abandon.sql"));
+                $(let $name = names.filled(&alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql"))));)*
+                let (claim_name, complete_name) = (String::new(), String::new());
+                Self { names, claim_name, complete_name, complete_within, abandon_within, $($name,)* }.named()
             }
         }
     };
@@ -57,22 +90,28 @@ statements! {
 impl Statements {
     fn named(self) -> Self {
         // Of both, since both are prepared where the first one is not.
-        let texts = [self.claim.as_str(), self.complete.as_str()].concat();
+        let texts = [self.claim.as_str(), self.complete_within.as_str()].concat();
         let hash = crc32fast::hash(texts.as_bytes());
         let (claim_name, complete_name) =
             (format!("idempotent_claim_{hash:08x}"), format!("idempotent_complete_{hash:08x}"));
         Self { claim_name, complete_name, ..self }
     }
 
-    /// Prepares them, as part of a longer message.
-    pub(super) fn write_prepares(&self, text: &mut String) {
-        let (claim, complete, [before, after]) = (self.claim.as_str(), self.complete.as_str(), CHECK);
-        text.push_str(&format!(
+    /// Prepares them.
+    pub(super) fn prepares(&self) -> String {
+        let (claim, complete) = (self.claim.as_str(), checked(self.complete_within.as_str()));
+        format!(
             "PREPARE {} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}; \
-             PREPARE {} (bytea, bytea, bytea) AS {before}{complete}{after}; ",
+             PREPARE {} (bytea, bytea, bytea, bigint) AS {complete}",
             self.claim_name, self.complete_name
-        ));
+        )
     }
+}
+
+/// A statement within a transaction, so that it fails where it would change nothing.
+pub(super) fn checked(text: &str) -> String {
+    let [plain, checked] = CHECKED;
+    text.replacen(&format!(") {plain}"), &format!(") {checked}"), 1)
 }
 
 /// Where the records are.
@@ -81,6 +120,8 @@ pub(super) struct Names {
     /// Without one, the first of the server's `search_path`.
     pub(super) schema: Option<TableName>,
     pub(super) table: TableName,
+    /// Whether each statement has to bound its waits itself, since its session has no settings of ours.
+    pub(super) bounded: bool,
 }
 
 impl Names {
@@ -89,7 +130,9 @@ impl Names {
         let schema = self.schema.as_ref().map(|schema| format!("\"{}\".", schema.as_str())).unwrap_or_default();
         // Comments stay here; parameters that are written out would be written there too.
         let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
-        self.table.fill(&text.replace("{schema}", &schema).replace("{begun}", BEGUN), NOW)
+        let bounded = if self.bounded { BOUNDED.replace("{lock_timeout}", LOCK_TIMEOUT) } else { String::new() };
+        let text = text.replace("{schema}", &schema).replace("{begun}", BEGUN).replace("{bounded}", &bounded);
+        self.table.fill(&text, NOW)
     }
 
     pub(super) fn filled(&self, text: &str) -> SqlStr {
@@ -135,6 +178,14 @@ impl Statements {
 
     pub(super) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
         fenced(&self.complete, lease, [bytes(recording)])
+    }
+
+    pub(super) fn complete_within<'a>(&'a self, lease: &'a Lease, recording: &'a [u8], token: i64) -> Statement<'a> {
+        fenced(&self.complete_within, lease, [bytes(recording), Value::Int(token)])
+    }
+
+    pub(super) fn abandon_within<'a>(&'a self, lease: &'a Lease, policy: Abandoned, token: i64) -> Statement<'a> {
+        fenced(&self.abandon_within, lease, [Value::Int(abandoned_code(policy)), Value::Int(token)])
     }
 
     pub(super) fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a> {

@@ -8,15 +8,17 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{PgConnection, Postgres, SqlSafeStr};
-use tokio::time::timeout;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, SqlSafeStr, postgres::PgRow};
 
 use super::{
     NAME, PostgresStore,
-    connect::Way,
+    claiming::IN_FLIGHT,
+    connect::{Server, Way},
     driver::{driven, entered},
-    error::{Kind, TooSlow, kind, store_error},
+    error::{Kind, kind, store_error},
+    health::Health,
     run::LIMIT,
+    sessions::CLIENT_CHECK,
     statement::Statement,
     statements::Statements,
 };
@@ -26,8 +28,8 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions, commit_what,
-        sql::{Lent, NotOurs, Open, UNDO, fence},
+        Claim, ClaimedWithin, Fence, Transaction, Transactions, commit_what,
+        sql::{Lent, NotOurs, Open, fence},
     },
 };
 
@@ -43,58 +45,94 @@ struct PgTransaction {
     /// `None` once it has been ended.
     open: Option<Open<PgConnection>>,
     statements: Arc<Statements>,
-    way: Way,
-    own_sessions: bool,
+    server: Server,
+    health: Arc<Health>,
+    mark: Mark,
+}
+
+/// What a transaction is recognised by. A handler can end it by SQL of its own and begin another; what the store then ended in that one
+/// would be recorded without the effects.
+#[derive(Clone, Copy)]
+struct Mark(i64);
+
+impl Mark {
+    fn new() -> Self {
+        Self(fastrand::i64(1..))
+    }
+
+    /// The name of the savepoint after which the handler's effects are written.
+    fn savepoint(self) -> String {
+        format!("idempotent_effects_{:x}", self.0)
+    }
+
+    /// Marks the transaction that is open. The setting ends with it, whoever ends it.
+    fn set(self) -> String {
+        format!("SET LOCAL idempotent.transaction = '{}'", self.0)
+    }
+
+    /// The same in a session that was not opened with the store's settings.
+    fn set_and_bound(self, server: Server) -> String {
+        let bound = match server.checks_clients {
+            true => format!("; SET LOCAL client_connection_check_interval = {}", CLIENT_CHECK.as_millis()),
+            false => String::new(),
+        };
+        self.set() + &bound
+    }
 }
 
 impl PostgresStore {
-    fn opened(&self, open: Open<PgConnection>) -> PgTransaction {
-        let (way, own_sessions) = (self.pools.way, self.pools.own_sessions);
-        PgTransaction { open: Some(open), statements: self.statements.clone(), way, own_sessions }
+    fn opened(&self, open: Open<PgConnection>, mark: Mark) -> PgTransaction {
+        let (server, health) = (self.pools.server, self.pools.health.clone());
+        PgTransaction { open: Some(open), statements: self.statements.clone(), server, health, mark }
     }
 
     async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
-        let begin = |connection: Lent<PgConnection>| async {
+        let mark = Mark::new();
+        let begin = |connection: Lent<PgConnection>| async move {
             if connection.is_own() {
-                self.begin_by_message(connection, |_| String::new()).await.map(|(open, _)| open)
+                self.begin_by_message(connection, mark, |_, _| ()).await.map(|(open, _)| open)
             } else {
-                Open::begin(connection, "BEGIN".into_sql_str(), |_| false).await
+                let begin = AssertSqlSafe(format!("BEGIN; {}", mark.set_and_bound(self.pools.server)));
+                Open::begin(connection, begin.into_sql_str(), |_| false).await
             }
         };
-        Ok(self.opened(self.begun(LIMIT, begin).await?))
+        Ok(self.opened(self.begun(LIMIT, begin).await?, mark))
     }
 
-    /// Begins, a second time where the first connection turns out to be broken: nothing that was begun is left then, and the server may
-    /// have been started anew since the connection was used.
+    /// Begins, a second time where the first connection turns out to be broken, or a handler has dropped what was prepared on it: nothing
+    /// that was begun is left then.
     async fn begun<T, F>(&self, limit: Duration, begin: impl Fn(Lent<PgConnection>) -> F) -> Result<T, sqlx::Error>
     where
-        F: Future<Output = Result<T, sqlx::Error>>,
+        F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
-        let begin = |connection| async { timeout(limit, begin(connection)).await.unwrap_or_else(|_| Err(too_slow())) };
+        let begin = |connection| self.pools.health.exchange(limit, begin(connection));
         match begin(self.pools.transactions.get().await?).await {
-            Err(error) if kind(&error) == Kind::Lost => begin(self.pools.transactions.live().await?).await,
+            Err(error) if matches!(kind(&error), Kind::Lost | Kind::Pooled) => {
+                begin(self.pools.transactions.live().await?).await
+            }
             begun => begun,
         }
     }
 }
 
-fn too_slow() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::other(TooSlow))
-}
-
-/// `lock_not_available`: the wait was too long.
-const LOCKED: &str = "55P03";
 /// `unique_violation`: there is a record.
 const TAKEN: &str = "23505";
 /// `division_by_zero`: the record is no longer the one that was seen.
 const CHANGED: &str = "22012";
+/// `invalid_argument_for_power_function`: the transaction is not the one that was begun.
+const OTHER: &str = "2201F";
 
 fn code(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|code| code.into_owned())
 }
 
+/// Whether the session of a transaction that was ended has temporary tables, which the next handler would find.
+fn has_temporary_tables(ended: &[PgRow]) -> bool {
+    ended.iter().any(|row| row.try_get::<i64, _>("temporary").is_ok_and(|schema| schema != 0))
+}
+
 fn in_flight() -> ClaimedWithin {
-    ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+    ClaimedWithin::Told(IN_FLIGHT)
 }
 
 #[async_trait]
@@ -124,13 +162,22 @@ impl PgTransaction {
     }
 
     async fn change(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<Fence, StoreError> {
-        let query = statement.prepared().persistent(self.way == Way::Prepared);
-        let rows = timeout(LIMIT, query.fetch_all(self.connection_mut())).await;
-        let rows = rows.map_err(|_| StoreError::transient(NAME, operation, TooSlow))?;
-        rows.map(|rows| fence(!rows.is_empty())).map_err(|error| self.failed(operation, error))
+        let query = statement.prepared().persistent(self.server.way == Way::Prepared);
+        let health = self.health.clone();
+        let rows = health.exchange(LIMIT, query.fetch_all(self.connection_mut())).await;
+        let rows = rows.map_err(|error| self.failed(operation, error))?;
+        if has_temporary_tables(&rows)
+            && let Some(open) = &mut self.open
+        {
+            open.retire();
+        }
+        Ok(fence(!rows.is_empty()))
     }
 
     fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        if code(&error).as_deref() == Some(OTHER) {
+            return StoreError::permanent(NAME, operation, NotOurs);
+        }
         store_error(operation, &self.statements.names.table, error)
     }
 }
@@ -147,19 +194,19 @@ impl Transaction for PgTransaction {
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
-        let done = timeout(LIMIT, sqlx::raw_sql(UNDO).execute(self.connection_mut())).await;
-        let done = done.map_err(|_| StoreError::transient(NAME, "undo", TooSlow))?;
-        done.map(drop).map_err(|error| self.failed("undo", error))
+        let (health, undo) = (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", self.mark.savepoint()));
+        let undone = health.exchange(LIMIT, sqlx::raw_sql(AssertSqlSafe(undo)).execute(self.connection_mut())).await;
+        undone.map(drop).map_err(|error| self.failed("undo", error))
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        driven("complete", self.change("complete", statements.complete(lease, recording))).await
+        driven("complete", self.change("complete", statements.complete_within(lease, recording, self.mark.0))).await
     }
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        driven("abandon", self.change("abandon", statements.abandon(lease, policy))).await
+        driven("abandon", self.change("abandon", statements.abandon_within(lease, policy, self.mark.0))).await
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
@@ -168,8 +215,7 @@ impl Transaction for PgTransaction {
             return Err(StoreError::permanent(NAME, "commit", NotOurs));
         }
         let commit = async {
-            let committed = timeout(LIMIT, open.commit()).await;
-            let committed = committed.map_err(|_| StoreError::transient(NAME, "commit", TooSlow))?;
+            let committed = self.health.exchange(LIMIT, open.commit()).await;
             committed.map_err(|error| self.failed("commit", error))
         };
         driven("commit", commit).await
@@ -188,7 +234,11 @@ impl Transaction for PgTransaction {
         let Some(open) = self.open.take() else { return };
         let rolled_back = async {
             // Too late is as good: the connection is closed.
-            let _ = timeout(LIMIT, open.roll_back()).await;
+            let rolled_back = async {
+                open.roll_back().await;
+                Ok(())
+            };
+            let _ = self.health.exchange(LIMIT, rolled_back).await;
             Ok(())
         };
         let _ = driven("roll back", rolled_back).await;

@@ -1,28 +1,34 @@
 //! Where connections come from, and where they go after use.
 //!
-//! sqlx's pool asks each connection that is given back whether it is well, in a task of its own: a second round trip for each statement.
-//! Connections of a store's own are kept by `deadpool`, which asks nothing; in return one that may be in the middle of an answer is
-//! closed.
+//! sqlx's pool pings each connection that is given back, in a task of its own: a second round trip for each statement. Connections of
+//! a store's own are kept by `deadpool`, which pings nothing; in return one that may be in the middle of a response is not used again
+//! before that response has been read.
 
 #[cfg(feature = "sqlite")]
-use std::{any::Any, sync::Arc};
+use std::any::Any;
 use std::{
     ops::{Deref, DerefMut},
+    sync::Arc,
     time::Duration,
 };
 
+use async_trait::async_trait;
 use deadpool::managed::{self, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::{Connection, pool::PoolConnection};
 use tokio::time::timeout;
 
 /// How long a call waits for a connection of a store's own.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the server has to say that a connection is well.
-#[cfg(feature = "postgres")]
-const PING: Duration = Duration::from_secs(10);
+/// A connection of a store's own that was not used for longer is verified before its next use.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Gives connections out.
-pub(crate) enum Connections<C: Connection> {
+pub(crate) struct Connections<C: Connection> {
+    source: Source<C>,
+    care: Option<Arc<dyn Care<C>>>,
+}
+
+enum Source<C: Connection> {
     /// The store's own.
     Own(Pool<Opener<C>>),
     /// The application's as well.
@@ -31,11 +37,32 @@ pub(crate) enum Connections<C: Connection> {
 
 impl<C: Connection> Clone for Connections<C> {
     fn clone(&self) -> Self {
-        match self {
-            Self::Own(pool) => Self::Own(pool.clone()),
-            Self::Shared(pool) => Self::Shared(pool.clone()),
-        }
+        let source = match &self.source {
+            Source::Own(pool) => Source::Own(pool.clone()),
+            Source::Shared(pool) => Source::Shared(pool.clone()),
+        };
+        Self { source, care: self.care.clone() }
     }
+}
+
+/// What connections to a server need and those to a file do not: the server may hang, and goes on with what its client gave up.
+#[async_trait]
+pub(crate) trait Care<C: Connection>: Send + Sync {
+    /// Opens a connection.
+    async fn open(&self, options: &C::Options) -> Result<C, sqlx::Error>;
+
+    /// Takes a connection out of an application's pool.
+    async fn acquire(&self, pool: &sqlx::Pool<C::Database>) -> Result<PoolConnection<C::Database>, sqlx::Error>;
+
+    /// Whether the server responds on a connection.
+    async fn responds(&self, connection: &mut C) -> bool;
+
+    /// Changes whenever all connections that were opened before are taken to be dead.
+    fn epoch(&self) -> u64;
+
+    /// Takes over a connection that was given up in the middle of something. It keeps its place in the pool until it is dropped.
+    /// Where a transaction may be open, `at_rest` is sqlx's transaction depth without it.
+    fn abandoned(&self, connection: Lent<C>, at_rest: Option<usize>);
 }
 
 /// For how long a connection of a store's own is used.
@@ -53,14 +80,18 @@ impl Lifetime {
 }
 
 /// Opens connections of a store's own.
-pub(crate) struct Opener<C: Connection> {
+struct Opener<C: Connection> {
     options: C::Options,
     lifetime: Lifetime,
+    care: Option<Arc<dyn Care<C>>>,
 }
 
 /// A connection of a store's own.
-pub(crate) struct Session<C> {
-    connection: C,
+struct Session<C> {
+    /// `None` once it has been hung up.
+    connection: Option<C>,
+    /// The [epoch](Care::epoch) in which it was opened.
+    epoch: u64,
     /// What was prepared on it by SQL, which sqlx does not know of.
     #[cfg(feature = "postgres")]
     prepared: Vec<String>,
@@ -69,9 +100,13 @@ pub(crate) struct Session<C> {
     attachment: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// A connection for one use. Dropped before it is given back, one of a store's own is closed, and a shared one left to its pool.
+/// A connection for one use. Dropped before it is given back, it is [abandoned](Care::abandoned); without [`Care`], one of a store's
+/// own is closed, and a shared one left to its pool.
 pub(crate) struct Lent<C: Connection> {
     held: Option<Held<C>>,
+    care: Option<Arc<dyn Care<C>>>,
+    /// Whether it is closed where it would be given back.
+    retired: bool,
 }
 
 enum Held<C: Connection> {
@@ -84,8 +119,15 @@ impl<C: Connection> managed::Manager for Opener<C> {
     type Error = sqlx::Error;
 
     async fn create(&self) -> Result<Session<C>, sqlx::Error> {
+        // Read first: what changes while the connection is being opened counts against it.
+        let epoch = self.epoch();
+        let connection = match &self.care {
+            Some(care) => care.open(&self.options).await?,
+            None => C::connect_with(&self.options).await?,
+        };
         Ok(Session {
-            connection: C::connect_with(&self.options).await?,
+            connection: Some(connection),
+            epoch,
             #[cfg(feature = "postgres")]
             prepared: Vec::new(),
             #[cfg(feature = "sqlite")]
@@ -93,20 +135,48 @@ impl<C: Connection> managed::Manager for Opener<C> {
         })
     }
 
-    async fn recycle(&self, _: &mut Session<C>, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
-        if metrics.last_used() > self.lifetime.idle || metrics.age() > self.lifetime.all {
-            return Err(RecycleError::message("it is old"));
+    async fn recycle(&self, session: &mut Session<C>, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        let idle = metrics.last_used();
+        if idle > self.lifetime.idle || metrics.age() > self.lifetime.all || session.epoch != self.epoch() {
+            return Err(RecycleError::message("the connection is old"));
         }
-        Ok(())
+        let responds = match (&self.care, &mut session.connection) {
+            (Some(care), Some(connection)) if idle > FRESH => care.responds(connection).await,
+            (_, connection) => connection.is_some(),
+        };
+        if responds { Ok(()) } else { Err(RecycleError::message("the connection is dead")) }
+    }
+}
+
+impl<C: Connection> Opener<C> {
+    fn epoch(&self) -> u64 {
+        self.care.as_ref().map_or(0, |care| care.epoch())
     }
 }
 
 impl<C: Connection> Connections<C> {
-    /// Opens none before it is asked for one.
+    /// Connections of a store's own; opens none before the first is needed.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn own(most: usize, options: C::Options, lifetime: Lifetime) -> Result<Self, sqlx::Error> {
-        let opener = Opener { options, lifetime };
+        Self::own_with(most, options, lifetime, None)
+    }
+
+    /// The same, with care.
+    pub(crate) fn own_with(
+        most: usize,
+        options: C::Options,
+        lifetime: Lifetime,
+        care: Option<Arc<dyn Care<C>>>,
+    ) -> Result<Self, sqlx::Error> {
+        let opener = Opener { options, lifetime, care: care.clone() };
         let pool = Pool::builder(opener).max_size(most).queue_mode(QueueMode::Lifo).build();
-        pool.map(Self::Own).map_err(|error| sqlx::Error::Configuration(error.into()))
+        let source = pool.map(Source::Own).map_err(|error| sqlx::Error::Configuration(error.into()))?;
+        Ok(Self { source, care })
+    }
+
+    /// Connections of an application's pool.
+    pub(crate) fn shared(pool: sqlx::Pool<C::Database>, care: Option<Arc<dyn Care<C>>>) -> Self {
+        Self { source: Source::Shared(pool), care }
     }
 
     /// A connection, which may be broken.
@@ -114,54 +184,61 @@ impl<C: Connection> Connections<C> {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn get(&self) -> Result<Lent<C>, sqlx::Error> {
-        let held = match self {
-            Self::Own(pool) => match timeout(PATIENCE, pool.get()).await {
+        let held = match &self.source {
+            Source::Own(pool) => match timeout(PATIENCE, pool.get()).await {
                 Ok(Ok(session)) => Held::Own(session),
                 Ok(Err(PoolError::Backend(error))) => return Err(error),
                 Ok(Err(PoolError::Closed)) => return Err(sqlx::Error::PoolClosed),
                 Ok(Err(_)) | Err(_) => return Err(sqlx::Error::PoolTimedOut),
             },
-            Self::Shared(pool) => Held::Shared(pool.acquire().await?),
+            Source::Shared(pool) => Held::Shared(match &self.care {
+                Some(care) => care.acquire(pool).await?,
+                None => pool.acquire().await?,
+            }),
         };
-        Ok(Lent { held: Some(held) })
+        Ok(Lent { held: Some(held), care: self.care.clone(), retired: false })
     }
 
     /// Whether a connection can be had without waiting for others to give theirs back.
     #[cfg(feature = "postgres")]
     pub(crate) fn has_one_free(&self) -> bool {
-        match self {
-            Self::Own(pool) => {
+        match &self.source {
+            Source::Own(pool) => {
                 let status = pool.status();
                 status.waiting == 0 && (status.available > 0 || status.size < status.max_size)
             }
-            Self::Shared(_) => true,
+            Source::Shared(_) => true,
         }
     }
 
-    /// A connection that has just answered. As many as there may be can be broken.
+    /// A connection on which the server has just responded. As many as there may be can be broken.
     #[cfg(feature = "postgres")]
     pub(crate) async fn live(&self) -> Result<Lent<C>, sqlx::Error> {
         for _ in 0..self.most() {
             let mut connection = self.get().await?;
-            match timeout(PING, connection.ping()).await {
-                Ok(Ok(())) => return Ok(connection),
-                Ok(Err(_)) | Err(_) => connection.close(),
+            let responds = match &self.care {
+                Some(care) => care.responds(&mut connection).await,
+                None => connection.ping().await.is_ok(),
+            };
+            if responds {
+                return Ok(connection);
             }
+            connection.close();
         }
         self.get().await
     }
 
     /// Whether they are the store's own.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Self::Own(_))
+        matches!(self.source, Source::Own(_))
     }
 
     /// How many there are at most.
     #[cfg(feature = "postgres")]
     pub(crate) fn most(&self) -> usize {
-        match self {
-            Self::Own(pool) => pool.status().max_size,
-            Self::Shared(pool) => usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX),
+        match &self.source {
+            Source::Own(pool) => pool.status().max_size,
+            Source::Shared(pool) => usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX),
         }
     }
 }
@@ -169,13 +246,44 @@ impl<C: Connection> Connections<C> {
 impl<C: Connection> Lent<C> {
     /// Gives it back as one that can be used again.
     pub(crate) fn give_back(mut self) {
+        if self.retired {
+            return self.close();
+        }
         self.held = None;
+    }
+
+    /// Has one of the store's own closed where it would be given back: its session is not as a new one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn retire(&mut self) {
+        self.retired = self.is_own();
     }
 
     /// Closes it, without a word to the server.
     pub(crate) fn close(mut self) {
+        self.care = None;
         if let Some(Held::Shared(connection)) = self.held.take_if(|held| matches!(held, Held::Shared(_))) {
             drop(connection.detach());
+        }
+    }
+
+    /// Gives it up where a transaction may be open; see [`Care::abandoned`].
+    pub(crate) fn abandon(mut self, at_rest: usize) {
+        match self.care.take() {
+            Some(care) => care.abandoned(self, Some(at_rest)),
+            None => self.close(),
+        }
+    }
+
+    /// Closes the connection and keeps its place in the pool until this is dropped. A shared pool has no such place.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn hang_up(&mut self) {
+        match self.held.take() {
+            Some(Held::Own(mut session)) => {
+                session.connection = None;
+                self.held = Some(Held::Own(session));
+            }
+            Some(Held::Shared(connection)) => drop(connection.detach()),
+            None => {}
         }
     }
 
@@ -201,7 +309,7 @@ impl<C: Connection> Lent<C> {
         true
     }
 
-    /// Takes note that this is prepared on it by SQL; says whether it was not before.
+    /// Takes note that this is prepared on it by SQL; returns whether it was not before.
     #[cfg(feature = "postgres")]
     pub(crate) fn prepares(&mut self, name: &str) -> bool {
         let Some(Held::Own(session)) = &mut self.held else { return false };
@@ -216,10 +324,10 @@ impl<C: Connection> Lent<C> {
 impl<C: Connection> Deref for Lent<C> {
     type Target = C;
 
-    #[expect(clippy::expect_used, reason = "only what consumes or drops the connection takes it")]
+    #[expect(clippy::expect_used, reason = "only what consumes, drops or hangs up the connection takes it")]
     fn deref(&self) -> &C {
         match self.held.as_ref().expect("the connection is there") {
-            Held::Own(session) => &session.connection,
+            Held::Own(session) => session.connection.as_ref().expect("the connection is open"),
             Held::Shared(connection) => connection,
         }
     }
@@ -229,7 +337,7 @@ impl<C: Connection> DerefMut for Lent<C> {
     #[expect(clippy::expect_used, reason = "as above")]
     fn deref_mut(&mut self) -> &mut C {
         match self.held.as_mut().expect("the connection is there") {
-            Held::Own(session) => &mut session.connection,
+            Held::Own(session) => session.connection.as_mut().expect("the connection is open"),
             Held::Shared(connection) => connection,
         }
     }
@@ -237,8 +345,11 @@ impl<C: Connection> DerefMut for Lent<C> {
 
 impl<C: Connection> Drop for Lent<C> {
     fn drop(&mut self) {
-        if let Some(Held::Own(session)) = self.held.take() {
-            drop(Object::take(session));
+        let Some(held) = self.held.take() else { return };
+        match (self.care.take(), held) {
+            (Some(care), held) => care.abandoned(Self { held: Some(held), care: None, retired: self.retired }, None),
+            (None, Held::Own(session)) => drop(Object::take(session)),
+            (None, Held::Shared(connection)) => drop(connection),
         }
     }
 }

@@ -7,15 +7,11 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use super::Lent;
 
-/// What is undone when an answer is kept and its effects are not.
-pub(crate) const SAVEPOINT: &str = "SAVEPOINT idempotent_effects";
-/// Undoes it.
-pub(crate) const UNDO: &str = "ROLLBACK TO SAVEPOINT idempotent_effects";
-
 /// What manages transactions on a connection.
 type Manager<C> = <<C as Connection>::Database as Database>::TransactionManager;
 
-/// A connection with an open transaction. If it is dropped, the connection is closed, and with it the transaction.
+/// A connection with an open transaction. If it is dropped, the transaction is rolled back, or the connection closed, which does the
+/// same.
 ///
 /// sqlx's own `Transaction` would give the connection back to its pool, where a transaction that began unnoticed stays open, and where
 /// one that cannot be rolled back for want of an answer keeps its place.
@@ -50,7 +46,6 @@ where
     /// Makes a connection ready on which a message of the caller's begins the transaction, which may be one with more in it. sqlx, which
     /// cannot know of that, takes the connection to be in a transaction for good; so what an application begins on it is a savepoint, as it
     /// is on others.
-    #[cfg(feature = "postgres")]
     pub(crate) async fn by_message(connection: Lent<C>) -> Result<Self, sqlx::Error> {
         let mut open = Self { connection: Some(connection), at_rest: 1 };
         if Manager::<C>::get_transaction_depth(open.connection()) == 0 {
@@ -60,14 +55,26 @@ where
         Ok(open)
     }
 
+    /// Closes the connection, and so rolls back.
+    pub(crate) fn close(mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.close();
+        }
+    }
+
+    /// Has the connection closed after the transaction; see [`Lent::retire`].
+    pub(crate) fn retire(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.retire();
+        }
+    }
+
     /// Takes note that a message of the caller's has committed it.
-    #[cfg(feature = "postgres")]
     pub(crate) fn committed(mut self) {
         self.give_back();
     }
 
     /// Whether a message can begin or end it.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_by_message(&self) -> bool {
         self.at_rest == 1
     }
@@ -132,7 +139,7 @@ impl<C: Connection> Open<C> {
 impl<C: Connection> Drop for Open<C> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            connection.close();
+            connection.abandon(self.at_rest);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
-    store::{Claim, ClaimOutcome, Fence, Renewal, Store},
+    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store},
 };
 
 mod spec;
@@ -99,7 +99,7 @@ impl Thread {
             Op::Release(owner) => Told::Fence(self.store.release(&lease(*owner)).await.unwrap()),
             Op::Renew(owner) => {
                 let renewal = Renewal { lease: lease(*owner), extend: LEASE };
-                Told::renew(self.store.renew(&[renewal]).await.unwrap()[0])
+                Told::renew(self.renew(renewal).await)
             }
             Op::Abandon(owner) => Told::Fence(self.store.abandon(&lease(*owner), Abandoned::Retry).await.unwrap()),
             Op::LookUp => Told::seen(self.store.look_up(&self.id).await.unwrap().map(|found| found.record).as_ref()),
@@ -108,10 +108,23 @@ impl Thread {
 }
 
 impl Thread {
-    /// A claim that others were faster than three times has changed nothing, and is made again.
+    /// A renewal without an outcome has changed nothing, and is made again.
+    async fn renew(&self, renewal: Renewal) -> RenewOutcome {
+        for _ in 0..1_000 {
+            match self.store.renew(&[renewal]).await.unwrap()[0] {
+                RenewOutcome::Unknown => tokio::time::sleep(Duration::from_millis(1)).await,
+                known @ (RenewOutcome::Renewed | RenewOutcome::Fenced) => return known,
+            }
+        }
+        panic!("the record is locked all the time");
+    }
+
+    /// A claim that others were faster than three times has changed nothing, and is made again; so is one that could not see the record
+    /// for another's lock, and has no lease to tell of.
     async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         for _ in 0..50 {
             match self.store.claim(&self.id, claim).await {
+                Ok(ClaimOutcome::InFlight { lease_left }) if lease_left.is_zero() => {}
                 Ok(outcome) => return outcome,
                 Err(error) => assert!(format!("{error:?}").contains("Contended"), "{error:?}"),
             }

@@ -23,6 +23,8 @@ impl<S: Store + Clone> Running<S> {
 
     /// Whether the step had happened, where that can be seen.
     pub(super) async fn take(&self, case: Case) -> Option<bool> {
+        // Else the first claim would do so, in the middle of what is counted.
+        self.cut.check().await.unwrap();
         self.lane.warm().await;
         let happened = match (case.way, case.step) {
             (Way::Told, Step::Claim) => Some(self.claim_told_again(case).await),

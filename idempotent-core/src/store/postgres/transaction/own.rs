@@ -1,13 +1,12 @@
 //! Transactions on connections of the store's own, which one message begins and another ends: sqlx gives the rows of such messages, but
 //! writes their text into its log, so that these connections log nothing.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use bytes::Bytes;
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
-use tokio::time::timeout;
 
-use super::{CHANGED, LOCKED, PgTransaction, code, in_flight, too_slow};
+use super::{CHANGED, Mark, OTHER, PgTransaction, code, has_temporary_tables, in_flight};
 use crate::{
     error::StoreError,
     lease::Lease,
@@ -15,11 +14,13 @@ use crate::{
     store::{
         Claim, ClaimedWithin, Fence,
         postgres::{
-            NAME, PostgresStore, ROUNDS,
-            error::{Kind, kind},
-            run::LIMIT,
+            NAME, PostgresStore,
+            claiming::ROUNDS,
+            error::{Kind, kind, waited_for_a_record},
+            run::{LIMIT, record},
+            statements::checked,
         },
-        sql::{self, Contended, Lent, NotOurs, Open, SAVEPOINT},
+        sql::{Contended, Lent, NotOurs, Open},
     },
     transition::{self, Change},
 };
@@ -51,12 +52,11 @@ impl PostgresStore {
         for _ in 0..ROUNDS {
             let (mut transaction, rows) = match self.begin_claiming(id, claim, patience).await {
                 Ok(begun) => begun,
-                Err(error) if code(&error).as_deref() == Some(LOCKED) => return Ok(in_flight()),
+                Err(error) if waited_for_a_record(&error) => return Ok(in_flight()),
                 Err(error) if kind(&error) == Kind::Conflict => continue,
                 Err(error) => return Err(self.failed("claim", error)),
             };
-            let read = rows.first().map(sql::read).transpose();
-            let (record, now) = match read.map_err(|source| StoreError::permanent(NAME, "claim", source))? {
+            let (record, now) = match record("claim", &rows)? {
                 Some((Some(record), now)) => (record, now),
                 Some((None, _)) => {
                     return Ok(ClaimedWithin::Granted { attempt: 1, transaction: Box::new(transaction) });
@@ -74,10 +74,12 @@ impl PostgresStore {
             };
             if new.state == State::Held {
                 transaction.end().await;
-                if self.write_claim(id, claim, &record, false, &new).await? {
-                    return Ok(ClaimedWithin::Told(outcome));
+                match self.write_claim(id, claim, &record, false, &new).await {
+                    Ok(true) => return Ok(ClaimedWithin::Told(outcome)),
+                    Ok(false) => continue,
+                    Err(error) if waited_for_a_record(&error) => return Ok(in_flight()),
+                    Err(error) => return Err(self.failed("claim", error)),
                 }
-                continue;
             }
             // Between the look and the write the record may change; the statement repeats every guard and names the owner that was seen
             // (case `one_of_many_concurrent_takeovers_wins`).
@@ -103,50 +105,62 @@ impl PostgresStore {
         patience: Duration,
     ) -> Result<(PgTransaction, Vec<PgRow>), sqlx::Error> {
         let statement = self.statements.claim(id, claim);
-        let message = |by_name: bool| {
-            let mut text = waiting(patience);
-            if by_name {
-                statement.write_execute(&self.statements.claim_name, &mut text)
+        let mark = Mark::new();
+        let message = |own_sessions: bool, text: &mut String| {
+            text.push_str("; ");
+            text.push_str(&waiting(patience));
+            if own_sessions {
+                statement.write_execute(&self.statements.claim_name, text)
             } else {
-                statement.write(&mut text)
+                statement.write(text)
             }
-            resume(&mut text);
-            text
+            resume(mark, text);
         };
-        let begin = |connection| self.begin_by_message(connection, message);
+        let begin = |connection| self.begin_by_message(connection, mark, message);
         let (open, rows) = self.begun(patience + LIMIT, begin).await?;
-        Ok((self.opened(open), rows))
+        Ok((self.opened(open, mark), rows))
     }
 
-    /// Begins by one message, with more in it; that is told whether it can name what was prepared.
+    /// Begins by one message, to which `more` adds; it is passed whether it can name what was prepared.
     pub(super) async fn begin_by_message(
         &self,
         mut connection: Lent<PgConnection>,
-        more: impl FnOnce(bool) -> String,
+        mark: Mark,
+        more: impl FnOnce(bool, &mut String),
     ) -> Result<(Open<PgConnection>, Vec<PgRow>), sqlx::Error> {
         let mut text = String::with_capacity(1024);
-        if self.pools.own_sessions && connection.prepares(&self.statements.claim_name) {
-            self.statements.write_prepares(&mut text);
+        let own_sessions = self.pools.server.own_sessions;
+        if own_sessions {
+            if connection.prepares(&self.statements.claim_name) {
+                // A message of its own: it takes a snapshot.
+                sqlx::raw_sql(AssertSqlSafe(self.statements.prepares())).execute(&mut *connection).await?;
+            }
+            text.push_str(CLEAN);
+            // The message began as a transaction of its own, with what the session had until it was cleaned.
+            let _ = write!(text, "BEGIN ISOLATION LEVEL {}, READ WRITE; {}", self.pools.server.isolation.0, mark.set());
+        } else {
+            let _ = write!(text, "BEGIN; {}", mark.set_and_bound(self.pools.server));
         }
-        text.push_str("BEGIN");
-        let more = more(self.pools.own_sessions);
-        if !more.is_empty() {
-            text.push_str("; ");
-            text.push_str(&more);
-        }
+        more(own_sessions, &mut text);
         let mut open = Open::by_message(connection).await?;
         match sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(open.connection_mut()).await {
             Ok(rows) => Ok((open, rows)),
             Err(error) => {
-                // Any other may have come before something was prepared; then the connection is closed.
-                if code(&error).as_deref() == Some(LOCKED) || kind(&error) == Kind::Conflict {
-                    open.roll_back().await;
+                // Any other may have come before something was prepared; then the connection is not used again.
+                match kind(&error) {
+                    Kind::Locked | Kind::Conflict => open.roll_back().await,
+                    Kind::Lost | Kind::Pooled => open.close(),
+                    Kind::Unanswered | Kind::Passing | Kind::MissingTable | Kind::Other => {}
                 }
                 Err(error)
             }
         }
     }
 }
+
+/// Undoes what a handler before may have done to the session, which would reach the store's statements and the next handler's. It does
+/// not touch what is prepared, and takes no snapshot: the handler may still choose an isolation level.
+const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
 /// From here on locks are waited for no longer than this.
 fn waiting(patience: Duration) -> String {
@@ -155,9 +169,9 @@ fn waiting(patience: Duration) -> String {
 }
 
 /// And from here on as long as ever; what comes now can be undone.
-fn resume(text: &mut String) {
-    text.push_str("; SET LOCAL lock_timeout TO DEFAULT; ");
-    text.push_str(SAVEPOINT);
+fn resume(mark: Mark, text: &mut String) {
+    text.push_str("; SET LOCAL lock_timeout TO DEFAULT; SAVEPOINT ");
+    text.push_str(&mark.savepoint());
 }
 
 impl PgTransaction {
@@ -183,12 +197,13 @@ impl PgTransaction {
         };
         let mut text = waiting(patience);
         statement.write(&mut text);
-        resume(&mut text);
-        let sent = timeout(patience + LIMIT, sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(self.connection_mut())).await;
-        match sent.unwrap_or_else(|_| Err(too_slow())) {
+        resume(self.mark, &mut text);
+        let health = self.health.clone();
+        let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(self.connection_mut());
+        match health.exchange(patience + LIMIT, sent).await {
             Ok(rows) if rows.is_empty() => Ok(Taken::No),
             Ok(_) => Ok(Taken::Yes),
-            Err(error) if code(&error).as_deref() == Some(LOCKED) => Ok(Taken::Locked),
+            Err(error) if waited_for_a_record(&error) => Ok(Taken::Locked),
             Err(error) if kind(&error) == Kind::Conflict => Ok(Taken::No),
             Err(error) => Err(error),
         }
@@ -204,23 +219,29 @@ impl PgTransaction {
         if !open.is_ours() {
             return Err(StoreError::permanent(NAME, "commit", NotOurs));
         }
-        let statement = self.statements.complete(lease, recording);
+        let statement = self.statements.complete_within(lease, recording, self.mark.0);
         let mut text = String::with_capacity(512 + 2 * recording.len());
-        if self.own_sessions {
+        if self.server.own_sessions {
             statement.write_execute(&self.statements.complete_name, &mut text);
         } else {
-            statement.write_checked(&mut text);
+            statement.write_changed(checked, &mut text);
         }
         text.push_str("; COMMIT");
-        let sent = timeout(LIMIT, sqlx::raw_sql(AssertSqlSafe(text)).execute(open.connection_mut())).await;
-        match sent.unwrap_or_else(|_| Err(too_slow())) {
-            Ok(_) => {
+        let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(open.connection_mut());
+        match self.health.exchange(LIMIT, sent).await {
+            Ok(rows) => {
+                if has_temporary_tables(&rows) {
+                    open.retire();
+                }
                 open.committed();
                 Ok(Fence::Passed)
             }
             Err(error) => {
-                if error.as_database_error().is_some() {
-                    open.roll_back().await;
+                match (code(&error).as_deref(), kind(&error)) {
+                    // Nobody knows what the handler has done to this session.
+                    (Some(OTHER), _) | (_, Kind::Lost | Kind::Pooled) => open.close(),
+                    (Some(_), _) => open.roll_back().await,
+                    (None, _) => drop(open),
                 }
                 match code(&error).as_deref() {
                     Some(CHANGED) => Ok(Fence::Fenced),

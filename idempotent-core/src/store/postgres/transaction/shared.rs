@@ -1,11 +1,11 @@
 //! Claims in transactions on connections of the application's. What begins there must be sqlx's own call, which gives no rows and writes no
 //! log; so a claim that changes nothing makes it fail.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::{CHANGED, LOCKED, TAKEN, code, in_flight};
+use super::{CHANGED, Mark, TAKEN, code, in_flight};
 use crate::{
     error::StoreError,
     lease::OwnerToken,
@@ -13,11 +13,12 @@ use crate::{
     store::{
         Claim, ClaimedWithin,
         postgres::{
-            NAME, PostgresStore, ROUNDS,
-            error::{Kind, kind},
+            NAME, PostgresStore,
+            claiming::ROUNDS,
+            error::{Kind, LOCKED, kind, waited_for_a_record},
             run::LIMIT,
         },
-        sql::{Contended, Open, SAVEPOINT},
+        sql::{Contended, Open},
     },
     transition::{self, Change},
 };
@@ -44,10 +45,12 @@ impl PostgresStore {
                     let (change, outcome) = transition::claim(Some(&record), claim, now);
                     let Change::Put(new) = change else { return Ok(ClaimedWithin::Told(outcome)) };
                     if new.state == State::Held {
-                        if self.write_claim(id, claim, &record, false, &new).await? {
-                            return Ok(ClaimedWithin::Told(outcome));
+                        match self.write_claim(id, claim, &record, false, &new).await {
+                            Ok(true) => return Ok(ClaimedWithin::Told(outcome)),
+                            Ok(false) => continue,
+                            Err(error) if waited_for_a_record(&error) => return Ok(in_flight()),
+                            Err(error) => return Err(self.failed("claim", error)),
                         }
-                        continue;
                     }
                     let over = if record.expired(now) { Write::StartOver } else { Write::TakeOver };
                     (over(record.owner), new.attempt)
@@ -55,16 +58,17 @@ impl PostgresStore {
             };
             // Between the read and this write the record may change; it repeats every guard and names the owner that was seen (case
             // `one_of_many_concurrent_takeovers_wins`).
-            let message = self.message(id, claim, &write, patience);
+            let mark = Mark::new();
+            let message = self.message(id, claim, &write, (patience, mark));
             let begin = |connection| Open::begin(connection, message.clone(), leaves_nothing);
             let error = match self.begun(patience + LIMIT, begin).await {
                 Ok(open) => {
-                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(self.opened(open)) });
+                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(self.opened(open, mark)) });
                 }
                 Err(error) => error,
             };
             match code(&error).as_deref() {
-                Some(LOCKED) => return Ok(in_flight()),
+                Some(LOCKED) if waited_for_a_record(&error) => return Ok(in_flight()),
                 Some(TAKEN | CHANGED) => {}
                 _ if kind(&error) == Kind::Conflict => {}
                 _ => return Err(self.failed("claim", error)),
@@ -74,19 +78,23 @@ impl PostgresStore {
     }
 
     /// Claims, begins, and sets the savepoint. The setting of the application's session is as it was afterwards.
-    fn message(&self, id: &RecordId, claim: &Claim, write: &Write, patience: Duration) -> SqlStr {
+    fn message(&self, id: &RecordId, claim: &Claim, claiming: &Write, (patience, mark): (Duration, Mark)) -> SqlStr {
         let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
         let mut text = format!(
             "SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
              set_config('lock_timeout', '{patience}', true); "
         );
-        match write {
+        match claiming {
             Write::Insert => self.statements.insert(id, claim).write(&mut text),
             Write::StartOver(seen) => self.statements.start_over(id, claim, seen).write_checked(&mut text),
             Write::TakeOver(seen) => self.statements.take_over(id, claim, seen).write_checked(&mut text),
         }
-        text.push_str("; BEGIN; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); ");
-        text.push_str(SAVEPOINT);
+        let _ = write!(
+            text,
+            "; BEGIN; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); {}; SAVEPOINT {}",
+            mark.set_and_bound(self.pools.server),
+            mark.savepoint()
+        );
         AssertSqlSafe(text).into_sql_str()
     }
 }

@@ -12,6 +12,7 @@ const NO_STEPS: &[&str] = &[
     "migrate_1.sql",
     "migrations.sql",
     "partition.sql",
+    "privileges.sql",
     "read.sql",
     "room.sql",
 ];

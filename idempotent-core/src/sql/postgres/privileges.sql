@@ -1,0 +1,22 @@
+-- What the role lacks to use the table. One row, or none where there is no such table.
+-- The schemas that are searched include those that the role may not use, which the server passes over without a word.
+WITH searched AS MATERIALIZED (
+    SELECT name, place
+    FROM unnest({searched}) WITH ORDINALITY AS schemas (name, place)
+)
+SELECT current_user::text AS role,
+       n.nspname::text AS schema,
+       has_schema_privilege(n.oid, 'USAGE') AS usable,
+       ARRAY(
+           SELECT privilege
+           FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+           WHERE NOT has_table_privilege(c.oid, privilege)
+       ) AS missing,
+       row_security_active(c.oid) AS filtered
+FROM searched
+JOIN pg_namespace AS n ON n.nspname = searched.name
+JOIN pg_class AS c ON c.relnamespace = n.oid
+WHERE c.relname = '{table}'
+  AND c.relkind IN ('r', 'p')
+ORDER BY usable DESC, searched.place
+LIMIT 1

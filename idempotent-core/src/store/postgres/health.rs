@@ -1,0 +1,193 @@
+//! Whether the server responds, and what follows when it does not.
+//!
+//! A server that is lost without a word (a host that dies, a link that drops packets) closes no connection: each call on it would wait
+//! for its whole limit, once for each pooled connection. So a call that has had no response for [`SUSPICIOUS`] starts one probe for the
+//! whole store: a new connection and a trivial statement. If the probe has a response, the server is only slow, and the call waits
+//! on. If not, the store is down: pending calls end with their outcome unknown, new ones fail at once, and all connections are taken to be
+//! dead, until a later probe succeeds.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{Connection as _, PgConnection, Row, postgres::PgConnectOptions};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use super::{
+    driver::spawn,
+    error::{Unanswered, is_reply},
+};
+
+/// A call without a response for so long makes the server suspect.
+const SUSPICIOUS: Duration = Duration::from_millis(500);
+/// How long the server has to respond to a probe.
+const PROBE: Duration = Duration::from_secs(1);
+/// The pause between two probes while the store is down, on average.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Differs between two servers behind one address, and between two lives of one server.
+const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
+
+/// What is known of the server.
+pub(super) struct Health {
+    options: PgConnectOptions,
+    state: watch::Sender<State>,
+    probing: AtomicBool,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    down: bool,
+    /// Counts how often all idle connections were taken to be dead.
+    epoch: u64,
+    /// Counts how often a probe has found that calls which are pending will have no response.
+    losses: u64,
+    /// The server's, once a probe has read it.
+    identity: Option<String>,
+}
+
+impl State {
+    fn lose(&mut self) {
+        self.epoch += 1;
+        self.losses += 1;
+    }
+}
+
+/// The outcome of a probe.
+enum Probe {
+    /// The server responded, and with this identity if it let the probe in.
+    Alive(Option<String>),
+    Dead,
+}
+
+impl Health {
+    pub(super) fn new(options: PgConnectOptions) -> Arc<Self> {
+        Arc::new(Self { options, state: watch::Sender::default(), probing: AtomicBool::new(false) })
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.state.borrow().epoch
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.state.borrow().down
+    }
+
+    /// Takes all connections to be dead that are idle now. Calls that are pending may still have their response.
+    pub(super) fn suspect_idle(&self) {
+        self.state.send_modify(|state| state.epoch += 1);
+    }
+
+    /// Waits for the server's response to a call for at most `limit`.
+    ///
+    /// # Errors
+    /// The call's own; [`Unanswered`] when the store is down, or the time is over: the outcome is unknown then.
+    pub(super) async fn exchange<T>(
+        self: &Arc<Self>,
+        limit: Duration,
+        call: impl Future<Output = Result<T, sqlx::Error>> + Send,
+    ) -> Result<T, sqlx::Error> {
+        let losses = {
+            let state = self.state.borrow();
+            if state.down {
+                return Err(Unanswered::Down.into());
+            }
+            state.losses
+        };
+        let mut call = std::pin::pin!(call);
+        match timeout(SUSPICIOUS.min(limit), &mut call).await {
+            Ok(response) => response,
+            // Boxed: keeps the callers' futures small, since hardly any call takes so long.
+            Err(_) => Box::pin(self.wait_on(losses, limit.saturating_sub(SUSPICIOUS), call)).await,
+        }
+    }
+
+    async fn wait_on<T>(
+        self: &Arc<Self>,
+        losses: u64,
+        limit: Duration,
+        mut call: impl Future<Output = Result<T, sqlx::Error>> + Unpin,
+    ) -> Result<T, sqlx::Error> {
+        let deadline = Instant::now() + limit;
+        let mut state = self.state.subscribe();
+        loop {
+            self.probe();
+            tokio::select! {
+                // A response that is there counts, whatever the probe has found.
+                biased;
+                response = timeout_at(deadline.min(Instant::now() + SUSPICIOUS), &mut call) => match response {
+                    Ok(response) => return response,
+                    Err(_) if Instant::now() >= deadline => return Err(Unanswered::TooSlow.into()),
+                    Err(_) => {}
+                },
+                _ = state.wait_for(|state| state.losses != losses) => return Err(Unanswered::Down.into()),
+            }
+        }
+    }
+
+    /// Starts a probe unless one is under way. While the store is down it goes on, by a task that ends with the store.
+    pub(super) fn probe(self: &Arc<Self>) {
+        if self.probing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let health = Arc::downgrade(self);
+        spawn(async move {
+            while let Some(health) = health.upgrade() {
+                if health.learn(probed(&health.options).await) {
+                    health.probing.store(false, Ordering::Release);
+                    return;
+                }
+                drop(health);
+                sleep(PAUSE.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            }
+        });
+    }
+
+    /// Takes note of a probe's outcome; returns whether the server is alive.
+    fn learn(&self, probe: Probe) -> bool {
+        self.state.send_if_modified(|state| match &probe {
+            Probe::Alive(identity) => {
+                let replaced = identity.is_some() && state.identity.is_some() && *identity != state.identity;
+                if identity.is_some() {
+                    state.identity.clone_from(identity);
+                }
+                let changes = state.down || replaced;
+                if changes {
+                    tracing::info!("the Postgres server responds; connections are opened anew");
+                    state.lose();
+                    state.down = false;
+                }
+                changes
+            }
+            Probe::Dead if !state.down => {
+                tracing::warn!("the Postgres server does not respond; calls fail at once until it does");
+                state.lose();
+                state.down = true;
+                true
+            }
+            Probe::Dead => false,
+        });
+        matches!(probe, Probe::Alive(_))
+    }
+}
+
+async fn probed(options: &PgConnectOptions) -> Probe {
+    let look = async {
+        let mut connection = PgConnection::connect_with(options).await?;
+        let identity = sqlx::raw_sql(IDENTITY).fetch_one(&mut connection).await?.try_get::<String, _>(0)?;
+        // The server has noticed by itself if this fails.
+        let _ = connection.close().await;
+        Ok(identity)
+    };
+    match timeout(PROBE, look).await {
+        Ok(Ok(identity)) => Probe::Alive(Some(identity)),
+        Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
+        Ok(Err(_)) | Err(_) => Probe::Dead,
+    }
+}

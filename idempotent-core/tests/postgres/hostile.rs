@@ -1,0 +1,258 @@
+//! Handlers that do to their transaction what they should not.
+
+use std::time::{Duration, Instant};
+
+use idempotent_core::{
+    Policy, RecordId, Runtime, State, Store,
+    runtime::{Attempt, Begun, Ending, Verdict},
+    store::postgres::PostgresStore,
+};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row, postgres::PgPoolOptions};
+use tokio::time::timeout;
+
+use crate::{
+    servers::{
+        cuts::{digest, id, recording, runtime},
+        pgbouncer::PgBouncer,
+        postgres::Postgres,
+    },
+    sql,
+};
+
+/// Writes the effect.
+const EFFECT: &str = "INSERT INTO effects VALUES (:id)";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// The claim was committed before.
+    Leased,
+    /// It is part of the transaction.
+    Within,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// Effects and record.
+    Stored,
+    /// Neither.
+    Neither,
+    /// Either both or neither.
+    Together,
+    /// The handler has committed its effects itself, which cannot be undone; nothing is recorded as done.
+    NotStored,
+}
+use Expected::{Neither, NotStored, Stored, Together};
+
+/// What a handler sends, statement by statement, whatever comes back.
+const SCRIPTS: &[(&[&str], Expected)] = &[
+    (&[EFFECT], Stored),
+    (&["BEGIN", EFFECT], Stored),
+    (&["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", EFFECT], Together),
+    (&["SAVEPOINT one", EFFECT], Stored),
+    (&["SAVEPOINT one", EFFECT, "RELEASE one"], Stored),
+    (&["SAVEPOINT idempotent_effects", EFFECT], Stored),
+    (&[EFFECT, "SAVEPOINT one", "SELECT 1 / 0", "ROLLBACK TO one"], Stored),
+    (&[EFFECT, "LISTEN changes", "SELECT pg_advisory_lock(42)", "CREATE TEMP TABLE mine (id int)"], Stored),
+    (&[EFFECT, "SET SESSION lock_timeout = '1ms'", "SET SESSION work_mem = '1MB'"], Stored),
+    (&[EFFECT, "SET LOCAL statement_timeout = '5s'"], Stored),
+    (&[EFFECT, "ROLLBACK"], Neither),
+    (&[EFFECT, "ROLLBACK", "BEGIN"], Neither),
+    (&[EFFECT, "ROLLBACK", "BEGIN", "SAVEPOINT idempotent_effects"], Neither),
+    (&[EFFECT, "ROLLBACK AND CHAIN"], Neither),
+    (&[EFFECT, "ROLLBACK; BEGIN; SAVEPOINT idempotent_effects"], Neither),
+    (&[EFFECT, "ROLLBACK", "DISCARD ALL"], Neither),
+    (&[EFFECT, "ROLLBACK", "DISCARD ALL", "BEGIN"], Neither),
+    (&[EFFECT, "RELEASE idempotent_effects"], Neither),
+    (&[EFFECT, "DISCARD ALL"], Neither),
+    (&[EFFECT, EFFECT], Neither),
+    (&[EFFECT, "SELECT 1 / 0"], Neither),
+    (&[EFFECT, "INSERT INTO later VALUES (1), (1)"], Neither),
+    (&[EFFECT, "SELECT pg_cancel_backend(pg_backend_pid())"], Neither),
+    (&[EFFECT, "SELECT pg_terminate_backend(pg_backend_pid())"], Neither),
+    (&[EFFECT, "SET LOCAL statement_timeout = '1ms'", "SELECT pg_sleep(1)"], Neither),
+    (&[EFFECT, "SET TRANSACTION READ ONLY"], Neither),
+    (&["SET TRANSACTION READ ONLY", EFFECT], Neither),
+    (&[EFFECT, "SET SESSION search_path = nowhere"], Together),
+    (&[EFFECT, "SET ROLE pg_monitor"], Together),
+    (&[EFFECT, "SET SESSION statement_timeout = '1ms'"], Together),
+    (&[EFFECT, "SET SESSION default_transaction_read_only = on"], Together),
+    (&[EFFECT, "DEALLOCATE ALL"], Together),
+    (&[EFFECT, "CREATE TEMP TABLE idempotency_records (id bytea)"], Together),
+    (&[EFFECT, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"], Together),
+    (&[EFFECT, "RESET ALL"], Together),
+    (&[EFFECT, "COMMIT"], NotStored),
+    (&[EFFECT, "COMMIT", "BEGIN"], NotStored),
+    (&[EFFECT, "COMMIT AND CHAIN"], NotStored),
+    (&["COMMIT", EFFECT], NotStored),
+    (&["ROLLBACK", EFFECT], NotStored),
+    (&["ROLLBACK", EFFECT, "BEGIN", "SAVEPOINT idempotent_effects"], NotStored),
+    // It may be committed later, by whoever has prepared it.
+    (&[EFFECT, "PREPARE TRANSACTION ':name'"], NotStored),
+];
+
+const SCHEMA: &str = "CREATE TABLE effects (id bytea PRIMARY KEY);
+    CREATE TABLE later (number int UNIQUE DEFERRABLE INITIALLY DEFERRED);";
+
+struct Stage {
+    runtime: Runtime,
+    store: PostgresStore,
+    /// Goes to the server without a pooler.
+    pool: PgPool,
+    form: Form,
+    /// Whether a session that a handler changed is the application's to look after, or the pooler's.
+    changed_sessions: bool,
+}
+
+impl Stage {
+    async fn play(&self, script: &[&str], expected: Expected) {
+        let (id, started) = (id(), Instant::now());
+        let Begun::Run(attempt) = self.begin(id).await else { panic!("{script:?}: a new key does not run") };
+        let attempt = self.work(attempt, script).await;
+        let ending = timeout(Duration::from_secs(30), attempt.complete(&recording())).await.expect("it hangs");
+        let (effects, state) = self.found(&id).await;
+        let context = format!("{:?}, {script:?}: {ending:?}, {effects} effects, {state:?}", self.form);
+        let completed = matches!(state, Some(State::Completed(_)));
+        let expected = if expected == Together && completed { Stored } else { expected };
+        match expected {
+            Stored => assert!(ending == Ending::Stored && completed && effects == 1, "{context}"),
+            Neither | Together => assert!(ending != Ending::Stored && !completed && effects == 0, "{context}"),
+            NotStored => assert!(ending != Ending::Stored && !completed, "{context}"),
+        }
+        self.retry(id, &context, expected).await;
+        if self.changed_sessions {
+            self.assert_unharmed(&context).await;
+        }
+        println!("{:?} {context}", started.elapsed());
+    }
+
+    async fn begin(&self, id: RecordId) -> Begun {
+        let begun = match self.form {
+            Form::Leased => self.runtime.begin(id, digest(), &Policy::DEFAULT).await,
+            Form::Within => self.runtime.begin_within(id, digest(), &Policy::DEFAULT).await,
+        };
+        begun.unwrap()
+    }
+
+    async fn work(&self, mut attempt: Attempt, script: &[&str]) -> Attempt {
+        if self.form == Form::Leased {
+            attempt.transact().await.unwrap();
+        }
+        let mut transaction = attempt.lend().unwrap();
+        let connection = transaction.connection_mut().downcast_mut::<PgConnection>().unwrap();
+        let literal = attempt.id().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        for statement in script {
+            let text = statement.replace(":id", &format!("'\\x{literal}'")).replace(":name", &literal);
+            // Swallowed.
+            let _ = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await;
+        }
+        attempt.take_back(transaction);
+        attempt
+    }
+
+    async fn found(&self, id: &RecordId) -> (i64, Option<State>) {
+        let effects = sqlx::query("SELECT count(*) FROM effects WHERE id = $1").bind(&id.as_bytes()[..]);
+        let effects = effects.fetch_one(&self.pool).await.unwrap().get(0);
+        (effects, self.store.look_up(id).await.unwrap().map(|found| found.record.state))
+    }
+
+    /// The retry is a replay of what was stored, or runs.
+    async fn retry(&self, id: RecordId, context: &str, expected: Expected) {
+        match (self.begin(id).await, expected) {
+            (Begun::Told(Verdict::Replay(kept)), Stored) => assert_eq!(kept, recording(), "{context}"),
+            (Begun::Run(attempt), Neither | Together) => {
+                let attempt = self.work(attempt, &[EFFECT]).await;
+                assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{context}");
+                let (effects, state) = self.found(&id).await;
+                assert!(effects == 1 && matches!(state, Some(State::Completed(_))), "{context}");
+            }
+            // What was committed or prepared by the handler may have the claim in it.
+            (Begun::Run(attempt), NotStored) => drop(attempt),
+            (Begun::Told(Verdict::InFlight { .. }), NotStored) => {}
+            (told, _) => panic!("{context}: the retry is {told:?}"),
+        }
+    }
+
+    /// The next handlers, on whichever connection, find their sessions as they would be.
+    async fn assert_unharmed(&self, context: &str) {
+        self.assert_unharmed_but_for("*", context).await;
+        // What a session listens to ends with the transaction that says so.
+        self.assert_unharmed_but_for("", context).await;
+    }
+
+    async fn assert_unharmed_but_for(&self, channels: &str, context: &str) {
+        let mut attempts = Vec::new();
+        for _ in 0..3 {
+            let Begun::Run(mut attempt) = self.begin(id()).await else { panic!("{context}: the next does not run") };
+            if self.form == Form::Leased {
+                attempt.transact().await.unwrap();
+            }
+            let mut transaction = attempt.lend().unwrap();
+            let connection = transaction.connection_mut().downcast_mut::<PgConnection>().unwrap();
+            let settings = "SELECT concat_ws(' ', current_setting('search_path'), current_setting('lock_timeout'), \
+                            current_setting('statement_timeout'), current_setting('default_transaction_read_only'), \
+                            current_setting('transaction_isolation'), current_user, \
+                            (SELECT string_agg(name, ',') FROM pg_listening_channels() AS name WHERE $1 = ''),
+                            to_regclass('pg_temp.idempotency_records'))";
+            let found: String = sqlx::query_scalar(settings).bind(channels).fetch_one(connection).await.unwrap();
+            assert_eq!(found, "\"$user\", public 0 0 off read committed postgres", "{context}");
+            attempt.take_back(transaction);
+            attempts.push(attempt);
+        }
+        for attempt in attempts {
+            assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{context}");
+        }
+    }
+}
+
+async fn play_all(server: &Postgres, store: PostgresStore, changed_sessions: bool) {
+    let url = server.url("postgres");
+    let pool = PgPool::connect(&url).await.unwrap();
+    for form in [Form::Leased, Form::Within] {
+        for (script, expected) in SCRIPTS {
+            let (runtime, store, pool) = (runtime(store.clone()), store.clone(), pool.clone());
+            Stage { runtime, store, pool, form, changed_sessions }.play(script, *expected).await;
+        }
+        let prepared =
+            "SELECT coalesce(string_agg(format('ROLLBACK PREPARED %L', gid), ';'), '') FROM pg_prepared_xacts";
+        let rows: String = sqlx::query_scalar(prepared).fetch_one(&pool).await.unwrap();
+        assert!(!rows.is_empty(), "nothing was prepared");
+        for statement in rows.split(';') {
+            sql(&url, statement).await;
+        }
+    }
+}
+
+async fn server() -> Postgres {
+    let server = Postgres::start();
+    sql(&server.url("postgres"), SCHEMA).await;
+    let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
+    store.migrate().await.unwrap();
+    server
+}
+
+/// Fails if a record is completed without the effects of its handler, or the other way round; or if what a handler did to its session
+/// reaches the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_of_a_handler_parts_the_record_from_the_effects() {
+    let server = server().await;
+    let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
+    play_all(&server, store, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_of_a_handler_parts_them_on_connections_of_the_application() {
+    let server = server().await;
+    // Sessions are the application's; here it gives each of them to one handler only.
+    let pool = PgPoolOptions::new().after_release(|_, _| Box::pin(async { Ok(false) }));
+    let store = PostgresStore::from_pool(pool.connect(&server.url("postgres")).await.unwrap()).await.unwrap();
+    play_all(&server, store, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_of_a_handler_parts_them_behind_a_pooler() {
+    let server = server().await;
+    let pooler = PgBouncer::fresh_sessions(server.port);
+    let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
+    assert!(format!("{store:?}").contains("Plain"), "{store:?}");
+    play_all(&server, store, false).await;
+}

@@ -1,0 +1,184 @@
+//! A server that is lost without a word.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Lease, Store, StoreError,
+    store::{ClaimOutcome, Fence, postgres::PostgresStore},
+};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::{
+    id, request,
+    servers::{postgres::Postgres, proxy::Proxy},
+    sql, store,
+};
+
+/// How long a request may wait for a server that does not respond: half a second, the probe's second, and time for a busy machine.
+const LONGEST: Duration = Duration::from_secs(4);
+/// How soon the store works again, with as much to spare.
+const RECOVERY: Duration = Duration::from_secs(6);
+
+/// Claims this many keys at once; returns how long the slowest took, and what failed.
+async fn claims(store: &PostgresStore, many: usize) -> (Duration, Vec<StoreError>) {
+    let claims = (0..many).map(|_| {
+        let store = store.clone();
+        async move {
+            let started = Instant::now();
+            (store.claim(&id(), &request()).await, started.elapsed())
+        }
+    });
+    let outcomes = claims.collect::<JoinSet<_>>().join_all().await;
+    let slowest = outcomes.iter().map(|(_, took)| *took).max().unwrap();
+    (slowest, outcomes.into_iter().filter_map(|(outcome, _)| outcome.err()).collect())
+}
+
+/// While the server is silent: the first requests wait for a probe, all others fail at once.
+async fn assert_down(store: &PostgresStore) {
+    let (slowest, errors) = claims(store, 20).await;
+    println!("the slowest of twenty requests waited for {slowest:?}");
+    assert_eq!(errors.len(), 20);
+    assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+    assert!(slowest < LONGEST, "{slowest:?}");
+    let mut after = Duration::ZERO;
+    for _ in 0..30 {
+        let (slowest, errors) = claims(store, 1).await;
+        assert_eq!(errors.len(), 1);
+        after = after.max(slowest);
+        sleep(Duration::from_millis(50)).await;
+    }
+    println!("the slowest of thirty more waited for {after:?}");
+    assert!(after < Duration::from_millis(500), "{after:?}");
+}
+
+async fn assert_recovers(store: &PostgresStore) {
+    let started = Instant::now();
+    loop {
+        let (_, errors) = claims(store, 1).await;
+        if errors.is_empty() {
+            break;
+        }
+        assert!(started.elapsed() < RECOVERY, "{errors:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    println!("the store worked again after {:?}", started.elapsed());
+    let (slowest, errors) = claims(store, 20).await;
+    assert!(errors.is_empty() && slowest < LONGEST, "{slowest:?} {errors:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_costs_each_request_about_a_second_and_no_more() {
+    let server = Postgres::start();
+    let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
+    store.migrate().await.unwrap();
+    assert!(claims(&store, 20).await.1.is_empty());
+    let transaction = store.transactions().unwrap().begin().await.unwrap();
+    for _ in 0..2 {
+        server.pause();
+        assert_down(&store).await;
+        server.resume();
+        assert_recovers(&store).await;
+    }
+    // A handler that had its transaction all along has lost nothing but time.
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    let completed = transaction.complete_and_commit(&Lease { id, owner: claim.owner }, &Bytes::new()).await;
+    assert_eq!(completed.unwrap(), Fence::Passed);
+}
+
+async fn behind_proxy(url: &str) -> (PostgresStore, Proxy) {
+    let options: PgConnectOptions = url.parse().unwrap();
+    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let address = format!("{}:{}", options.get_host(), options.get_port());
+    let store = PostgresStore::connect(&url.replace(&address, &format!("127.0.0.1:{}", proxy.port))).await.unwrap();
+    assert!(claims(&store, 20).await.1.is_empty());
+    (store, proxy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_swallows_everything_is_found_out_by_one_probe() {
+    let (_, url) = store().await;
+    let (store, proxy) = behind_proxy(&url).await;
+    proxy.silence_all();
+    assert_down(&store).await;
+    proxy.restore();
+    assert_recovers(&store).await;
+}
+
+/// sqlx's pool keeps connections that are dead, and waits for them before it gives one out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_swallows_everything_is_found_out_on_connections_of_the_application_too() {
+    let (_, url) = store().await;
+    let options: PgConnectOptions = url.parse().unwrap();
+    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let options = options.host("127.0.0.1").port(proxy.port);
+    let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+    let store = PostgresStore::from_pool(pool).await.unwrap();
+    assert!(claims(&store, 20).await.1.is_empty());
+    proxy.silence_all();
+    assert_down(&store).await;
+    proxy.restore();
+    // One second for each of them, at most.
+    let (slowest, errors) = loop {
+        let (slowest, errors) = claims(&store, 4).await;
+        if errors.is_empty() {
+            break (slowest, errors);
+        }
+        assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+        sleep(Duration::from_millis(20)).await;
+    };
+    println!("the first to be served waited for {slowest:?}");
+    assert!(errors.is_empty() && slowest < Duration::from_secs(10), "{slowest:?}");
+    let (slowest, errors) = claims(&store, 20).await;
+    assert!(errors.is_empty() && slowest < LONGEST, "{slowest:?} {errors:?}");
+}
+
+/// A machine on the way has forgotten the connections that are open; new ones work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_forgotten_while_idle_cost_one_ping_for_all() {
+    let (_, url) = store().await;
+    let (store, proxy) = behind_proxy(&url).await;
+    sleep(Duration::from_millis(1_200)).await;
+    proxy.silence();
+    let (slowest, errors) = claims(&store, 1).await;
+    println!("the first request waited for {slowest:?}");
+    assert!(errors.is_empty() && slowest < LONGEST, "{slowest:?} {errors:?}");
+    let (slowest, errors) = claims(&store, 10).await;
+    println!("the next ten for {slowest:?}");
+    assert!(errors.is_empty() && slowest < Duration::from_secs(1), "{slowest:?} {errors:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_only_slow_is_waited_for() {
+    let (store, url) = store().await;
+    let slow =
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END';
+                CREATE TRIGGER slow BEFORE INSERT ON idempotency_records FOR EACH ROW EXECUTE FUNCTION slow()";
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    sql(&url, slow).await;
+    let slow = tokio::spawn({
+        let store = store.clone();
+        async move { claims(&store, 3).await }
+    });
+    for _ in 0..20 {
+        sleep(Duration::from_millis(100)).await;
+        // It is not taken to be down meanwhile.
+        assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
+    }
+    let (slowest, errors) = slow.await.unwrap();
+    assert!(errors.is_empty() && slowest >= Duration::from_secs(3), "{slowest:?} {errors:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_that_the_server_sends_do_not_make_it_down() {
+    let (store, url) = store().await;
+    sql(&url, "ALTER TABLE idempotency_records RENAME TO gone").await;
+    for _ in 0..20 {
+        assert!(!store.claim(&id(), &request()).await.unwrap_err().is_transient());
+    }
+    sql(&url, "ALTER TABLE gone RENAME TO idempotency_records").await;
+    assert!(claims(&store, 20).await.1.is_empty());
+}
