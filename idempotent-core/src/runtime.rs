@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
+use self::patience::twice;
 use crate::{
     error::StoreError,
     fingerprint::{FingerprintKeys, RequestDigest},
@@ -241,7 +242,7 @@ impl Shared {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.checked.get_or_try_init(|| patience::twice(|| self.answer(self.store.check()))).await.copied()
+        self.checked.get_or_try_init(|| twice(|| self.answer(self.store.check()))).await.copied()
     }
 }
 

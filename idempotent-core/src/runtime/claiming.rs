@@ -1,7 +1,10 @@
 //! How the store is asked for a key, and what became of one that was lost.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -97,8 +100,16 @@ impl Shared {
 
     async fn claim_once(self: &Arc<Self>, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let mut unsure = Unsure { shared: self, id, claim: Some(claim) };
-        let outcome = twice(|| self.answer(self.store.claim(id, claim))).await?;
-        unsure.claim = None;
+        let sends = AtomicUsize::new(0);
+        let send = || {
+            sends.fetch_add(1, Ordering::Relaxed);
+            self.answer(self.store.claim(id, claim))
+        };
+        let outcome = twice(send).await?;
+        // A first send without an acknowledgement may still be what the second one has found in flight.
+        if sends.into_inner() == 1 || !matches!(outcome, ClaimOutcome::InFlight { .. }) {
+            unsure.claim = None;
+        }
         Ok(outcome)
     }
 

@@ -116,12 +116,24 @@ impl Granted {
                 self.shared.roll_back(transaction).await;
                 Ok(Settled::NotCommitted)
             }
-            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => Ok(Settled::Fenced),
+            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => self.settle_claimed().await,
             ClaimedWithin::Told(_) => {
                 let completes = matches!(step, Step::Complete(_));
                 self.read_settled(|state| matches!(state, State::Completed(_)) == completes).await
             }
         }
+    }
+
+    /// The key is in flight: by another attempt, or by this one, whose claim the handler has committed without its completion. What the
+    /// handler had written until then is committed as well, so the key is held.
+    async fn settle_claimed(&self) -> Result<Settled, StoreError> {
+        let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
+        if found.is_none_or(|found| found.record.owner != self.lease.owner) {
+            return Ok(Settled::Fenced);
+        }
+        tracing::error!(id = %self.lease.id, "a handler has committed its transaction itself; its key is held");
+        self.shared.answer(self.shared.store.abandon(&self.lease, Abandoned::Hold)).await?;
+        Ok(Settled::NotCommitted)
     }
 
     async fn read_settled(&self, is_ours: impl Fn(&State) -> bool) -> Result<Settled, StoreError> {
