@@ -166,7 +166,12 @@ impl Stage {
                 assert!(effects == 1 && matches!(state, Some(State::Completed(_))), "{context}");
             }
             // What was committed or prepared by the handler may have the claim in it.
-            (Begun::Run(attempt), NotStored) => drop(attempt),
+            (Begun::Run(attempt), NotStored) => {
+                assert!(self.form == Form::Leased || !context.contains("COMMIT"), "{context}: it runs again");
+                drop(attempt);
+            }
+            // The handler has committed the claim, with what it had written.
+            (Begun::Told(Verdict::Held), NotStored) => assert_eq!(self.form, Form::Within, "{context}"),
             (Begun::Told(Verdict::InFlight { .. }), NotStored) => {}
             (told, _) => panic!("{context}: the retry is {told:?}"),
         }
