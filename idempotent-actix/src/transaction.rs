@@ -27,8 +27,13 @@ use crate::{
 ///
 /// `&mut *tx` is the connection, as with sqlx's own `Transaction`: an executor for queries, and `tx.begin()` is a savepoint. It is
 /// committed when the handler has answered, and rolled back if the answer's status is 400 or above, if it is not final, if the handler
-/// panics, or if another attempt has taken the key over. Do not send `COMMIT` or `ROLLBACK` through it, and drop it before the answer: a
-/// transaction that a handler keeps, say in a task, is rolled back, and the client gets 500.
+/// panics, or if another attempt has taken the key over. Drop it before the response: a transaction that a handler keeps, say in a task,
+/// is rolled back, and the client gets 500.
+///
+/// Do not end it. On SQLite, `COMMIT` and `ROLLBACK` through it roll everything back, as do errors after which SQLite itself rolls
+/// back (`ON CONFLICT ROLLBACK`, a full disk), and nothing that the handler writes after them is committed. On Postgres what
+/// a handler commits stays. On both, the response is not recorded and the client gets 500; with `claim = "transaction"` a key
+/// whose claim was committed in this way is held.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -47,7 +52,7 @@ use crate::{
 /// # Which claim
 /// With `claim = "transaction"` claim, effects and answer are one commit: nothing is left of an attempt that crashes, and nothing has to
 /// lapse. It is for short handlers that do nothing but write to the database. A duplicate in another process waits for `wait`, but
-/// at least 50 ms, then gets 409.
+/// at least 50 ms (on SQLite 100 ms), then gets 409.
 ///
 /// With `claim = "lease"` (the default) the claim is committed before the handler runs, the effects and the answer after it: two
 /// commits, but duplicates get 409 at once, and the handler may call other services and take its time. An attempt that lost its lease
