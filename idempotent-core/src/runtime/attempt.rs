@@ -61,7 +61,7 @@ enum Stage {
 pub enum Ending {
     /// The store has it.
     Stored,
-    /// The store failed. The attempt's response counts, and the store is told again in the background for as long as the lease may
+    /// The store failed. The attempt's response counts, and its completion is retried in the background for as long as its record would
     /// last, within the bounds of [`Options::deferred_bytes`](super::Options::deferred_bytes).
     Deferred,
     /// Someone else had taken over. The attempt's answer must not reach its client; this is what the client is told.

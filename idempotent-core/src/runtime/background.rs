@@ -171,7 +171,7 @@ impl Background {
     /// Hands an end to the thread, if it runs. One that is gone gives the end back, which settles its account.
     pub(super) fn settle(&self, pending: Pending, since: Instant) {
         if let Some(thread) = self.deferred.get() {
-            let until = after(since, pending.end.claim.lease);
+            let until = after(since, pending.end.retried_for());
             let _ = thread.send(Deferred { pending, until });
         }
     }
@@ -196,14 +196,14 @@ async fn settle(Deferred { pending, until }: Deferred) {
                 }
                 return;
             }
-            // A permanent error too: its cause may be mended while the lease lasts, and giving up only brings a second run nearer.
+            // A permanent error too: its cause may be mended, and giving up only brings a second run nearer.
             // A damaged record stays as it is.
             Err(error) if now() < until && !error.is_unreadable() => {
                 if error.is_transient() || reported {
                     tracing::debug!(%id, %error, "the store still fails; retrying");
                 } else {
                     let cause = std::error::Error::source(&error);
-                    tracing::error!(%id, %error, cause, "the store refuses the end of an attempt; retrying while its lease lasts");
+                    tracing::error!(%id, %error, cause, "the store refuses the end of an attempt; retrying");
                     reported = true;
                 }
             }

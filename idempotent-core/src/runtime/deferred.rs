@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -72,6 +73,13 @@ impl End {
             Step::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held),
             Step::Abandon(Abandoned::Retry) | Step::Release | Step::GiveBack => None,
         }
+    }
+
+    /// How long it makes sense to bring it to the store. What decides the outcome of later requests is worth it for as long as the record
+    /// would be kept: the owner token is what fences it, and while the store fails, no other process can take the key over either.
+    /// What gives a key back is worth it for a lease, after which the key is free by itself.
+    pub(super) fn retried_for(&self) -> Duration {
+        if self.outcome().is_some() { self.claim.ttl.max(self.claim.lease) } else { self.claim.lease }
     }
 
     fn bytes(&self) -> usize {
@@ -189,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Hands an end to the background, which tells the store for as long as the lease may last. Where there is no room for a
+    /// Hands an end to the background, which retries it for as long as [`End::retried_for`] says. Where there is no room for a
     /// response's body, its status and headers are kept; where there is none for these, the end is dropped and the lease expires.
     /// Returns whether it was kept.
     pub(super) fn defer(self: &Arc<Self>, end: End) -> bool {

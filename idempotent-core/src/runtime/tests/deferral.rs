@@ -91,10 +91,25 @@ async fn a_deferred_completion_is_fenced_when_another_has_taken_over() {
 }
 
 #[tokio::test]
-async fn a_deferral_gives_up_after_the_lease_and_leaves_nothing_behind() {
+async fn a_completion_is_retried_for_longer_than_its_lease() {
     let store = Faulty::new();
     let runtime = runtime(&store);
-    let policy = leased(ms(100));
+    let policy = leased(ms(20));
+    store.fail(Op::Complete, Fault::Before, FOR_EVER);
+    let attempt = run(&runtime, "k", "b", &policy).await;
+    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    // The pauses between these take several leases.
+    until("it is retried", || store.calls(Op::Complete) >= 6).await;
+    store.heal();
+    soon(runtime.settled()).await;
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("a")));
+}
+
+#[tokio::test]
+async fn a_deferral_gives_up_after_the_ttl_and_leaves_nothing_behind() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let policy = Policy { ttl: ms(200), ..leased(ms(100)) };
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
     let attempt = run(&runtime, "k", "b", &policy).await;
     assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);

@@ -54,7 +54,7 @@ async fn a_completion_is_deferred_in_time() {
 async fn a_deferral_gives_up_and_lets_the_runtime_go() {
     let store = Faulty::new();
     let runtime = impatient(&store);
-    let attempt = run(&runtime, "k", "b", &leased(ms(120))).await;
+    let attempt = run(&runtime, "k", "b", &Policy { ttl: ms(240), ..leased(ms(120)) }).await;
     store.fail(Op::Complete, Fault::HangBefore, FOR_EVER);
     assert_eq!(soon(attempt.complete(&answer("a"))).await, Ending::Deferred);
     soon(runtime.settled()).await;
