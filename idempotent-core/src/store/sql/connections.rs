@@ -267,6 +267,7 @@ impl<C: Connection> Lent<C> {
     }
 
     /// Gives it up where a transaction may be open; see [`Care::abandoned`].
+    #[cfg(feature = "postgres")]
     pub(crate) fn abandon(mut self, at_rest: usize) {
         match self.care.take() {
             Some(care) => care.abandoned(self, Some(at_rest)),
