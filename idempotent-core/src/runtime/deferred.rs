@@ -269,7 +269,7 @@ impl Shared {
         if end.outcome().is_none() || self.answer(self.store.look_up(&end.id)).await?.is_some() {
             return Ok(Fence::Fenced);
         }
-        tracing::warn!(id = %end.id, "the store has lost a claimed record; claiming it again for its outcome");
+        tracing::warn!(id = %end.id, "a claimed record was lost, or released by an operator; claiming it again for its outcome");
         self.answer(self.store.claim(&end.id, &end.claim)).await?;
         self.take(end).await
     }
