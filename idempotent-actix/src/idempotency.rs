@@ -82,7 +82,8 @@ impl KeyRule {
 /// What happens to a keyed request while the store cannot be reached: after a [transient](StoreError::is_transient) failure.
 ///
 /// Neither choice applies to a permanent failure, such as a missing table or privilege, or to a record that cannot be read: the
-/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run.
+/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run. Nor does either apply to a key whose attempt ended in
+/// this process and whose end the store has not taken yet: its outcome comes from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// It is answered with 503 and not run. The default.
