@@ -82,7 +82,8 @@ impl KeyRule {
 /// What happens to a keyed request while the store cannot be reached: after a [transient](StoreError::is_transient) failure.
 ///
 /// Neither choice applies to a permanent failure, such as a missing table or privilege, or to a record that cannot be read: the
-/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run.
+/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run. Nor does either apply to a key whose attempt ended in
+/// this process and whose end the store has not taken yet: its outcome comes from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// It is answered with 503 and not run. The default.
@@ -148,7 +149,7 @@ impl Idempotency {
     ///
     /// # Errors
     /// When no [namespace](Builder::namespace) is set and the program has annotated handlers of several packages, so that the
-    /// namespace is not the same for all of them.
+    /// namespace is not the same for all of them, or has no annotated handler.
     pub fn record_id(&self, scope: &Scope, operation: &str, key: &Key) -> Result<RecordId, SeveralNamespaces> {
         let namespace = match (self.inner.runtime.namespace(), &*specification::packages()) {
             (Some(namespace), _) => namespace,
@@ -266,7 +267,7 @@ async fn shutdown_signal() {
     }
 }
 
-/// The annotated handlers are of several packages, and each package is a namespace of its own.
+/// The annotated handlers are of several packages, and each package is a namespace of its own; or there are none.
 #[derive(Debug)]
 pub struct SeveralNamespaces {
     packages: String,
@@ -274,12 +275,12 @@ pub struct SeveralNamespaces {
 
 impl fmt::Display for SeveralNamespaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a record id needs a namespace, and the annotated handlers are of several packages ({}); set one with \
-             `Idempotency::builder(store).namespace(…)`",
-            self.packages
-        )
+        f.write_str("a record id needs a namespace, and ")?;
+        match &*self.packages {
+            "" => f.write_str("the program has no annotated handler whose package could be the namespace")?,
+            packages => write!(f, "the annotated handlers are of several packages ({packages})")?,
+        }
+        f.write_str("; set one with `Idempotency::builder(store).namespace(…)`")
     }
 }
 
@@ -415,5 +416,17 @@ impl Builder {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_namespace_is_explained_by_what_is_missing() {
+        let text = |packages: &str| SeveralNamespaces { packages: packages.into() }.to_string();
+        assert!(text("shop, bank").contains("several packages (shop, bank); set one"), "{}", text("shop, bank"));
+        assert!(text("").contains("no annotated handler") && !text("").contains("several"), "{}", text(""));
     }
 }

@@ -163,9 +163,10 @@ fn has_payload(request: &HttpRequest) -> bool {
         || content_length(request).is_some_and(|length| length > 0)
 }
 
-/// Whether middleware has read a part of the body and left the rest: of the server's own payload, which ends in an error unless it
-/// has as many bytes as `Content-Length` says. A stream by which middleware has replaced the body may have another length, but is
-/// not empty. A body that does not state its length cannot be checked.
+/// Whether middleware has read a part of the body and left the rest. The server's own payload has as many bytes as `Content-Length`
+/// says, or ends in an error. A body that middleware has replaced by `Payload::from(bytes)` looks like the server's own, so a shorter
+/// one counts as cut unless middleware corrects or removes `Content-Length`. A `Payload::Stream` may have any length but zero. A body
+/// that does not state its length cannot be checked.
 fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
     let Some(stated) = content_length(request) else { return false };
     if matches!(source, Payload::Stream { .. }) { length == 0 && stated > 0 } else { length < stated }
@@ -174,7 +175,10 @@ fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
 /// The refusal of a request whose body middleware has read. The fingerprint would be that of what is left, and any other body would
 /// get this one's response.
 fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> Error {
-    tracing::error!(path = request.path(), "middleware has read the body; restore it with `set_payload`");
+    tracing::error!(
+        path = request.path(),
+        "middleware has read the body; restore it with `set_payload`, and correct or remove `Content-Length` if it is shorter"
+    );
     let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
     let response = idempotency.render(&problem, Outcome::Unavailable, request);
     InternalError::from_response("the body is gone", response).into()

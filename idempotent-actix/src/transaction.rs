@@ -32,8 +32,9 @@ use crate::{
 ///
 /// Do not end it. On SQLite, `COMMIT` and `ROLLBACK` through it roll everything back, as do errors after which SQLite itself rolls
 /// back (`ON CONFLICT ROLLBACK`, a full disk), and nothing that the handler writes after them is committed. On Postgres what
-/// a handler commits stays. On both, the response is not recorded and the client gets 500; with `claim = "transaction"` a key
-/// whose claim was committed in this way is held.
+/// a handler commits stays: with `claim = "transaction"` the key is then held, no response is recorded, and the client gets 500.
+/// With `claim = "lease"` a response below 400 is not recorded either, and the client gets 500; a response of 400 or above is
+/// recorded or released as always, although the handler's effects are committed.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};

@@ -142,7 +142,8 @@ impl Runtime {
     /// Claims a key; waits up to `policy.wait` while another attempt is in flight.
     ///
     /// A completion of this key that the store has not taken yet is brought to it first, and its recording is the verdict. While the
-    /// store still fails, that recording is replayed from memory: the first client has the same response already. A record that the
+    /// store still fails, that recording is replayed from memory: the first client has the same response already. An abandonment that the
+    /// store has not taken yet holds the key in the same way, where the policy is to hold it. A record that the
     /// store has lost in the meantime is claimed again under the same owner token, and completed.
     ///
     /// # Errors
@@ -242,7 +243,9 @@ impl Shared {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.checked.get_or_try_init(|| twice(|| self.answer(self.store.check()))).await.copied()
+        // Bounded as a whole: each claim that waits for a check that fails makes the check again, after all the claims before it.
+        let checked = self.checked.get_or_try_init(|| twice(|| self.answer(self.store.check())));
+        self.answer(Box::pin(checked)).await.copied()
     }
 }
 

@@ -76,8 +76,9 @@ use proc_macro::TokenStream;
 /// above `#[idempotent]`.
 ///
 /// Unless `fingerprint = "none"`, middleware that reads the body restores it whole with `ServiceRequest::set_payload`. A request
-/// whose body is gone, or shorter than its `Content-Length`, gets 500 (`misconfigured`) and does not run. Without a
-/// `Content-Length` the part that middleware has read in place cannot be missed.
+/// whose body is gone, or shorter than its `Content-Length`, gets 500 (`misconfigured`) and does not run. Middleware that replaces
+/// a body by a shorter one corrects or removes `Content-Length` too. Without a `Content-Length`, a part that middleware has read
+/// in place cannot be noticed.
 ///
 /// # Errors
 ///

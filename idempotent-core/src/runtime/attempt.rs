@@ -203,7 +203,9 @@ impl Granted {
 
     /// Ends an attempt whose step was fenced: another attempt owns the record, or the store has lost it.
     async fn end_fenced(&mut self, step: Step) -> Ending {
-        let end = self.ending(step);
+        let end = self.ending(step.clone());
+        // Dropped here, the attempt may have been replaced: its response must not be replayed from memory.
+        self.stage = Stage::Ending(step, None);
         let reclaimed = self.shared.reclaim(&end).await;
         self.stage = Stage::Ended;
         match reclaimed {
@@ -264,11 +266,14 @@ impl Drop for Granted {
             Stage::Ending(step, kept) => {
                 // What is given up for the next one must not be kept alive: a renewal would revive it. What is to be held must be,
                 // until the store has it, or the next one would run.
+                // Without its place among the renewals, the attempt is known to be fenced.
+                let fenced = kept.is_none();
                 let kept = kept.filter(|_| matches!(step, Step::Complete(_) | Step::Abandon(Abandoned::Hold)));
                 if let Some(kept) = kept {
                     self.shared.renewal.restore(self.lease, kept);
                 }
-                if !self.shared.defer(self.ending(step)) {
+                let end = self.ending(step);
+                if !self.shared.defer(if fenced { end.fenced() } else { end }) {
                     self.shared.renewal.remove(&self.lease);
                 }
             }

@@ -63,7 +63,7 @@ impl Shared {
     ) -> Result<Asked, StoreError> {
         let sent = now();
         if !self.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(self.claim_deferred(id, digest)).await?
+            && let Some(outcome) = Box::pin(self.claim_deferred(id, digest)).await
         {
             return Ok(Asked { outcome, owner: claim.owner, sent });
         }

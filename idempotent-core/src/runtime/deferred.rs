@@ -226,33 +226,29 @@ impl Shared {
 
     /// What a deferred end makes of a claim of its record; `None` where there is no such end, or where the store decides again.
     ///
-    /// The end is brought to the store first. While the store fails, a response is replayed from memory: its first client has it
-    /// already, and one that is turned away might come back after this process has died, and run. What is to be held, and the
-    /// response of an attempt that may have been replaced, are errors of the store then.
-    ///
-    /// # Errors
-    /// When the store fails, unless a response is replayed from memory.
-    pub(super) async fn claim_deferred(
-        &self,
-        id: &RecordId,
-        digest: RequestDigest,
-    ) -> Result<Option<ClaimOutcome>, StoreError> {
-        let Some(end) = self.deferrals.find(id) else { return Ok(None) };
+    /// The end is brought to the store first. While the store fails, the outcome comes from memory: a response is replayed, since its
+    /// first client has it already; a key that is to be held is held; and a key whose attempt may have been replaced is in flight. It
+    /// is never an error: an application that runs unguarded while its store fails would run a handler again that is known to have run.
+    pub(super) async fn claim_deferred(&self, id: &RecordId, digest: RequestDigest) -> Option<ClaimOutcome> {
+        let end = self.deferrals.find(id)?;
         if !self.is_same(end.claim.fingerprint, digest) {
-            return Ok(Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint }));
+            return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
         }
         match self.take_or_reclaim(&end).await {
             Ok(fence) => {
                 end.settled.store(true, Ordering::SeqCst);
                 self.deferrals.remove(&end);
                 self.waiting.wake(id);
-                Ok(if fence == Fence::Passed { end.outcome() } else { None })
+                if fence == Fence::Passed { end.outcome() } else { None }
             }
-            Err(error) if matches!(end.step, Step::Complete(_)) && !end.fenced => {
-                tracing::warn!(%id, %error, "a response is replayed from memory, since the store has not taken it");
-                Ok(end.outcome())
+            Err(error) if end.fenced => {
+                tracing::warn!(%id, %error, "the store failed, so the owner of a record is unknown; the key is reported as in flight");
+                Some(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                tracing::warn!(%id, %error, "the store has not taken the end of an attempt; a claim gets its outcome from memory");
+                end.outcome()
+            }
         }
     }
 
@@ -273,7 +269,7 @@ impl Shared {
         if end.outcome().is_none() || self.answer(self.store.look_up(&end.id)).await?.is_some() {
             return Ok(Fence::Fenced);
         }
-        tracing::warn!(id = %end.id, "the store has lost a claimed record; claiming it again for its outcome");
+        tracing::warn!(id = %end.id, "a claimed record was lost, or released by an operator; claiming it again for its outcome");
         self.answer(self.store.claim(&end.id, &end.claim)).await?;
         self.take(end).await
     }

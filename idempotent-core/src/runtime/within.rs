@@ -65,7 +65,7 @@ impl Runtime {
         let transactions = shared.transactions()?;
         // Another handler of the same operation may claim by lease.
         if !shared.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await?
+            && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await
         {
             return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idempotent_core::{
-    Policy, RecordId, Runtime, State, Store,
+    Abandoned, Policy, RecordId, Runtime, State, Store,
     runtime::{Attempt, Begun, Ending, Verdict},
     store::postgres::PostgresStore,
 };
@@ -104,6 +104,13 @@ struct Stage {
 }
 
 impl Stage {
+    /// On connections of the store's own.
+    async fn new(server: &Postgres, form: Form) -> Self {
+        let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
+        let pool = PgPool::connect(&server.url("postgres")).await.unwrap();
+        Self { runtime: runtime(store.clone()), store, pool, form, changed_sessions: true }
+    }
+
     async fn play(&self, script: &[&str], expected: Expected) {
         let (id, started) = (id(), Instant::now());
         let Begun::Run(attempt) = self.begin(id).await else { panic!("{script:?}: a new key does not run") };
@@ -153,6 +160,10 @@ impl Stage {
         let effects = sqlx::query("SELECT count(*) FROM effects WHERE id = $1").bind(&id.as_bytes()[..]);
         let effects = effects.fetch_one(&self.pool).await.unwrap().get(0);
         (effects, self.store.look_up(id).await.unwrap().map(|found| found.record.state))
+    }
+
+    async fn is_lapsed(&self, id: &RecordId) -> bool {
+        self.store.look_up(id).await.unwrap().is_some_and(|found| found.record.lapsed(found.at))
     }
 
     /// The retry is a replay of what was stored, or runs.
@@ -260,4 +271,66 @@ async fn no_statement_of_a_handler_parts_them_behind_a_pooler() {
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     assert!(format!("{store:?}").contains("Plain"), "{store:?}");
     play_all(&server, store, false).await;
+}
+
+/// A handler has written its effect and committed it, together with its claim where that is a part of the transaction.
+async fn committed_by_its_handler(stage: &Stage, policy: &Policy) -> Attempt {
+    let begun = match stage.form {
+        Form::Leased => stage.runtime.begin(id(), digest(), policy).await,
+        Form::Within => stage.runtime.begin_within(id(), digest(), policy).await,
+    };
+    let Begun::Run(attempt) = begun.unwrap() else { panic!("a new key does not run") };
+    stage.work(attempt, &[EFFECT, "COMMIT"]).await
+}
+
+async fn end(mut attempt: Attempt, way: &str) -> Ending {
+    match way {
+        "complete" => attempt.complete(&recording()).await,
+        "complete undone" => attempt.complete_undone(&recording()).await,
+        "release" => attempt.release().await,
+        "abandon" => attempt.abandon(Abandoned::Retry).await,
+        "keep" => {
+            let _kept = attempt.lend();
+            attempt.complete(&recording()).await
+        }
+        _ => panic!("{way} is no way to end"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends() {
+    let server = server().await;
+    let stage = Stage::new(&server, Form::Within).await;
+    for lease_expires in [false, true] {
+        let lease = if lease_expires { Duration::from_millis(50) } else { Policy::DEFAULT.lease };
+        let policy = Policy { lease, ..Policy::DEFAULT };
+        for way in ["complete", "complete undone", "release", "abandon", "keep"] {
+            let attempt = committed_by_its_handler(&stage, &policy).await;
+            let id = *attempt.id();
+            assert_eq!(stage.found(&id).await, (1, Some(State::InFlight)), "nothing is committed");
+            while lease_expires && !stage.is_lapsed(&id).await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let ending = end(attempt, way).await;
+            let context = format!("{way}, lease expires: {lease_expires}, {ending:?}");
+            assert!(matches!(ending, Ending::NotCommitted { .. }), "{context}");
+            assert_eq!(stage.found(&id).await, (1, Some(State::Held)), "{context}");
+            let retry = stage.begin(id).await;
+            assert!(matches!(retry, Begun::Told(Verdict::Held)), "{context}: the retry is {retry:?}");
+        }
+    }
+}
+
+/// The limit of `claim = "lease"` that the docs name: the record knows nothing of what the handler has committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_a_lease_a_handler_that_commits_and_fails_has_effects_and_a_response() {
+    let server = server().await;
+    let stage = Stage::new(&server, Form::Leased).await;
+    for (way, completed) in [("complete undone", true), ("release", false)] {
+        let attempt = committed_by_its_handler(&stage, &Policy::DEFAULT).await;
+        let id = *attempt.id();
+        assert_eq!(end(attempt, way).await, Ending::Stored, "{way}");
+        let (effects, state) = stage.found(&id).await;
+        assert_eq!((effects, state.is_some()), (1, completed), "{way}: {state:?}");
+    }
 }

@@ -6,6 +6,7 @@ use actix_web::{
     App, Error, HttpMessage, HttpRequest, HttpResponse, HttpServer,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
+    http::header::CONTENT_LENGTH,
     middleware::{Next, from_fn},
     post,
     rt::System,
@@ -54,6 +55,19 @@ async fn meddle(
         }
         "put an ended stream back" => {
             request.set_payload(Payload::Stream { payload: Box::pin(stream::empty()) });
+        }
+        "replace by a shorter body" | "replace by a shorter body and correct its length" => {
+            let body = request.extract::<Bytes>().await?;
+            let body = body.slice(..body.len() - 1);
+            if way.ends_with("length") {
+                request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+            }
+            request.set_payload(Payload::from(body));
+        }
+        "replace by a shorter body and remove its length" => {
+            let body = request.extract::<Bytes>().await?;
+            request.headers_mut().remove(CONTENT_LENGTH);
+            request.set_payload(Payload::from(body.slice(..body.len() - 1)));
         }
         "replace by a longer body" => {
             let body = request.extract::<Bytes>().await?;
@@ -188,7 +202,14 @@ fn a_body_that_middleware_puts_back_or_replaces_is_the_body() {
     for wire in WIRES {
         let probe = Probe::new();
         let address = serve(&probe);
-        for (run, way) in ["", "read and put back", "replace by a longer body"].into_iter().enumerate() {
+        let ways = [
+            "",
+            "read and put back",
+            "replace by a longer body",
+            "replace by a shorter body and correct its length",
+            "replace by a shorter body and remove its length",
+        ];
+        for (run, way) in ways.into_iter().enumerate() {
             let send = |body: &str| wire.send(address, "/body", &format!("k{run}"), way, body);
             let first = send("pay 1 to bob");
             assert_eq!((first.0, first.1), (201, false), "{wire:?} {way}: {}", first.2);
@@ -196,6 +217,21 @@ fn a_body_that_middleware_puts_back_or_replaces_is_the_body() {
             assert_eq!(send("pay 999 to eve").0, 422, "{wire:?} {way}");
             assert_eq!(probe.runs(), run + 1);
         }
+    }
+}
+
+#[test]
+fn a_shorter_body_under_the_old_content_length_is_taken_for_a_cut_one() {
+    for wire in WIRES {
+        let probe = Probe::new();
+        let address = serve(&probe);
+        let answer = wire.send(address, "/body", "k", "replace by a shorter body", "pay 1 to bob");
+        if wire.says_its_length() {
+            assert_misconfigured(answer, &format!("{wire:?}"));
+        } else {
+            assert_eq!(answer.0, 201, "{wire:?}: {}", answer.2);
+        }
+        assert_eq!(probe.runs(), usize::from(!wire.says_its_length()));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Failures of the store that do not pass by themselves are not reported as if they did.
 
 use idempotent_actix::StoreFailure;
-use tests::{Answer, Fault, Op, Request, World, log};
+use tests::{Answer, Fault, Op, Probe, Request, World, log};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
 
@@ -78,4 +78,17 @@ fn the_cause_is_in_the_log() {
     let log = log::captured();
     let expected = [&*id, "the faulty store failed to do it", "the internal cause"];
     assert!(log.lines().any(|line| expected.iter().all(|part| line.contains(part))), "{log}");
+}
+
+#[test]
+fn a_handler_under_hold_does_not_run_again_while_the_store_does_not_take_its_abandonment() {
+    let probe = Probe::answering(|_| panic!("the handler fails"));
+    let world = World::with(probe, |builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+    let server = world.serve(all);
+    world.store.fail(Op::Abandon, 1_000, Fault::Before);
+    let careful = Request::post("/careful").user("alice").key("k").body("b");
+    assert_eq!(server.send(&careful).status, 500);
+    assert!(world.store.calls(Op::Abandon) > 0, "it was not abandoned");
+    assert_problem(&server.send(&careful), 409, "outcome_unknown", false);
+    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (1, 1));
 }

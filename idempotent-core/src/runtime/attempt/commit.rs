@@ -7,7 +7,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::State,
+    record::{Record, State},
     runtime::{Shared, background::Step, claiming::draw},
     store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, commit_what},
 };
@@ -74,8 +74,11 @@ impl Granted {
         }
         let Work::Here(mut transaction) = work else { return self.never_came_back().await };
         if let Step::Release | Step::GiveBack | Step::Abandon(Abandoned::Retry) = step {
-            // The claim goes with the rest.
+            // The claim is rolled back with the effects, unless the handler has committed both.
             self.shared.roll_back(transaction).await;
+            if self.hold_after_rollback().await {
+                return Ending::NotCommitted { transient: false };
+            }
             return self.ended(Fence::Passed).await;
         }
         match self.shared.answer(transaction.undo()).await {
@@ -83,7 +86,8 @@ impl Granted {
             Err(error) => {
                 self.log(&error);
                 self.shared.roll_back(transaction).await;
-                Ending::NotCommitted { transient: error.is_transient() }
+                let held = self.hold_after_rollback().await;
+                Ending::NotCommitted { transient: error.is_transient() && !held }
             }
         }
     }
@@ -94,6 +98,8 @@ impl Granted {
         if self.within.is_none() {
             let policy = self.claim.abandoned;
             self.end(Step::Abandon(policy)).await;
+        } else {
+            self.hold_after_rollback().await;
         }
         Ending::NotCommitted { transient: false }
     }
@@ -107,33 +113,59 @@ impl Granted {
         }
     }
 
-    /// A claim in another transaction waits for the one in doubt; if it is granted, that one was not committed.
+    /// A claim in another transaction waits for the one in doubt. If the probe is granted, that transaction was not committed, or the
+    /// handler has committed its claim and the lease has expired since.
     async fn settle_within(&self, step: &Step) -> Result<Settled, StoreError> {
         let probe = Claim { owner: draw()?, ..self.claim };
         let claimed = self.shared.transactions()?.claim(&self.lease.id, &probe, IN_DOUBT);
         match self.shared.answer(claimed).await? {
             ClaimedWithin::Granted { transaction, .. } => {
                 self.shared.roll_back(transaction).await;
+                self.hold_committed().await?;
                 Ok(Settled::NotCommitted)
             }
-            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => self.settle_claimed().await,
-            ClaimedWithin::Told(_) => {
-                let completes = matches!(step, Step::Complete(_));
-                self.read_settled(|state| matches!(state, State::Completed(_)) == completes).await
-            }
+            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => self.settle_claimed(step).await,
+            ClaimedWithin::Told(_) => self.read_step(step).await,
         }
     }
 
-    /// The key is in flight: by another attempt, or by this one, whose claim the handler has committed without its completion. What the
-    /// handler had written until then is committed as well, so the key is held.
-    async fn settle_claimed(&self) -> Result<Settled, StoreError> {
-        let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
-        if found.is_none_or(|found| found.record.owner != self.lease.owner) {
-            return Ok(Settled::Fenced);
+    /// The key is in flight: by another attempt, or by this one, whose claim the handler has committed without its completion.
+    async fn settle_claimed(&self, step: &Step) -> Result<Settled, StoreError> {
+        if self.hold_committed().await? {
+            return Ok(Settled::NotCommitted);
         }
-        tracing::error!(id = %self.lease.id, "a handler has committed its transaction itself; its key is held");
-        self.shared.answer(self.shared.store.abandon(&self.lease, Abandoned::Hold)).await?;
-        Ok(Settled::NotCommitted)
+        // Between the probe and the look the server may finish the commit in doubt; reading the record again finds its outcome.
+        self.read_step(step).await
+    }
+
+    /// Holds the key if the handler has committed this attempt's claim: whatever the handler had written until then is committed too.
+    /// Returns whether the key was held.
+    async fn hold_committed(&self) -> Result<bool, StoreError> {
+        let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
+        let is_ours = |record: &Record| record.owner == self.lease.owner && record.state == State::InFlight;
+        if !found.is_some_and(|found| is_ours(&found.record)) {
+            return Ok(false);
+        }
+        let held = self.shared.answer(self.shared.store.abandon(&self.lease, Abandoned::Hold)).await? == Fence::Passed;
+        if held {
+            tracing::error!(id = %self.lease.id, "a handler has committed its transaction itself; its key is held");
+        }
+        Ok(held)
+    }
+
+    /// Holds the key if the handler has committed its claim before the transaction was rolled back. Returns whether the key was held.
+    async fn hold_after_rollback(&self) -> bool {
+        self.hold_committed().await.unwrap_or_else(|error| {
+            let cause = std::error::Error::source(&error);
+            tracing::warn!(id = %self.lease.id, %error, cause, "verifying that a claim was rolled back failed; it is not held");
+            false
+        })
+    }
+
+    /// Whether the record shows that this attempt's transaction was committed with the step as its end.
+    async fn read_step(&self, step: &Step) -> Result<Settled, StoreError> {
+        let completes = matches!(step, Step::Complete(_));
+        self.read_settled(|state| matches!(state, State::Completed(_)) == completes).await
     }
 
     async fn read_settled(&self, is_ours: impl Fn(&State) -> bool) -> Result<Settled, StoreError> {

@@ -32,6 +32,7 @@ pub(super) enum Op {
     Abandon,
     LookUp,
     Purge,
+    Check,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +206,7 @@ impl Store for Faulty {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.inner().check().await
+        self.meet(Op::Check, self.inner().check()).await
     }
 
     fn namespace(&self) -> Option<&str> {

@@ -35,6 +35,27 @@ async fn a_claim_fails_in_time_and_is_not_sent_again() {
     assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1, "it was given back");
 }
 
+#[tokio::test(start_paused = true)]
+async fn first_claims_do_not_queue_behind_one_another_s_failing_check() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    store.fail(Op::Check, Fault::HangBefore, FOR_EVER);
+    let started = tokio::time::Instant::now();
+    let mut claims = tokio::task::JoinSet::new();
+    for key in 0..20 {
+        let runtime = runtime.clone();
+        claims.spawn(async move { runtime.begin(id(&format!("k{key}")), request("b"), &Policy::DEFAULT).await });
+    }
+    while let Some(claim) = claims.join_next().await {
+        assert!(claim.unwrap().expect_err("the check is not answered").is_transient());
+    }
+    let took = started.elapsed();
+    assert!((ms(9_990)..ms(10_100)).contains(&took), "{took:?}");
+    assert_eq!(store.calls(Op::Claim), 0);
+    store.heal();
+    assert_eq!(run(&runtime, "k0", "b", &Policy::DEFAULT).await.number(), 1, "the check is made again");
+}
+
 async fn soon_by_the_wall(holds: impl FnMut() -> bool) {
     until("it is settled", holds).await;
 }

@@ -1,5 +1,7 @@
 //! Ends that the store has not taken are in memory, and count there.
 
+use std::task::{Context, Waker};
+
 use bytes::Bytes;
 
 use crate::{
@@ -156,8 +158,9 @@ async fn what_is_to_be_held_is_held_though_its_record_was_lost() {
     let attempt = run(&runtime, "k", "b", &HOLD).await;
     store.fail(Op::Abandon, Fault::Before, FOR_EVER);
     assert_eq!(attempt.abandon(Abandoned::Hold).await, Ending::Deferred);
-    let error = runtime.begin(id("k"), request("b"), &HOLD).await.expect_err("the store fails");
-    assert!(error.is_transient());
+    let claims = store.calls(Op::Claim);
+    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held, "from memory");
+    assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(State::InFlight)));
     store.lose(id("k")).await;
     store.heal();
     assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held);
@@ -259,10 +262,37 @@ async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_
     store.fail(Op::LookUp, Fault::Before, FOR_EVER);
     let ending = attempt.complete(&answer("a")).await;
     assert_eq!(ending, Ending::Fenced(Verdict::InFlight { lease_left: ms(0) }));
-    runtime.begin(id("k"), request("b"), &Policy::DEFAULT).await.expect_err("it neither runs nor is it replayed");
+    let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "it neither runs nor is it replayed");
     store.heal();
     assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
     soon(runtime.settled()).await;
+}
+
+#[tokio::test]
+async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
+    store.advance(Policy::DEFAULT.lease);
+    let (owner, _) = stranger(&store, "k", "b", &Policy::DEFAULT).await;
+    let recording = answer("the successor's").encode();
+    store.inner().complete(&Lease { id: id("k"), owner }, &recording).await.unwrap();
+    store.fail(Op::LookUp, Fault::HangBefore, FOR_EVER);
+    let late = answer("the loser's");
+    let mut ending = Box::pin(attempt.complete(&late));
+    let hangs = ending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(hangs.is_pending() && store.calls(Op::LookUp) == 1, "it does not wait for the look");
+    store.fail(Op::Complete, Fault::Before, FOR_EVER);
+    drop(ending);
+    assert_eq!(runtime.shared.deferrals.load().ends, 1);
+    let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    store.heal();
+    store.let_go();
+    soon(runtime.settled()).await;
+    let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::Replay(answer("the successor's")));
 }
 
 #[tokio::test]
