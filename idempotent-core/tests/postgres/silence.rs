@@ -7,19 +7,29 @@ use idempotent_core::{
     Lease, Store, StoreError,
     store::{ClaimOutcome, Fence, postgres::PostgresStore},
 };
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use tokio::{task::JoinSet, time::sleep};
+use sqlx::{
+    Connection as _, PgConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     id, request,
-    servers::{postgres::Postgres, proxy::Proxy},
+    servers::{
+        pgbouncer::{PgBouncer, SESSIONS},
+        postgres::Postgres,
+        proxy::Proxy,
+    },
     sql, store,
 };
 
 /// How long a request may wait for a server that does not respond: half a second, the probe's second, and time for a busy machine.
-const LONGEST: Duration = Duration::from_secs(4);
-/// How soon the store works again, with as much to spare.
-const RECOVERY: Duration = Duration::from_secs(6);
+const LONGEST: Duration = Duration::from_secs(6);
+/// How soon the store works again: the longest limit of a probe, the pause before the next one, and time for a busy machine.
+const RECOVERY: Duration = Duration::from_secs(12);
 
 /// Claims this many keys at once; returns how long the slowest took, and what failed.
 async fn claims(store: &PostgresStore, many: usize) -> (Duration, Vec<StoreError>) {
@@ -170,6 +180,89 @@ async fn a_server_that_is_only_slow_is_waited_for() {
     }
     let (slowest, errors) = slow.await.unwrap();
     assert!(errors.is_empty() && slowest >= Duration::from_secs(3), "{slowest:?} {errors:?}");
+}
+
+/// A new connection and a statement take longer than the first probe may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_far_away_is_found() {
+    let (_, url) = store().await;
+    let options: PgConnectOptions = url.parse().unwrap();
+    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let address = format!("{}:{}", options.get_host(), options.get_port());
+    let url = url.replace(&address, &format!("127.0.0.1:{}", proxy.port));
+    let store = PostgresStore::connect(&url).await.unwrap();
+    proxy.delay(Duration::from_millis(450));
+    let started = Instant::now();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    connection.ping().await.unwrap();
+    assert!(started.elapsed() > Duration::from_millis(1_700), "{:?}", started.elapsed());
+    let first = async {
+        while !claims(&store, 1).await.1.is_empty() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), first).await.unwrap();
+    // It stays up.
+    for _ in 0..4 {
+        let (_, errors) = claims(&store, 2).await;
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+}
+
+/// A pooler lets the probe in and queues its statement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_whose_sessions_are_all_in_use_is_waited_for() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::before(server.port);
+    let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut handlers = Vec::new();
+    for _ in 0..SESSIONS {
+        let (id, claim) = (id(), request());
+        store.claim(&id, &claim).await.unwrap();
+        handlers.push(Lease { id, owner: claim.owner });
+    }
+    let mut transactions = Vec::new();
+    for _ in 0..SESSIONS {
+        transactions.push(store.transactions().unwrap().begin().await.unwrap());
+    }
+    let another = tokio::spawn({
+        let store = store.clone();
+        async move { claims(&store, 1).await }
+    });
+    // Longer than a call and a probe wait.
+    sleep(Duration::from_secs(3)).await;
+    assert!(!another.is_finished());
+    for (transaction, lease) in transactions.into_iter().zip(handlers) {
+        assert_eq!(transaction.complete_and_commit(&lease, &Bytes::new()).await.unwrap(), Fence::Passed);
+    }
+    let (waited, errors) = another.await.unwrap();
+    assert!(errors.is_empty() && waited > Duration::from_secs(2), "{waited:?} {errors:?}");
+}
+
+/// Each connection of the application's pool is waited for by several callers, in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_is_in_use_serves_the_store_in_its_turn() {
+    let (_, url) = store().await;
+    let options = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_secs(30));
+    let pool = options.connect(&url).await.unwrap();
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    let mut callers = JoinSet::new();
+    for _ in 0..8 {
+        let pool = pool.clone();
+        callers.spawn(async move {
+            loop {
+                let mut connection = pool.acquire().await.unwrap();
+                sqlx::raw_sql("SELECT pg_sleep(0.3)").execute(&mut *connection).await.unwrap();
+            }
+        });
+    }
+    sleep(Duration::from_millis(500)).await;
+    let started = Instant::now();
+    let claimed = store.transactions().unwrap().claim(&id(), &request(), Duration::from_secs(1)).await;
+    let waited = started.elapsed();
+    callers.abort_all();
+    assert!(claimed.is_ok() && waited > Duration::from_secs(1), "{waited:?} {:?}", claimed.map(drop));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,13 @@
 //! Clusters and Sentinels.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+use redis::Value;
 
 use super::{
     server::{Cluster, DURABLE, Server, within},
@@ -118,5 +122,70 @@ async fn keys_are_found_while_their_slot_moves() {
             assert_eq!(store.claim(id, &request()).await.unwrap(), ClaimOutcome::Completed(answer.clone()));
         }
         assert_eq!(count(from), 0);
+    }
+}
+
+fn slot(node: &Server, key: &str) -> i64 {
+    node.ask(&format!("CLUSTER KEYSLOT {key}"))
+}
+
+/// The slots that a node knows a master for.
+fn known(node: &Server) -> Vec<RangeInclusive<i64>> {
+    let ranges: Vec<Vec<Value>> = node.ask("CLUSTER SLOTS");
+    let range = |range: &Vec<Value>| match range[..] {
+        [Value::Int(first), Value::Int(last), ..] => first..=last,
+        _ => unreachable!("{range:?}"),
+    };
+    ranges.iter().map(range).collect()
+}
+
+/// Has the last node forget the others, as one that joins again does not know them yet. Returns prefixes of keys: one that it has,
+/// and one that another node has.
+fn cut_off(cluster: &Cluster) -> [String; 2] {
+    let (node, others) = cluster.0.split_last().unwrap();
+    for other in others {
+        let _: () = node.ask(&format!("CLUSTER FORGET {}", other.ask::<String>("CLUSTER MYID")));
+    }
+    let own = known(node);
+    let has = |key: &String| own.iter().any(|range| range.contains(&slot(node, key)));
+    let prefix = |wanted: bool| (0..).map(|n| format!("{{{n}}}")).find(|key| has(key) == wanted).unwrap();
+    let prefixes = [true, false].map(prefix);
+    assert!(others.iter().all(|other| known(other).len() >= cluster.0.len()));
+    prefixes
+}
+
+/// Fails if the store takes the view of a node that knows only some of the slots while others know all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_knows_only_its_own_slots_hides_no_others() {
+    let cluster = Cluster::start();
+    let [_, elsewhere] = cut_off(&cluster);
+    let node = &cluster.0[2];
+    let looked = node.calls("cluster|slots");
+    // Each store looks the slots up for itself.
+    for _ in 0..20 {
+        let store = RedisStore::connect(&cluster.url()).await.unwrap().key_prefix(&elsewhere);
+        assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
+    }
+    assert!(node.calls("cluster|slots") > looked, "the node was never queried");
+    assert!(known(node).len() < cluster.0.len(), "the node has met the others");
+}
+
+/// Fails if a node that refuses its keys does not make the store look up the slots at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_down_has_the_slots_looked_up() {
+    let cluster = Cluster::start();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let node = &cluster.0[2];
+    let _: () = node.ask("CONFIG SET cluster-require-full-coverage yes");
+    let [own, _] = cut_off(&cluster);
+    within("the node serves no keys", || node.ask::<String>("CLUSTER INFO").contains("cluster_state:fail"));
+    let store = store.key_prefix(&own);
+    let (started, looked) = (Instant::now(), node.calls("cluster|slots"));
+    // Without cause the slots are looked up every 5 seconds, which would take half a minute at least.
+    while node.calls("cluster|slots") < looked + 12 {
+        let error = store.claim(&key(), &request()).await.unwrap_err();
+        assert!(error.is_transient() && told(&error).contains("ClusterDown"), "{}", told(&error));
+        assert!(started.elapsed() < Duration::from_secs(25), "{} look-ups", node.calls("cluster|slots") - looked);
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

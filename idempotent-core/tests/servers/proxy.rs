@@ -68,6 +68,8 @@ struct State {
     cuts: u32,
     /// Connections with a lower number carry nothing, and no one hears of it.
     silent_below: u64,
+    /// How long everything is on its way, in each direction.
+    delay: Duration,
 }
 
 impl Proxy {
@@ -114,6 +116,12 @@ impl Proxy {
     #[allow(dead_code, reason = "not every store's tests lose a server so")]
     pub fn restore(&self) {
         self.silence();
+    }
+
+    /// Delays all that passes from here on by so much, in each direction, as a server that is far away does.
+    #[allow(dead_code, reason = "not every store's tests have such a server")]
+    pub fn delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
     }
 
     /// Lets the server be reached again.
@@ -184,8 +192,15 @@ async fn carry(mut client: TcpStream, server: (String, u16), number: u64, shared
         if read == 0 {
             return;
         }
-        if number < shared.state().silent_below {
+        let (silent, delay) = {
+            let state = shared.state();
+            (number < state.silent_below, state.delay)
+        };
+        if silent {
             continue;
+        }
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
         let (on, cut) = shared.pass(number, direction, read);
         let written = match direction {

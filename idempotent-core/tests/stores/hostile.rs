@@ -9,7 +9,7 @@ use idempotent_core::{
     runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
     store::{Transaction, sqlite::SqliteStore},
 };
-use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode};
+use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode};
 
 use self::cases::{CASES, Case, End, Step};
 use crate::support::File;
@@ -21,6 +21,9 @@ const SCHEMA: &str = "CREATE TABLE effects (note text NOT NULL PRIMARY KEY, besi
     CREATE TABLE watched (note text NOT NULL);
     CREATE TRIGGER refuse BEFORE INSERT ON watched BEGIN SELECT raise(ROLLBACK, 'refused'); END;
     INSERT INTO beside VALUES ('taken')";
+
+/// A statement that takes a while and changes nothing.
+const SLOW: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT sum(i) FROM n";
 
 /// How a handler's claim and transaction come to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +141,15 @@ async fn act(transaction: &mut dyn Transaction, script: &[Step]) {
             Step::Dropped(text) => {
                 let call = sqlx::raw_sql(text).execute(&mut *connection);
                 drop(tokio::time::timeout(Duration::ZERO, call).await);
+            }
+            Step::Nested(text) => {
+                let mut nested = connection.begin().await.unwrap();
+                sqlx::raw_sql(text).execute(&mut *nested).await.unwrap();
+                // Keeps SQLite's thread busy: the rollback is still queued when the handler returns.
+                let call = sqlx::raw_sql(SLOW).execute(&mut *nested);
+                let given_up = tokio::time::timeout(Duration::ZERO, call).await;
+                assert!(given_up.is_err(), "{given_up:?}");
+                drop(nested);
             }
             Step::Unhooked => {
                 let mut handle = connection.lock_handle().await.unwrap();

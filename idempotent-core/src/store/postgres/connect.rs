@@ -129,7 +129,7 @@ type Own =
 
 fn owner(server: Server, options: &PgConnectOptions) -> (Arc<Health>, Own) {
     let options = options.clone().disable_statement_logging();
-    let health = Health::new(options);
+    let health = Health::new(options, !server.own_sessions);
     let care: Arc<dyn Care<PgConnection>> = Arc::new(Sessions(health.clone()));
     let own = move |most, options: &PgConnectOptions, settings: &[(&str, &str)]| {
         let options = options.clone().disable_statement_logging();

@@ -9,7 +9,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,11 +24,14 @@ use super::{
     driver::spawn,
     error::{Unanswered, is_reply},
 };
+use crate::clock::millis;
 
 /// A call without a response for so long makes the server suspect.
 const SUSPICIOUS: Duration = Duration::from_millis(500);
-/// How long the server has to respond to a probe.
+/// How long the server has to respond to a probe, at least.
 const PROBE: Duration = Duration::from_secs(1);
+/// The most that this limit grows to while probes fail.
+const LONGEST_PROBE: Duration = Duration::from_secs(4);
 /// The pause between two probes while the store is down, on average.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Differs between two servers behind one address, and between two lives of one server.
@@ -37,8 +40,15 @@ const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
 /// What is known of the server.
 pub(super) struct Health {
     options: PgConnectOptions,
+    /// Whether the server may be behind a pooler. A pooler lets a client in and queues its statements
+    /// while all of the server's sessions are in use.
+    pooled: bool,
     state: watch::Sender<State>,
     probing: AtomicBool,
+    /// How long the server has to respond to a probe, in milliseconds. The limit doubles with each
+    /// probe that fails: a new connection takes several round trips, and a server that is far away
+    /// must not be down for ever.
+    probe_limit: AtomicU64,
 }
 
 #[derive(Clone, Default)]
@@ -67,8 +77,14 @@ enum Probe {
 }
 
 impl Health {
-    pub(super) fn new(options: PgConnectOptions) -> Arc<Self> {
-        Arc::new(Self { options, state: watch::Sender::default(), probing: AtomicBool::new(false) })
+    pub(super) fn new(options: PgConnectOptions, pooled: bool) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            pooled,
+            state: watch::Sender::default(),
+            probing: AtomicBool::new(false),
+            probe_limit: AtomicU64::new(millis(PROBE)),
+        })
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -139,7 +155,8 @@ impl Health {
         let health = Arc::downgrade(self);
         spawn(async move {
             while let Some(health) = health.upgrade() {
-                if health.learn(probed(&health.options).await) {
+                let probe = health.look().await;
+                if health.learn(probe) {
                     health.probing.store(false, Ordering::Release);
                     return;
                 }
@@ -147,6 +164,34 @@ impl Health {
                 sleep(PAUSE.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
             }
         });
+    }
+
+    /// How long the server has to respond to a probe.
+    pub(super) fn probe_limit(&self) -> Duration {
+        Duration::from_millis(self.probe_limit.load(Ordering::Relaxed))
+    }
+
+    /// Probes the server, and sets the limit of the next probe.
+    async fn look(&self) -> Probe {
+        let (mut probe, mut took) = self.timed_probe().await;
+        if self.is_down() && took > PROBE && matches!(probe, Probe::Alive(_)) {
+            // Part of that time may be the rest of the outage.
+            (probe, took) = self.timed_probe().await;
+        }
+        let limit = self.probe_limit();
+        let next = match &probe {
+            Probe::Alive(Some(_)) => PROBE.max(2 * took),
+            Probe::Alive(None) => limit,
+            Probe::Dead => limit.max(LONGEST_PROBE.min(2 * limit)),
+        };
+        self.probe_limit.store(millis(next), Ordering::Relaxed);
+        probe
+    }
+
+    async fn timed_probe(&self) -> (Probe, Duration) {
+        let started = Instant::now();
+        let probe = probed(&self.options, self.pooled, self.probe_limit()).await;
+        (probe, started.elapsed())
     }
 
     /// Takes note of a probe's outcome; returns whether the server is alive.
@@ -177,17 +222,21 @@ impl Health {
     }
 }
 
-async fn probed(options: &PgConnectOptions) -> Probe {
+async fn probed(options: &PgConnectOptions, pooled: bool, limit: Duration) -> Probe {
+    let mut connected = false;
     let look = async {
         let mut connection = PgConnection::connect_with(options).await?;
+        connected = true;
         let identity = sqlx::raw_sql(IDENTITY).fetch_one(&mut connection).await?.try_get::<String, _>(0)?;
         // The server has noticed by itself if this fails.
         let _ = connection.close().await;
         Ok(identity)
     };
-    match timeout(PROBE, look).await {
+    match timeout(limit, look).await {
         Ok(Ok(identity)) => Probe::Alive(Some(identity)),
         Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
+        // All of the server's sessions may be in use, and the statement queued.
+        Err(_) if pooled && connected => Probe::Alive(None),
         Ok(Err(_)) | Err(_) => Probe::Dead,
     }
 }

@@ -39,8 +39,10 @@ impl Care<PgConnection> for Sessions {
     async fn acquire(&self, pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let deadline = Instant::now() + pool.options().get_acquire_timeout();
         loop {
-            // sqlx's pool may wait for a response on a connection that is dead; dropped meanwhile, it closes that connection.
-            match timeout(PING, self.0.exchange(LIMIT, pool.acquire())).await {
+            let limit = self.acquire_limit(pool, deadline);
+            // The limit, and not the exchange, ends the wait: nothing was sent whose outcome is unknown.
+            let acquired = self.0.exchange(limit.saturating_add(LIMIT), pool.acquire());
+            match timeout(limit, acquired).await {
                 Ok(acquired) => return acquired,
                 Err(_) if Instant::now() >= deadline => return Err(sqlx::Error::PoolTimedOut),
                 Err(_) => {}
@@ -69,6 +71,26 @@ impl Care<PgConnection> for Sessions {
 
     fn abandoned(&self, connection: Lent<PgConnection>, at_rest: Option<usize>) {
         spawn(settle(self.0.clone(), connection, at_rest));
+    }
+}
+
+impl Sessions {
+    /// How long to wait for a connection of an application's pool before starting anew.
+    ///
+    /// sqlx's pool may wait for a response on a connection that is dead; dropped meanwhile, the pool
+    /// closes that connection. While all connections are in use, the call has a place in the pool's
+    /// queue instead, which it would lose.
+    fn acquire_limit(&self, pool: &PgPool, deadline: Instant) -> Duration {
+        if pool.num_idle() > 0 {
+            return PING;
+        }
+        // To open a connection takes as long as a probe.
+        let limit = self.0.probe_limit();
+        if pool.size() < pool.options().get_max_connections() {
+            limit
+        } else {
+            limit.max(deadline.saturating_duration_since(Instant::now()))
+        }
     }
 }
 

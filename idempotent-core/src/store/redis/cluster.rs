@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Weak, time::Duration};
 
-use futures_util::future::select_ok;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{ConnectionInfo, Value, from_redis_value};
 use tokio::time::{sleep, timeout};
 
@@ -45,20 +45,35 @@ pub(super) async fn watch(servers: Weak<Servers>) {
     }
 }
 
-/// Asks the nodes in random order, a few at once, until one says who has which slots.
+/// Queries the nodes in random order, a few at once, until one knows a master for every slot. If none
+/// does, returns the view that has the most slots.
+///
+/// # Errors
+/// The last failure where no node knows of any slot.
 pub(super) async fn discover(mut sources: Vec<ConnectionInfo>) -> Result<SlotRanges, Failure> {
     fastrand::shuffle(&mut sources);
-    let mut failed = Failure::NoMaster;
+    let (mut failed, mut most) = (Failure::NoMaster, SlotRanges::new());
     for some in sources.chunks(AT_ONCE) {
-        let asked = some.iter().map(|source| {
-            Box::pin(async move { timeout(RESPONDING, slots_of(source)).await.unwrap_or(Err(Failure::Slow)) })
-        });
-        match select_ok(asked).await {
-            Ok((ranges, _)) => return Ok(ranges),
-            Err(failure) => failed = failure,
+        let asked = some
+            .iter()
+            .map(|source| async move { timeout(RESPONDING, slots_of(source)).await.unwrap_or(Err(Failure::Slow)) });
+        let mut asked = asked.collect::<FuturesUnordered<_>>();
+        while let Some(view) = asked.next().await {
+            match view {
+                Ok(ranges) if covered(&ranges) >= SLOTS => return Ok(ranges),
+                // The node has not met all the others yet, or some slots have no master.
+                Ok(ranges) if covered(&ranges) > covered(&most) => most = ranges,
+                Ok(_) => {}
+                Err(failure) => failed = failure,
+            }
         }
     }
-    Err(failed)
+    if most.is_empty() { Err(failed) } else { Ok(most) }
+}
+
+/// How many slots have a master.
+fn covered(ranges: &SlotRanges) -> usize {
+    ranges.iter().map(|(range, _)| range.clone().count()).sum()
 }
 
 async fn slots_of(source: &ConnectionInfo) -> Result<SlotRanges, Failure> {

@@ -124,7 +124,10 @@ impl Connections {
         loop {
             let (node, message) = match asked.take() {
                 Some(node) => (node, Message::Asking(command)),
-                None => (self.servers.node(key)?, Message::Command(command)),
+                None => {
+                    let node = self.servers.node(key).inspect_err(|_| self.servers.refresh())?;
+                    (node, Message::Command(command))
+                }
             };
             let sent = match self.connect(node.clone(), lane).await {
                 Ok(sent) => sent,
@@ -150,6 +153,10 @@ impl Connections {
                 continue;
             }
             if !failure.is_outcome_unknown() {
+                // The node is cut off from the others, or its slots have moved.
+                if failure.is_cluster_down() {
+                    self.servers.refresh();
+                }
                 return Err(failure);
             }
             self.servers.refresh();

@@ -94,6 +94,11 @@ impl Failure {
         matches!(self, Self::Redis(error) if is_server(error, ServerErrorKind::NoScript))
     }
 
+    /// Whether a node of a cluster does not serve the key at present.
+    pub(super) fn is_cluster_down(&self) -> bool {
+        matches!(self, Self::Redis(error) if is_server(error, ServerErrorKind::ClusterDown))
+    }
+
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::Redis(error) = self else { return None };
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{AssertSqlSafe, Database, Row as _, SqlStr, Sqlite, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{AssertSqlSafe, Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, sqlite::SqliteRow};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
@@ -146,9 +146,14 @@ impl Guarded {
         self.own()
     }
 
-    /// Whether a commit would commit this transaction, and all of it, as far as is known without
-    /// asking SQLite.
-    pub(super) fn check(&self) -> Result<(), NotWhole> {
+    /// Whether a commit would commit this transaction, and all of it, as far as sqlx and the hooks
+    /// can tell.
+    pub(super) async fn check(&mut self) -> Result<(), NotWhole> {
+        if self.lent && Manager::get_transaction_depth(self.connection()) != 1 {
+            // The rollback of a nested transaction that the handler dropped may still be queued for
+            // SQLite's thread; the ping is queued behind it.
+            let _ = self.own().ping().await;
+        }
         if !self.watched.guard.is_open() {
             Err(NotWhole::Lost)
         } else if Manager::get_transaction_depth(self.connection()) != 1 {

@@ -142,7 +142,7 @@ impl SqliteTransaction {
     /// Takes the transaction back from the handler, by statements that prove that it is still open,
     /// write, and read the settings. If it is not, they fail before they write.
     async fn take_back(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        self.open.check().map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
+        self.open.check().await.map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
         let rows = statement.fetch_all(self.open.own()).await.map_err(|error| {
             let lost = is_missing_savepoint(&error);
             if lost { StoreError::permanent(NAME, operation, NotWhole::Lost) } else { self.failed(operation, error) }
@@ -170,7 +170,7 @@ impl Transaction for SqliteTransaction {
 
     async fn undo(&mut self) -> Result<(), StoreError> {
         let statements = self.statements.clone();
-        self.open.check().map_err(|not_whole| StoreError::permanent(NAME, "undo", not_whole))?;
+        self.open.check().await.map_err(|not_whole| StoreError::permanent(NAME, "undo", not_whole))?;
         self.execute("undo", &statements.within.undo).await
     }
 

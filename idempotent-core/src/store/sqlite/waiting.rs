@@ -33,6 +33,8 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// A claim has the file locked for a moment.
 const TRIES: u32 = 50;
 const BETWEEN_LOCKS: Duration = Duration::from_millis(1);
+/// How often a claim must find the file locked before it takes a renewal to be waiting.
+const LOOKS: u32 = 3;
 
 /// The renewals of all processes that wait for the write lock of one database.
 #[derive(Clone)]
@@ -129,5 +131,39 @@ fn lock_shared(path: &Path) -> io::Result<File> {
 
 /// Whether any renewal waits. Without the file, none ever has.
 fn is_locked(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    File::open(path).is_ok_and(|file| stays(|| matches!(file.try_lock(), Err(TryLockError::WouldBlock))))
+}
+
+/// Whether the file is locked each time. Another claim has it locked for a moment while it looks,
+/// and a renewal for as long as it waits.
+fn stays(mut locked: impl FnMut() -> bool) -> bool {
+    for _ in 1..LOOKS {
+        if !locked() {
+            return false;
+        }
+        std::thread::sleep(BETWEEN_LOCKS);
+    }
+    locked()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_claim_that_looks_is_no_waiting_renewal() {
+        for (found, waits, looks) in [
+            ([false, true, true], false, 1),
+            ([true, false, true], false, 2),
+            ([true, true, false], false, 3),
+            ([true, true, true], true, 3),
+        ] {
+            let mut looked = 0;
+            let locked = || {
+                looked += 1;
+                found[looked - 1]
+            };
+            assert_eq!((stays(locked), looked), (waits, looks), "{found:?}");
+        }
+    }
 }

@@ -13,6 +13,8 @@ pub(super) enum Step {
     Interrupted(&'static str),
     /// A statement whose future is dropped.
     Dropped(&'static str),
+    /// A nested transaction that runs a statement and is dropped.
+    Nested(&'static str),
     /// Removes the hooks from the connection.
     Unhooked,
 }
@@ -35,7 +37,7 @@ pub(super) struct Case {
 }
 
 use End::{Committed, Lost, Refused};
-use Step::{Dropped, Fails, Full, Interrupted, Sql, Unhooked};
+use Step::{Dropped, Fails, Full, Interrupted, Nested, Sql, Unhooked};
 
 const BEFORE: Step = Sql("INSERT INTO effects VALUES ('before', NULL)");
 const AFTER: Step = Sql("INSERT INTO effects VALUES ('after', NULL)");
@@ -52,6 +54,16 @@ pub(super) const CASES: &[Case] = &[
     case("nothing", &[], Committed(&[])),
     case("an effect", &[BEFORE], Committed(&["before"])),
     case("an effect that is refused", &[BEFORE], Refused(false)),
+    case(
+        "a nested transaction that is dropped last",
+        &[BEFORE, Nested("INSERT INTO effects VALUES ('nested', NULL)")],
+        Committed(&["before"]),
+    ),
+    case(
+        "a nested transaction that is dropped, and a response that undoes the effects",
+        &[BEFORE, Nested("INSERT INTO effects VALUES ('nested', NULL)")],
+        Refused(false),
+    ),
     // What SQLite undoes by the statement, not by the transaction.
     case(
         "a failed statement",
