@@ -28,8 +28,9 @@ use crate::clock::millis;
 
 /// A call without a response for so long makes the server suspect.
 const SUSPICIOUS: Duration = Duration::from_millis(500);
-/// How long the server has to respond to a probe, at least.
-const PROBE: Duration = Duration::from_secs(1);
+/// How long the server has to respond to a probe, at least. A busy machine may take more than a second
+/// to start a session.
+const PROBE: Duration = Duration::from_secs(2);
 /// The most that this limit grows to while probes fail.
 const LONGEST_PROBE: Duration = Duration::from_secs(4);
 /// The pause between two probes while the store is down, on average.
