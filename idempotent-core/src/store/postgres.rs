@@ -70,8 +70,11 @@ const NAME: &str = "postgres";
 /// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
 ///
 /// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
-/// response within two seconds, the store is down: pending calls end, and new ones fail at once, with transient errors. A probe every half
-/// second finds out when the server is back. An error that the server sends, and a server that is slow, do not make it down. A connection
+/// response within two seconds, the store is down: pending calls end, and new ones fail at once, with transient errors. Probes
+/// with half a second between them find out when the server is back. Each that fails doubles the time that the next one has, up to
+/// 4 seconds; one that succeeds sets it to twice the time that it took, and to two seconds at least. A pooler lets clients in and
+/// queues their statements while all of its sessions are in use: behind one, a probe that was let in has succeeded. An error that the
+/// server sends, and a server that is slow, do not make it down. A connection
 /// that was idle for more than a second is pinged before it is used again. The statements of handlers are not watched: bound
 /// their work by a timeout.
 ///
