@@ -200,9 +200,21 @@ impl World {
         }
     }
 
+    /// Begins an attempt, once what is left of the one before is gone: its connection closes, and its lease expires, in its own time.
+    async fn granted(&self, policy: &Policy) -> Attempt {
+        for _ in 0..1_000 {
+            match self.begin(policy).await {
+                Begun::Run(attempt) => return attempt,
+                Begun::Told(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Begun::Told(verdict) => panic!("it does not run: {verdict:?}"),
+            }
+        }
+        panic!("it stays in flight")
+    }
+
     /// Runs an attempt that writes its effect and completes.
     async fn run(&self, policy: &Policy) -> (u32, Ending) {
-        let Begun::Run(mut attempt) = self.begin(policy).await else { panic!("it does not run") };
+        let mut attempt = self.granted(policy).await;
         if !self.within {
             attempt.transact().await.unwrap();
         }
