@@ -27,8 +27,8 @@ use crate::{
 /// For how long after its end a lease is treated as running: a process that is stopped while its
 /// renewal waits keeps the file locked.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long a renewal that failed, or was given up, still counts as waiting: until it is made
-/// again.
+/// How long a renewal that failed, or was given up, still counts as waiting. With a lease of up to
+/// 30 seconds it is made again in that time; with a longer one a takeover may come in between.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// A claim has the file locked for a moment.
 const TRIES: u32 = 50;
