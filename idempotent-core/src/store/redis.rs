@@ -184,7 +184,7 @@ impl RedisStore {
     #[must_use]
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { replicating: within, ..times });
-        let replicas = (replicas > 0).then(|| Replicas::new(replicas, within));
+        let replicas = (replicas > 0).then_some(Replicas { wanted: replicas, within });
         Self { connections, replicas, ..self }
     }
 }
@@ -223,7 +223,7 @@ impl Store for RedisStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match &self.replicas {
+        match self.replicas {
             Some(replicas) => self.claim_replicated(replicas, id, claim).await,
             None => match self.claim_on(Lane::Work, &self.key(id), claim).await {
                 Ok(claimed) => Ok(claimed.outcome),

@@ -10,6 +10,7 @@ use super::{
     address::Address,
     error::Failure,
     node::{Lane, Message, Node, OPENING, Sent},
+    replicas::Lanes,
     scripts::{Arg, Script},
     servers::Servers,
 };
@@ -39,6 +40,7 @@ pub(super) struct Times {
 pub(super) struct Connections {
     pub(super) servers: Arc<Servers>,
     pub(super) times: Times,
+    pub(super) lanes: Arc<Lanes>,
     /// A file of the scripts, and what stands in its place.
     #[cfg(test)]
     pub(super) altered: Option<(String, String)>,
@@ -56,6 +58,7 @@ impl Connections {
         let connections = Self {
             servers: Servers::find(address).await?,
             times,
+            lanes: Arc::new(Lanes::new()),
             #[cfg(test)]
             altered: None,
         };

@@ -91,11 +91,11 @@ impl RedisStore {
     /// Asks for a key, and gives it back unless enough replicas have the claim.
     pub(super) async fn claim_replicated(
         &self,
-        replicas: &Replicas,
+        replicas: Replicas,
         id: &RecordId,
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
-        let (lane, key) = (replicas.lane().await, self.key(id));
+        let (lane, key) = (self.connections.lanes.lane().await, self.key(id));
         let claimed = self.claim_on(Lane::Waiting(lane.number), &key, claim).await;
         let claimed = claimed.map_err(|failure| failure.into_error("claim"))?;
         let ClaimOutcome::Granted { attempt } = claimed.outcome else { return Ok(claimed.outcome) };

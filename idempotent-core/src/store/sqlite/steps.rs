@@ -117,7 +117,8 @@ impl SqliteStore {
         let rows = match timeout(BUSY_TIMEOUT, &mut rows).await {
             Ok(rows) => rows,
             Err(_) => {
-                let waiting = self.waiting.enter().await;
+                let longest = leases.iter().map(|renewal| renewal.extend).max().unwrap_or_default();
+                let waiting = self.waiting.enter(longest).await;
                 let rows = rows.await;
                 if rows.is_ok() {
                     waiting.done();

@@ -27,9 +27,9 @@ use crate::{
 /// For how long after its end a lease is treated as running: a process that is stopped while its
 /// renewal waits keeps the file locked.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long a renewal that failed, or was given up, still counts as waiting. With a lease of up to
-/// 30 seconds it is made again in that time; with a longer one a takeover may come in between.
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A renewal that failed, or was given up, is sent again a sixth of its lease later at most, and
+/// counts as waiting for this long after that.
+const SLACK: Duration = Duration::from_secs(1);
 /// A claim has the file locked for a moment.
 const TRIES: u32 = 50;
 const BETWEEN_LOCKS: Duration = Duration::from_millis(1);
@@ -42,8 +42,11 @@ pub(super) struct WaitingRenewals {
     file: Arc<Path>,
 }
 
-/// A renewal that waits. One that is dropped goes on counting for a second.
-pub(super) struct Waiting(Option<File>);
+/// A renewal that waits. One that is dropped before it is done counts until it has been sent again.
+pub(super) struct Waiting {
+    file: Option<File>,
+    sent_again: Duration,
+}
 
 impl WaitingRenewals {
     /// Of the database in this file, which is named as SQLite names it.
@@ -51,16 +54,15 @@ impl WaitingRenewals {
         Self { file: PathBuf::from(format!("{database}-renewals")).into() }
     }
 
-    /// Enters a renewal that waits.
-    pub(super) async fn enter(&self) -> Waiting {
-        let file = self.file.clone();
-        match spawn_blocking(move || lock_shared(&file)).await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
-            Ok(file) => Waiting(Some(file)),
-            Err(error) => {
-                tracing::debug!(%error, "a renewal waits without having locked its file; a takeover may be faster");
-                Waiting(None)
-            }
-        }
+    /// Enters a renewal that waits, of leases of this length at most.
+    pub(super) async fn enter(&self, lease: Duration) -> Waiting {
+        let path = self.file.clone();
+        let locked =
+            spawn_blocking(move || lock_shared(&path)).await.unwrap_or_else(|lost| Err(io::Error::other(lost)));
+        let file = locked.inspect_err(|error| {
+            tracing::debug!(%error, "a renewal waits without having locked its file; a takeover may be faster");
+        });
+        Waiting { file: file.ok(), sent_again: (lease / 6).min(LONGEST) + SLACK }
     }
 
     /// The time at which a record that was read at `now` is judged: the last moment of its lease if
@@ -90,17 +92,18 @@ fn expired_by_itself(record: &Record, now: Timestamp) -> bool {
 impl Waiting {
     /// The renewal is done.
     pub(super) fn done(mut self) {
-        self.0 = None;
+        self.file = None;
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(file) = self.0.take()
+        if let Some(file) = self.file.take()
             && let Ok(runtime) = Handle::try_current()
         {
+            let sent_again = self.sent_again;
             runtime.spawn(async move {
-                tokio::time::sleep(BETWEEN_TRIES).await;
+                tokio::time::sleep(sent_again).await;
                 drop(file);
             });
         }
@@ -149,6 +152,23 @@ fn stays(mut locked: impl FnMut() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_failed_counts_as_waiting_until_it_is_sent_again() {
+        let database = std::env::temp_dir().join(format!("idempotent-waiting-{}", std::process::id()));
+        let renewals = WaitingRenewals::of(database.to_str().unwrap());
+        let lease = Duration::from_secs(120);
+
+        drop(renewals.enter(lease).await);
+        tokio::time::sleep(lease / 6).await;
+        assert!(renewals.any().await, "the lease is renewed every twenty seconds");
+        tokio::time::sleep(SLACK + Duration::from_millis(1)).await;
+        assert!(!renewals.any().await, "nothing is waiting any more");
+
+        renewals.enter(lease).await.done();
+        assert!(!renewals.any().await, "the renewal is done");
+        std::fs::remove_file(&renewals.file).unwrap();
+    }
 
     #[test]
     fn another_claim_that_looks_is_no_waiting_renewal() {
