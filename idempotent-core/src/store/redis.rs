@@ -82,9 +82,9 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// granted.
 ///
 /// The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`,
-/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS` and
-/// `ASKING` in a cluster; and reading and writing of the keys that begin with the
-/// [prefix](Self::key_prefix). For example:
+/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS`,
+/// `CLUSTER|INFO` and `ASKING` in a cluster; and reading and writing of the keys that begin with
+/// the [prefix](Self::key_prefix). For example:
 /// ```text
 /// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime +time +eval +evalsha +info +wait
 /// ```

@@ -9,7 +9,7 @@ use super::{
     work::{GRANTED, complete, key, lease, request, told},
 };
 
-const NEEDED: [&str; 12] = [
+const NEEDED: [&str; 13] = [
     "info",
     "set",
     "get",
@@ -22,6 +22,7 @@ const NEEDED: [&str; 12] = [
     "evalsha",
     "wait",
     "cluster|slots",
+    "cluster|info",
 ];
 
 fn grant(server: &Server, keys: &str, commands: &[&str]) {
@@ -46,7 +47,7 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
     };
     for lacking in NEEDED {
         grant(&server, "~payments:*", &without(lacking));
-        let missed = !["cluster|slots"].contains(&lacking);
+        let missed = !lacking.starts_with("cluster|");
         match checked(true).await {
             Ok(_) => assert!(!missed, "{lacking} is not missed"),
             Err(error) => {
@@ -113,6 +114,14 @@ async fn each_node_of_a_cluster_is_checked() {
     }
     let error = store.check().await.unwrap_err();
     assert!(!error.is_transient() && told(&error).contains("+asking"), "{}", told(&error));
+    for lacking in ["cluster|slots", "cluster|info"] {
+        for node in &cluster.0 {
+            grant(node, "~{payments}*", &[without(lacking).as_slice(), &["asking"]].concat());
+        }
+        let error = RedisStore::connect(&url).await.unwrap_err();
+        let granted = format!("+{lacking}");
+        assert!(!error.is_transient() && told(&error).contains(&granted), "{}", told(&error));
+    }
 }
 
 /// Fails if what stays until someone mends it is taken for an outage, or an outage for what stays.

@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, sync::Weak, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use redis::{ConnectionInfo, Value, from_redis_value};
+use redis::{ConnectionInfo, FromRedisValue, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -25,16 +25,34 @@ const PAUSE: Duration = Duration::from_millis(400);
 /// The slots of each master.
 pub(super) type SlotRanges = Vec<(RangeInclusive<usize>, Endpoint)>;
 
+/// Which node has which slots, as one node of the cluster sees it.
+#[derive(Debug, PartialEq)]
+pub(super) struct ClusterView {
+    /// The highest configuration epoch that the node knows. A failover and a slot that moves
+    /// increase it, so a node that has been stopped or cut off meanwhile has a lower one.
+    pub(super) epoch: u64,
+    pub(super) ranges: SlotRanges,
+}
+
+impl ClusterView {
+    /// How many slots have a master.
+    fn covered(&self) -> usize {
+        self.ranges.iter().map(|(range, _)| range.clone().count()).sum()
+    }
+}
+
 /// Keeps the store's view of the cluster up to date until the store is dropped.
 pub(super) async fn watch(servers: Weak<Servers>) {
     let Some(stale) = servers.upgrade().map(|servers| servers.stale()) else { return };
     loop {
         let _ = timeout(CALM.mul_f64(0.5 + fastrand::f64()), stale.notified()).await;
-        let Some(sources) = servers.upgrade().map(|servers| servers.sources()) else { return };
-        match discover(sources).await {
-            Ok(ranges) => {
+        let Some((sources, epoch)) = servers.upgrade().map(|servers| (servers.sources(), servers.epoch())) else {
+            return;
+        };
+        match discover(sources, Some(epoch)).await {
+            Ok(view) => {
                 let Some(servers) = servers.upgrade() else { return };
-                servers.install(&ranges);
+                servers.install(&view);
             }
             Err(failure) => {
                 tracing::debug!(error = %failure, "no node of the cluster said who has which slots; retrying");
@@ -45,47 +63,66 @@ pub(super) async fn watch(servers: Weak<Servers>) {
     }
 }
 
-/// Queries the nodes in random order, a few at once, until one knows a master for every slot. If none
-/// does, returns the view that has the most slots.
+/// Queries the nodes in random order, a few at once, until one knows a master for every slot, and an
+/// epoch that is no lower than the one that is known. If none does, returns the newest view, and of
+/// those that are as new as is known the one that has the most slots.
+///
+/// Without a known epoch, all of the first few nodes are waited for.
 ///
 /// # Errors
 /// The last failure where no node knows of any slot.
-pub(super) async fn discover(mut sources: Vec<ConnectionInfo>) -> Result<SlotRanges, Failure> {
+pub(super) async fn discover(mut sources: Vec<ConnectionInfo>, known: Option<u64>) -> Result<ClusterView, Failure> {
     fastrand::shuffle(&mut sources);
-    let (mut failed, mut most) = (Failure::NoMaster, SlotRanges::new());
+    let (mut failed, mut best) = (Failure::NoMaster, None::<ClusterView>);
+    let rank = |view: &ClusterView| (view.epoch.min(known.unwrap_or(u64::MAX)), view.covered());
     for some in sources.chunks(AT_ONCE) {
         let asked = some
             .iter()
-            .map(|source| async move { timeout(RESPONDING, slots_of(source)).await.unwrap_or(Err(Failure::Slow)) });
+            .map(|source| async move { timeout(RESPONDING, view_of(source)).await.unwrap_or(Err(Failure::Slow)) });
         let mut asked = asked.collect::<FuturesUnordered<_>>();
         while let Some(view) = asked.next().await {
             match view {
-                Ok(ranges) if covered(&ranges) >= SLOTS => return Ok(ranges),
-                // The node has not met all the others yet, or some slots have no master.
-                Ok(ranges) if covered(&ranges) > covered(&most) => most = ranges,
+                Ok(view) if view.covered() >= SLOTS && known.is_some_and(|known| view.epoch >= known) => {
+                    return Ok(view);
+                }
+                // The node has not met all the others yet, some slots have no master, or it does not
+                // know of the last failover.
+                Ok(view) if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) => best = Some(view),
                 Ok(_) => {}
                 Err(failure) => failed = failure,
             }
         }
+        if known.is_none()
+            && let Some(whole) = best.take_if(|best| best.covered() >= SLOTS)
+        {
+            return Ok(whole);
+        }
     }
-    if most.is_empty() { Err(failed) } else { Ok(most) }
+    best.ok_or(failed)
 }
 
-/// How many slots have a master.
-fn covered(ranges: &SlotRanges) -> usize {
-    ranges.iter().map(|(range, _)| range.clone().count()).sum()
-}
-
-async fn slots_of(source: &ConnectionInfo) -> Result<SlotRanges, Failure> {
+async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
     let mut node = connect(source, None, RESPONDING).await?;
-    let slots: Value = redis::cmd("CLUSTER")
-        .arg("SLOTS")
-        .query_async(&mut node)
-        .await
-        .map_err(|error| Failure::from(error).lacking("CLUSTER|SLOTS"))?;
-    let ranges = ranges(slots, &endpoint(source).0)?;
+    // Asked first: slots that are newer than their epoch do no harm.
+    let info: String = ask(&mut node, "INFO", "CLUSTER|INFO").await?;
+    let ranges = ranges(ask(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
     // A node that was added, and has not met the others yet.
-    if ranges.is_empty() { Err(Failure::NoMaster) } else { Ok(ranges) }
+    if ranges.is_empty() { Err(Failure::NoMaster) } else { Ok(ClusterView { epoch: epoch(&info)?, ranges }) }
+}
+
+async fn ask<T: FromRedisValue>(
+    node: &mut MultiplexedConnection,
+    what: &str,
+    privilege: &'static str,
+) -> Result<T, Failure> {
+    let asked = redis::cmd("CLUSTER").arg(what).query_async(node).await;
+    asked.map_err(|error| Failure::from(error).lacking(privilege))
+}
+
+/// Reads the epoch in what `CLUSTER INFO` returns.
+fn epoch(info: &str) -> Result<u64, Failure> {
+    let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+    epoch.and_then(|epoch| epoch.trim().parse().ok()).ok_or(Failure::Unexpected)
 }
 
 /// Reads what `CLUSTER SLOTS` returns: for each range its first and last slot, its master, and its
@@ -136,7 +173,84 @@ pub(super) fn tag(key: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use redis::IntoConnectionInfo as _;
+    use tokio::{
+        io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+        net::{TcpListener, TcpStream},
+    };
+
     use super::*;
+
+    /// A node whose view is that one master has the slots up to this one.
+    async fn node(epoch: u64, slots: usize) -> ConnectionInfo {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(respond(stream, epoch, slots));
+            }
+        });
+        format!("redis://127.0.0.1:{port}").into_connection_info().unwrap()
+    }
+
+    async fn respond(stream: TcpStream, epoch: u64, slots: usize) {
+        let (read, mut write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let info = format!("cluster_state:ok\r\ncluster_current_epoch:{epoch}\r\n");
+            let response = match line.as_str() {
+                "INFO" => format!("${}\r\n{info}\r\n", info.len()),
+                "SLOTS" => format!("*1\r\n*3\r\n:0\r\n:{}\r\n*2\r\n$0\r\n\r\n:7000\r\n", slots - 1),
+                // What the client says of itself when it connects.
+                "SETINFO" => "+OK\r\n".to_owned(),
+                _ => continue,
+            };
+            write.write_all(response.as_bytes()).await.unwrap();
+        }
+    }
+
+    async fn nodes(views: &[(u64, usize)]) -> Vec<ConnectionInfo> {
+        futures_util::future::join_all(views.iter().map(|(epoch, slots)| node(*epoch, *slots))).await
+    }
+
+    /// Fails if a node that was stopped while its replica was promoted brings the old master back:
+    /// what that acknowledges is lost.
+    #[tokio::test]
+    async fn a_view_that_is_older_than_the_known_one_does_not_displace_it() {
+        let half = SLOTS / 2;
+        for (views, known, expected) in [
+            // A view that is as new as the known one, and whole, is enough.
+            (vec![(7, SLOTS), (6, SLOTS), (5, SLOTS)], Some(7), (7..8, SLOTS)),
+            (vec![(8, SLOTS), (6, SLOTS), (6, SLOTS), (6, SLOTS)], Some(7), (8..9, SLOTS)),
+            // So is one that is not whole, where those that are new enough have no better one.
+            (vec![(7, half), (6, SLOTS), (6, SLOTS)], Some(7), (7..8, half)),
+            (vec![(7, half), (8, SLOTS), (9, half)], Some(7), (8..9, SLOTS)),
+            // The cluster was set up anew.
+            (vec![(2, SLOTS), (1, SLOTS), (2, half)], Some(7), (2..3, SLOTS)),
+            // The first look: there is nothing to compare with but the other nodes.
+            (vec![(6, SLOTS), (7, SLOTS), (6, SLOTS)], None, (7..8, SLOTS)),
+            (vec![(6, half), (6, half), (6, half), (6, SLOTS)], None, (6..7, SLOTS)),
+        ] {
+            let nodes = nodes(&views).await;
+            // The order in which nodes are asked is random.
+            for _ in 0..20 {
+                let found = discover(nodes.clone(), known).await.unwrap();
+                let (epochs, slots): (Range<u64>, usize) = expected.clone();
+                assert!(epochs.contains(&found.epoch), "{views:?}, {known:?}: {}", found.epoch);
+                assert_eq!(found.covered(), slots, "{views:?}, {known:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_view_has_the_epoch_that_its_node_knows() {
+        let info = "cluster_enabled:1\r\ncluster_current_epoch:12\r\ncluster_my_epoch:3\r\n";
+        assert_eq!(epoch(info).unwrap(), 12);
+        assert!(epoch("cluster_my_epoch:3\r\n").is_err());
+    }
 
     #[test]
     fn slots_are_those_of_the_servers() {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use redis::ConnectionInfo;
@@ -14,7 +17,7 @@ use tokio::{
 
 use super::{
     address::{Address, Endpoint, endpoint, info_at},
-    cluster::{self, SLOTS, SlotRanges, slot},
+    cluster::{self, ClusterView, SLOTS, slot},
     driver::driver,
     error::{Failure, Redirect},
     node::Node,
@@ -27,6 +30,8 @@ pub(super) struct Servers {
     address: Address,
     requirements: Arc<Requirements>,
     view: RwLock<View>,
+    /// The epoch of a cluster's view.
+    epoch: AtomicU64,
     nodes: Mutex<HashMap<Endpoint, Arc<Node>>>,
     /// Notified when the view may be out of date.
     stale: Arc<Notify>,
@@ -51,13 +56,14 @@ impl Servers {
         let found = match &address {
             Address::Server(server) => Found::One(endpoint(server)),
             Address::Sentinels(sentinels) => Found::Master(sentinels::discover(sentinels).await?),
-            Address::Cluster(_, seeds) => Found::Cluster(cluster::discover(seeds.clone()).await?),
+            Address::Cluster(_, seeds) => Found::Cluster(cluster::discover(seeds.clone(), None).await?),
         };
         let in_cluster = matches!(address, Address::Cluster(..));
         let servers = Self {
             address,
             requirements: Arc::new(Requirements::new(in_cluster)),
             view: RwLock::new(View::Slots(Vec::new())),
+            epoch: AtomicU64::default(),
             nodes: Mutex::default(),
             stale: Arc::default(),
             sightings: Mutex::default(),
@@ -68,7 +74,7 @@ impl Servers {
         match found {
             Found::One(at) => servers.install_one(&at),
             Found::Master(sightings) => servers.sight(|known| *known = sightings),
-            Found::Cluster(ranges) => servers.install(&ranges),
+            Found::Cluster(view) => servers.install(&view),
         }
         let servers = Arc::new(servers);
         servers.watch()?;
@@ -131,13 +137,19 @@ impl Servers {
     }
 
     /// Takes in which node has which slots.
-    pub(super) fn install(&self, ranges: &SlotRanges) {
+    pub(super) fn install(&self, view: &ClusterView) {
         let mut slots = vec![None; SLOTS];
-        for (range, at) in ranges {
+        for (range, at) in &view.ranges {
             let node = self.at(at);
             slots.get_mut(range.clone()).into_iter().flatten().for_each(|slot| *slot = Some(node.clone()));
         }
+        self.epoch.store(view.epoch, Ordering::Relaxed);
         self.replace(View::Slots(slots));
+    }
+
+    /// The epoch of the cluster's view.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
     /// Takes in what the Sentinels say, and follows the master that they agree on.
@@ -219,7 +231,7 @@ impl Servers {
 enum Found {
     One(Endpoint),
     Master(Sightings),
-    Cluster(SlotRanges),
+    Cluster(ClusterView),
 }
 
 impl View {
