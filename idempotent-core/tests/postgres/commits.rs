@@ -124,15 +124,26 @@ impl Working {
         self.lane.counted().await
     }
 
-    /// An attempt that has written its effect, on a connection that knows the statements.
+    /// An attempt that has written its effect, on a connection that knows the statements. After the outage of the case before, the
+    /// store may count as down until its next probe.
     async fn worked(&self, form: Form) -> (RecordId, Attempt) {
+        loop {
+            match self.work(form).await {
+                Ok(worked) => return worked,
+                Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+
+    async fn work(&self, form: Form) -> Result<(RecordId, Attempt), StoreError> {
         let unknown = Lease { id: id(), owner: OwnerToken::random().unwrap() };
-        let mut warm = self.cut.transaction().await.unwrap();
-        assert_eq!(warm.complete(&unknown, &recording().encode()).await.unwrap(), Fence::Fenced);
+        let mut warm = self.cut.transaction().await?;
+        assert_eq!(warm.complete(&unknown, &recording().encode()).await?, Fence::Fenced);
         warm.roll_back().await;
         let id = id();
-        match begin(&self.cut, form, id).await.unwrap() {
-            Begun::Run(attempt) => (id, work(form, attempt).await),
+        match begin(&self.cut, form, id).await? {
+            Begun::Run(attempt) => Ok((id, work(form, attempt).await?)),
             told @ Begun::Told(_) => panic!("{told:?}"),
         }
     }
@@ -195,7 +206,7 @@ impl Working {
                 Begun::Run(attempt) => {
                     assert!(!ran, "{case:?}");
                     ran = true;
-                    let attempt = work(case.form, attempt).await;
+                    let attempt = work(case.form, attempt).await.unwrap();
                     assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
                 }
             }
@@ -210,14 +221,14 @@ async fn begin(runtime: &Runtime, form: Form, id: RecordId) -> Result<Begun, Sto
     }
 }
 
-async fn work(form: Form, mut attempt: Attempt) -> Attempt {
+async fn work(form: Form, mut attempt: Attempt) -> Result<Attempt, StoreError> {
     if form == Form::Leased {
-        attempt.transact().await.unwrap();
+        attempt.transact().await?;
     }
     let mut transaction = attempt.lend().unwrap();
     let connection = transaction.connection_mut().downcast_mut::<PgConnection>().unwrap();
     let effect = sqlx::query("INSERT INTO effects VALUES ($1)").bind(attempt.id().as_bytes().to_vec());
     effect.execute(connection).await.unwrap();
     attempt.take_back(transaction);
-    attempt
+    Ok(attempt)
 }
