@@ -30,6 +30,7 @@ mod postgres {
     pub mod claims;
     mod commits;
     mod cuts;
+    mod edges;
     mod following;
     mod hostile;
     mod migrations;

@@ -21,7 +21,7 @@ pub(crate) use connections::Care;
 pub(crate) use connections::{Connections, Lent, Lifetime};
 pub(crate) use error::{Contended, MissingTable, UnsafeSetting};
 #[cfg(feature = "postgres")]
-pub(crate) use open::{NotOurs, Open};
+pub(crate) use open::{NotOurs, Open, in_step, out_of_step};
 pub(crate) use row::{Read, lease, read};
 pub(crate) use versions::{Applied, Migration, NotMigrated, missing};
 

@@ -16,7 +16,7 @@ use super::{
     health::Health,
     run::LIMIT,
 };
-use crate::store::sql::{Care, Lent};
+use crate::store::sql::{Care, Lent, in_step};
 
 type Manager = <Postgres as sqlx::Database>::TransactionManager;
 
@@ -121,5 +121,5 @@ async fn settled(connection: &mut PgConnection, at_rest: Option<usize>) -> Resul
         Manager::rollback(connection).await?;
     }
     // sqlx may not know of one whose beginning was given up.
-    sqlx::raw_sql("ROLLBACK").execute(connection).await.map(drop)
+    in_step("ROLLBACK", connection).await
 }

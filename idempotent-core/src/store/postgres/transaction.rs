@@ -29,7 +29,7 @@ use crate::{
     record::RecordId,
     store::{
         Claim, ClaimedWithin, Fence, Transaction, Transactions, commit_what,
-        sql::{Lent, NotOurs, Open, fence},
+        sql::{Lent, NotOurs, Open, fence, out_of_step},
     },
 };
 
@@ -48,6 +48,8 @@ struct PgTransaction {
     server: Server,
     health: Arc<Health>,
     mark: Mark,
+    /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
+    unproved: bool,
 }
 
 /// What a transaction is recognised by. A handler can end it by SQL of its own and begin another; what the store then ended in that one
@@ -63,6 +65,15 @@ impl Mark {
     /// The name of the savepoint after which the handler's effects are written.
     fn savepoint(self) -> String {
         format!("idempotent_effects_{:x}", self.0)
+    }
+
+    /// Fails unless the marked transaction is open, by a square root of -1 as [`WITHIN`](super::statements) does.
+    fn prove(self) -> String {
+        format!(
+            "SELECT sqrt(CASE WHEN current_setting('idempotent.transaction', true) = '{}' THEN 0 ELSE -1 END), \
+             pg_my_temp_schema()::bigint AS temporary",
+            self.0
+        )
     }
 
     /// Marks the transaction that is open. The setting ends with it, whoever ends it.
@@ -83,7 +94,7 @@ impl Mark {
 impl PostgresStore {
     fn opened(&self, open: Open<PgConnection>, mark: Mark) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
-        PgTransaction { open: Some(open), statements: self.statements.clone(), server, health, mark }
+        PgTransaction { open: Some(open), statements: self.statements.clone(), server, health, mark, unproved: false }
     }
 
     async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
@@ -131,6 +142,11 @@ fn has_temporary_tables(ended: &[PgRow]) -> bool {
     ended.iter().any(|row| row.try_get::<i64, _>("temporary").is_ok_and(|schema| schema != 0))
 }
 
+/// Whether these are the rows of a statement that ends a claim, and not what is left of the response to a handler's: it gives one, or fails.
+fn is_of_completion(rows: &[PgRow]) -> bool {
+    matches!(rows, [row] if row.try_get::<i64, _>("temporary").is_ok())
+}
+
 fn in_flight() -> ClaimedWithin {
     ClaimedWithin::Told(IN_FLIGHT)
 }
@@ -166,12 +182,38 @@ impl PgTransaction {
         let health = self.health.clone();
         let rows = health.exchange(LIMIT, query.fetch_all(self.connection_mut())).await;
         let rows = rows.map_err(|error| self.failed(operation, error))?;
+        self.unproved = rows.is_empty();
         if has_temporary_tables(&rows)
             && let Some(open) = &mut self.open
         {
             open.retire();
         }
         Ok(fence(!rows.is_empty()))
+    }
+
+    /// Proves that the transaction is open and can be committed, where no record was completed in it: a handler without a key had it.
+    async fn prove(&mut self) -> Result<(), StoreError> {
+        let (health, prove) = (self.health.clone(), AssertSqlSafe(self.mark.prove()));
+        let rows = health.exchange(LIMIT, sqlx::raw_sql(prove).fetch_all(self.connection_mut())).await;
+        let rows = rows.and_then(|rows| if is_of_completion(&rows) { Ok(rows) } else { Err(out_of_step()) });
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => {
+                match (self.open.take(), code(&error).as_deref()) {
+                    // Nobody knows what the handler has done to this session.
+                    (Some(open), Some(OTHER)) => open.close(),
+                    (Some(open), Some(_)) => open.roll_back().await,
+                    (open, _) => drop(open),
+                }
+                return Err(self.failed("commit", error));
+            }
+        };
+        if has_temporary_tables(&rows)
+            && let Some(open) = &mut self.open
+        {
+            open.retire();
+        }
+        Ok(())
     }
 
     fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
@@ -190,6 +232,7 @@ impl Transaction for PgTransaction {
     }
 
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
+        self.unproved = true;
         self.connection_mut()
     }
 
@@ -210,6 +253,9 @@ impl Transaction for PgTransaction {
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        if self.unproved && self.open.as_ref().is_some_and(Open::is_ours) {
+            driven("commit", self.prove()).await?;
+        }
         let Some(open) = self.open.take() else { return Ok(()) };
         if !open.is_ours() {
             return Err(StoreError::permanent(NAME, "commit", NotOurs));

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use sqlx::{Connection, Database, Executor, SqlStr};
+use sqlx::{AssertSqlSafe, Connection, Database, Executor, PgConnection, Row as _, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::Lent;
@@ -93,12 +93,14 @@ where
     pub(crate) fn is_ours(&self) -> bool {
         Manager::<C>::get_transaction_depth(self.connection()) == 1
     }
+}
 
+impl Open<PgConnection> {
     /// Commits. After an error it may or may not be committed, unless the error is the server's.
     pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let committed = match self.at_rest {
-            0 => Manager::<C>::commit(self.connection_mut()).await,
-            _ => sqlx::raw_sql("COMMIT").execute(self.connection_mut()).await.map(drop),
+            0 => Manager::<PgConnection>::commit(self.connection_mut()).await,
+            _ => in_step("COMMIT", self.connection_mut()).await,
         };
         match committed {
             Ok(()) => {
@@ -116,16 +118,34 @@ where
 
     pub(crate) async fn roll_back(mut self) {
         // Savepoints of the application's may be left.
-        while Manager::<C>::get_transaction_depth(self.connection()) > self.at_rest {
-            if Manager::<C>::rollback(self.connection_mut()).await.is_err() {
+        while Manager::<PgConnection>::get_transaction_depth(self.connection()) > self.at_rest {
+            if Manager::<PgConnection>::rollback(self.connection_mut()).await.is_err() {
                 return;
             }
         }
-        if self.at_rest > 0 && sqlx::raw_sql("ROLLBACK").execute(self.connection_mut()).await.is_err() {
+        if self.at_rest > 0 && in_step("ROLLBACK", self.connection_mut()).await.is_err() {
             return;
         }
         self.give_back();
     }
+}
+
+/// Runs a statement without rows, and verifies that the response is the response to it. On a connection that a handler has had it may be
+/// that of an earlier statement: sqlx 0.9 does not read all of the response to a `COPY … TO STDOUT` that the server refuses.
+///
+/// # Errors
+/// The server's, or [`sqlx::Error::Protocol`] where the response is another statement's. The connection cannot be used again then.
+pub(crate) async fn in_step(statement: &'static str, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let token = fastrand::i64(1..);
+    let text = AssertSqlSafe(format!("{statement}; SELECT {token}::bigint AS token"));
+    let rows = sqlx::raw_sql(text).fetch_all(connection).await?;
+    let responds_to = rows.last().and_then(|row| row.try_get::<i64, _>("token").ok());
+    if responds_to == Some(token) { Ok(()) } else { Err(out_of_step()) }
+}
+
+/// The response is another statement's.
+pub(crate) fn out_of_step() -> sqlx::Error {
+    sqlx::Error::Protocol("the response is that of an earlier statement".into())
 }
 
 impl<C: Connection> Open<C> {

@@ -6,7 +6,7 @@ use std::{fmt::Write as _, time::Duration};
 use bytes::Bytes;
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
 
-use super::{CHANGED, Mark, OTHER, PgTransaction, code, has_temporary_tables, in_flight};
+use super::{CHANGED, Mark, OTHER, PgTransaction, code, has_temporary_tables, in_flight, is_of_completion};
 use crate::{
     error::StoreError,
     lease::Lease,
@@ -20,7 +20,7 @@ use crate::{
             run::{LIMIT, record},
             statements::checked,
         },
-        sql::{Contended, Lent, NotOurs, Open},
+        sql::{Contended, Lent, NotOurs, Open, out_of_step},
     },
     transition::{self, Change},
 };
@@ -229,12 +229,17 @@ impl PgTransaction {
         text.push_str("; COMMIT");
         let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(open.connection_mut());
         match self.health.exchange(LIMIT, sent).await {
-            Ok(rows) => {
+            Ok(rows) if is_of_completion(&rows) => {
                 if has_temporary_tables(&rows) {
                     open.retire();
                 }
                 open.committed();
                 Ok(Fence::Passed)
+            }
+            // The commit is still to come, and nobody knows its outcome.
+            Ok(_) => {
+                drop(open);
+                Err(self.failed("commit", out_of_step()))
             }
             Err(error) => {
                 match (code(&error).as_deref(), kind(&error)) {

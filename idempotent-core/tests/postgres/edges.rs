@@ -1,0 +1,177 @@
+//! What is left of a handler's statements when it returns: responses that nobody has read, and transactions without a record.
+
+use std::time::Duration;
+
+use idempotent_core::{
+    Policy, RecordId, Runtime, State, Store,
+    runtime::{Attempt, Begun, Ending},
+    store::{Transaction, postgres::PostgresStore},
+};
+use sqlx::{Connection as _, PgConnection, PgPool};
+
+use crate::{
+    database, number,
+    servers::cuts::{digest, id, recording, runtime},
+    sql,
+};
+
+const SCHEMA: &str = "CREATE TABLE effects (note text PRIMARY KEY)";
+
+pub(super) struct World {
+    url: String,
+    pub(super) runtime: Runtime,
+    store: PostgresStore,
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        let url = database().await;
+        sql(&url, SCHEMA).await;
+        let store = PostgresStore::connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        Self { runtime: runtime(store.clone()), store, url }
+    }
+
+    async fn is_completed(&self, id: &RecordId) -> bool {
+        let found = self.store.look_up(id).await.unwrap();
+        found.is_some_and(|found| matches!(found.record.state, State::Completed(_)))
+    }
+
+    async fn effects(&self) -> i64 {
+        number(&self.url, "SELECT count(*) FROM effects").await
+    }
+}
+
+pub(super) fn connection(transaction: &mut dyn Transaction) -> &mut PgConnection {
+    transaction.connection_mut().downcast_mut::<PgConnection>().unwrap()
+}
+
+pub(super) async fn begin(runtime: &Runtime, within: bool, policy: &Policy) -> Attempt {
+    let id = id();
+    let begun = if within {
+        runtime.begin_within(id, digest(), policy).await.unwrap()
+    } else {
+        runtime.begin(id, digest(), policy).await.unwrap()
+    };
+    let Begun::Run(mut attempt) = begun else { panic!("a new key does not run: {begun:?}") };
+    if !within {
+        attempt.transact().await.unwrap();
+    }
+    attempt
+}
+
+/// A handler exports something, the server refuses, and the handler goes on.
+async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
+    let world = World::new().await;
+    let mut attempt = begin(&world.runtime, within, &Policy::DEFAULT).await;
+    let key = *attempt.id();
+    let mut transaction = attempt.lend().unwrap();
+    let c = connection(&mut *transaction);
+    sqlx::raw_sql("INSERT INTO effects VALUES ('one')").execute(&mut *c).await.unwrap();
+    if nested {
+        let mut inner = c.begin().await.unwrap();
+        assert!(inner.copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
+        inner.rollback().await.unwrap();
+    } else {
+        assert!(c.copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
+    }
+    attempt.take_back(transaction);
+    let ending = attempt.complete(&recording()).await;
+    // An answer of which nobody knows may take a moment.
+    let stored = ending == Ending::Stored;
+    tokio::time::sleep(Duration::from_millis(if stored { 0 } else { 500 })).await;
+    let completed = world.is_completed(&key).await;
+    let effects = world.effects().await;
+    let mut wrong = Vec::new();
+    if (stored && !completed) || completed != (effects == 1) {
+        wrong.push(format!("{ending:?}, completed: {completed}, {effects} effects"));
+    }
+    // The next requests.
+    for n in 0..4 {
+        let begun = tokio::time::timeout(
+            Duration::from_secs(20),
+            world.runtime.begin_within(id(), digest(), &Policy::DEFAULT),
+        )
+        .await;
+        match begun {
+            Ok(Ok(Begun::Run(mut attempt))) => {
+                let key = *attempt.id();
+                let mut transaction = attempt.lend().unwrap();
+                let insert = format!("INSERT INTO effects VALUES ('next {n}')");
+                let done = sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(connection(&mut *transaction)).await;
+                attempt.take_back(transaction);
+                let ending = attempt.complete(&recording()).await;
+                let completed = world.is_completed(&key).await;
+                if ending != Ending::Stored || !completed || done.is_err() {
+                    wrong.push(format!("next {n}: {done:?}, {ending:?}, completed: {completed}"));
+                }
+            }
+            other => wrong.push(format!("next {n}: {other:?}")),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("nested {nested}, within {within}: {}", wrong.join(" | "))) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_the_server_refuses_parts_nothing() {
+    let mut wrong = Vec::new();
+    for nested in [false, true] {
+        for within in [false, true] {
+            wrong.extend(after_a_failed_copy(nested, within).await.err());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_without_a_record_is_committed_as_a_whole_or_not_at_all() {
+    let mut wrong = Vec::new();
+    for (script, shared) in [
+        (&["INSERT INTO effects VALUES ('one')", "SELECT 1 / 0"][..], false),
+        (&["INSERT INTO effects VALUES ('one')", "ROLLBACK"], false),
+        (&["INSERT INTO effects VALUES ('one')", "COMMIT", "BEGIN"], false),
+        (&["INSERT INTO effects VALUES ('one')", "ROLLBACK", "BEGIN"], false),
+        (&["INSERT INTO effects VALUES ('one')", "SELECT 1 / 0"], true),
+        (&["INSERT INTO effects VALUES ('one')", "ROLLBACK"], true),
+    ] {
+        let world = World::new().await;
+        let runtime = match shared {
+            true => runtime(PostgresStore::from_pool(PgPool::connect(&world.url).await.unwrap()).await.unwrap()),
+            false => world.runtime.clone(),
+        };
+        let mut transaction = runtime.transaction().await.unwrap();
+        for text in script {
+            let _ = sqlx::raw_sql(*text).execute(connection(&mut *transaction)).await;
+        }
+        let committed = transaction.commit().await;
+        let effects = world.effects().await;
+        if committed.is_ok() {
+            wrong.push(format!("{script:?}, shared {shared}: {committed:?}, {effects} effects"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_temporary_table_of_a_handler_without_a_key_does_not_reach_the_next_one() {
+    let world = World::new().await;
+    for _ in 0..2 {
+        let mut transaction = world.runtime.transaction().await.unwrap();
+        let create = "CREATE TEMP TABLE staging (note text)";
+        sqlx::raw_sql(create).execute(connection(&mut *transaction)).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+}
+
+/// The handler gives up after the refusal, and the connection goes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_the_server_refuses_costs_the_next_request_nothing() {
+    let world = World::new().await;
+    let mut transaction = world.runtime.transaction().await.unwrap();
+    assert!(connection(&mut *transaction).copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
+    transaction.roll_back().await;
+    for _ in 0..3 {
+        let attempt = begin(&world.runtime, true, &Policy::DEFAULT).await;
+        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+    }
+}
