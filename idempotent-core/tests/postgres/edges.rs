@@ -7,7 +7,7 @@ use idempotent_core::{
     runtime::{Attempt, Begun, Ending},
     store::{Transaction, postgres::PostgresStore},
 };
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 
 use crate::{
     database, number,
@@ -88,11 +88,9 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
     }
     // The next requests.
     for n in 0..4 {
-        let begun = tokio::time::timeout(
-            Duration::from_secs(20),
-            world.runtime.begin_within(id(), digest(), &Policy::DEFAULT),
-        )
-        .await;
+        let begun =
+            tokio::time::timeout(Duration::from_secs(20), world.runtime.begin_within(id(), digest(), &Policy::DEFAULT))
+                .await;
         match begun {
             Ok(Ok(Begun::Run(mut attempt))) => {
                 let key = *attempt.id();
@@ -172,6 +170,24 @@ async fn a_copy_that_the_server_refuses_costs_the_next_request_nothing() {
     transaction.roll_back().await;
     for _ in 0..3 {
         let attempt = begin(&world.runtime, true, &Policy::DEFAULT).await;
+        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_the_server_refuses_costs_nothing_on_connections_of_the_application() {
+    let world = World::new().await;
+    let pool = PgPoolOptions::new().max_connections(1).connect(&world.url).await.unwrap();
+    let runtime = runtime(PostgresStore::from_pool(pool).await.unwrap());
+    // Prepares what it sends.
+    let Begun::Run(attempt) = runtime.begin(id(), digest(), &Policy::DEFAULT).await.unwrap() else { panic!() };
+    assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+    let mut transaction = runtime.transaction().await.unwrap();
+    assert!(connection(&mut *transaction).copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
+    transaction.roll_back().await;
+    for _ in 0..3 {
+        let begun = runtime.begin(id(), digest(), &Policy::DEFAULT).await;
+        let Ok(Begun::Run(attempt)) = begun else { panic!("{begun:?}") };
         assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
     }
 }

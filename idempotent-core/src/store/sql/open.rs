@@ -123,14 +123,16 @@ impl Open<PgConnection> {
                 return;
             }
         }
-        if self.at_rest > 0 && in_step("ROLLBACK", self.connection_mut()).await.is_err() {
+        // Where sqlx has rolled back, it may have read the response to an earlier statement.
+        let last = if self.at_rest > 0 { "ROLLBACK" } else { "SELECT 1" };
+        if in_step(last, self.connection_mut()).await.is_err() {
             return;
         }
         self.give_back();
     }
 }
 
-/// Runs a statement without rows, and verifies that the response is the response to it. On a connection that a handler has had it may be
+/// Runs a statement, and verifies that the response is the response to it. On a connection that a handler has had it may be
 /// that of an earlier statement: sqlx 0.9 does not read all of the response to a `COPY … TO STDOUT` that the server refuses.
 ///
 /// # Errors
