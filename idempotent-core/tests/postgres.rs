@@ -30,9 +30,9 @@ mod postgres {
     pub mod claims;
     mod commits;
     mod cuts;
-    mod edges;
     mod following;
     mod hostile;
+    mod leftovers;
     mod migrations;
     mod neighbours;
     mod opening;
