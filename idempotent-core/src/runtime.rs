@@ -172,9 +172,12 @@ impl Runtime {
         Ok(match asked.outcome {
             ClaimOutcome::Granted { attempt } => {
                 let lease = Lease { id, owner: asked.owner };
+                if attempt > 1 {
+                    shared.renewal.supersede(&lease);
+                }
                 shared.renewal.insert(lease, policy.lease, asked.sent);
                 let claim = Claim { owner: asked.owner, ..claim };
-                Begun::Run(Attempt::new(shared.clone(), lease, claim, digest, attempt))
+                Begun::Run(Attempt::new(shared.clone(), lease, claim, digest, attempt, asked.sent))
             }
             outcome @ (ClaimOutcome::Completed(_)
             | ClaimOutcome::InFlight { .. }

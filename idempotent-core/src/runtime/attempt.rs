@@ -1,6 +1,13 @@
 //! A claim that was granted, until it is ended.
 
-use std::{fmt, mem, sync::Arc};
+use std::{
+    fmt,
+    future::poll_fn,
+    mem,
+    pin::pin,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use crate::{
     error::StoreError,
@@ -9,7 +16,14 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     recording::Encoded,
-    runtime::{Shared, Verdict, background::Step, deferred::End, patience::twice, renewal::Kept, within::Running},
+    runtime::{
+        Shared, Verdict,
+        background::Step,
+        deferred::{Announced, End},
+        patience::{after, now, twice},
+        renewal::Kept,
+        within::Running,
+    },
     store::{Claim, Fence, Transaction},
 };
 
@@ -33,10 +47,15 @@ struct Granted {
     claim: Claim,
     digest: RequestDigest,
     number: u32,
+    /// When the claim was sent.
+    since: Instant,
     stage: Stage,
     work: Work,
     /// There if the claim is part of the transaction: then there is no lease, and nothing to tell the store if nothing is committed.
     within: Option<Running>,
+    /// There while the store is being told, if that takes time. It goes after the drop has deferred the end, so that there is no moment
+    /// in which neither is known.
+    announced: OnceLock<Announced>,
 }
 
 /// Where an attempt's effects are written.
@@ -76,9 +95,18 @@ pub enum Ending {
 
 impl Attempt {
     /// The lease is kept alive already.
-    pub(super) fn new(shared: Arc<Shared>, lease: Lease, claim: Claim, digest: RequestDigest, number: u32) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        lease: Lease,
+        claim: Claim,
+        digest: RequestDigest,
+        number: u32,
+        since: Instant,
+    ) -> Self {
         let (stage, work) = (Stage::Running, Work::Anywhere);
-        Self { granted: Box::new(Granted { shared, lease, claim, digest, number, stage, work, within: None }) }
+        let (within, announced) = (None, OnceLock::new());
+        let granted = Granted { shared, lease, claim, digest, number, since, stage, work, within, announced };
+        Self { granted: Box::new(granted) }
     }
 
     /// The claim is part of the transaction.
@@ -181,12 +209,13 @@ impl Granted {
         // A renewal that was fenced has taken it out before.
         let lost = kept.is_none();
         self.stage = Stage::Ending(step.clone(), kept);
-        let told = self.tell_calmly(&step).await;
+        let told = if lost { self.tell_calmly(&step).await } else { self.tell_announced(&step).await };
         match told {
             // Boxed: keeps the caller's future small, since hardly an attempt is fenced.
             Ok(Fence::Fenced) => Box::pin(self.end_fenced(step)).await,
             Ok(fence) => {
                 self.stage = Stage::Ended;
+                self.announced.take();
                 self.ended(fence).await
             }
             Err(_) if lost => {
@@ -209,18 +238,40 @@ impl Granted {
         let reclaimed = self.shared.reclaim(&end).await;
         self.stage = Stage::Ended;
         match reclaimed {
-            Ok(fence) => self.ended(fence).await,
+            Ok(fence) => {
+                self.announced.take();
+                self.ended(fence).await
+            }
             // The background learns which of the two it is.
             Err(error) => {
                 self.log(&error);
-                self.shared.defer(end.fenced());
+                if !self.shared.defer(end.fenced()) {
+                    self.shared.renewal.remove(&self.lease);
+                }
                 Ending::Fenced(Verdict::of_unread(&error))
             }
         }
     }
 
     fn ending(&self, step: Step) -> End {
-        End::new(self.lease.id, self.claim, self.number, step)
+        // Its lease was kept alive until now, past the ttl too.
+        let lasts = after(self.since, self.claim.ttl).max(after(now(), self.claim.lease));
+        End::new(self.lease.id, self.claim, self.number, step, lasts)
+    }
+
+    /// Tells the store; if it does not respond at once, claims of this process wait for it. A store that was restarted without the
+    /// record would grant them, though the work is done (case `a_finished_attempt_whose_end_is_under_way_is_not_run_again`).
+    async fn tell_announced(&self, step: &Step) -> Result<Fence, StoreError> {
+        let mut told = pin!(self.tell_calmly(step));
+        poll_fn(|cx| {
+            let told = told.as_mut().poll(cx);
+            if told.is_pending() && self.announced.get().is_none() {
+                // Only this attempt sets it.
+                let _ = self.announced.set(self.shared.announce(self.ending(step.clone())));
+            }
+            told
+        })
+        .await
     }
 
     async fn tell_calmly(&self, step: &Step) -> Result<Fence, StoreError> {

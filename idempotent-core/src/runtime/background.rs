@@ -42,6 +42,9 @@ const PURGE_REST: u32 = 4;
 /// The longest pause before a step is tried again.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
+/// After how many panics of the store in a row a step is given up.
+const PANICS: u32 = 5;
+
 /// A step that the store is taking.
 type Taking<'a> = Pin<Box<dyn Future<Output = Result<Fence, StoreError>> + Send + 'a>>;
 
@@ -180,14 +183,25 @@ impl Background {
 async fn settle(Deferred { pending, until }: Deferred) {
     let Pending { shared, end, .. } = &pending;
     let id = end.lease().id;
-    let (mut pause, mut reported) = (FIRST_RETRY, false);
+    let (mut pause, mut reported, mut panics) = (FIRST_RETRY, false, 0);
     loop {
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_RETRY);
         if end.is_settled() {
             return;
         }
-        match shared.take_or_reclaim(end).await {
+        // In a task of its own, so that a store that panics once does not cost a response that its client has.
+        let (taking, taken) = (shared.clone(), end.clone());
+        let Ok(taken) = spawn_local(async move { taking.take_or_reclaim(&taken).await }).await else {
+            panics += 1;
+            if panics < PANICS {
+                continue;
+            }
+            tracing::error!(%id, "the store panics at the end of an attempt, again and again; its lease expires");
+            return;
+        };
+        panics = 0;
+        match taken {
             Ok(Fence::Passed) => return,
             Ok(Fence::Fenced) => {
                 // A release that finds nothing of its own is what a claim that never took effect looks like.

@@ -9,7 +9,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
@@ -38,15 +38,19 @@ pub(super) struct End {
     pub(super) step: Step,
     /// The number of the attempt; 0 where none began.
     attempt: u32,
+    /// Until when its record cannot have expired by itself.
+    lasts: Instant,
     /// Whether the store has said that the record does not carry the attempt's token: another attempt may own it.
     fenced: bool,
+    /// Whether the store is being told of it by its own attempt, so that nobody else has to.
+    under_way: bool,
     /// Set once another request with the key has brought it to the store, or has found that another attempt owns the record.
     settled: AtomicBool,
 }
 
 impl End {
-    pub(super) fn new(id: RecordId, claim: Claim, attempt: u32, step: Step) -> Self {
-        Self { id, claim, step, attempt, fenced: false, settled: AtomicBool::new(false) }
+    pub(super) fn new(id: RecordId, claim: Claim, attempt: u32, step: Step, lasts: Instant) -> Self {
+        Self { id, claim, step, attempt, lasts, fenced: false, under_way: false, settled: AtomicBool::new(false) }
     }
 
     /// The end of an attempt that is known to be fenced. Its response must not be replayed from memory.
@@ -91,7 +95,7 @@ impl End {
     fn without_body(&self) -> Option<Self> {
         let Step::Complete(recording) = &self.step else { return None };
         let recording = Recording { body: Body::Omitted, ..Recording::decode(recording).ok()? };
-        let smaller = Self::new(self.id, self.claim, self.attempt, Step::Complete(recording.encode()));
+        let smaller = Self::new(self.id, self.claim, self.attempt, Step::Complete(recording.encode()), self.lasts);
         Some(Self { fenced: self.fenced, ..smaller })
     }
 }
@@ -189,11 +193,31 @@ impl Drop for Pending {
     }
 }
 
+/// An end that the store is being told of.
+pub(super) struct Announced {
+    shared: Arc<Shared>,
+    end: Arc<End>,
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.shared.deferrals.remove(&self.end);
+        self.shared.waiting.wake(&self.end.id);
+    }
+}
+
 impl Shared {
+    /// Lets claims of this process wait for an end that the store is being told of.
+    pub(super) fn announce(self: &Arc<Self>, end: End) -> Announced {
+        let end = Arc::new(End { under_way: true, ..end });
+        self.deferrals.insert(&end);
+        Announced { shared: self.clone(), end }
+    }
+
     /// Gives back, in the background, a claim that may or may not have taken effect.
     pub(super) fn give_back(self: &Arc<Self>, id: RecordId, claim: Claim) {
         if self.deferrals.load().ends < MOST_RELEASES {
-            self.defer(End::new(id, claim, 0, Step::GiveBack));
+            self.defer(End::new(id, claim, 0, Step::GiveBack, now()));
         }
     }
 
@@ -234,6 +258,9 @@ impl Shared {
         if !self.is_same(end.claim.fingerprint, digest) {
             return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
         }
+        if end.under_way {
+            return Some(ClaimOutcome::InFlight { lease_left: Duration::ZERO });
+        }
         match self.take_or_reclaim(&end).await {
             Ok(fence) => {
                 end.settled.store(true, Ordering::SeqCst);
@@ -263,15 +290,23 @@ impl Shared {
     /// Takes a step that was fenced, if it was so because the store has lost the record: the record is claimed again first, under the
     /// same token. Only a step that decides what later requests get is worth that; without it the next of them would run.
     ///
+    /// A record that is not there when it may have expired was not lost: another attempt may have completed it before.
+    ///
     /// Between the look and the claim another process may claim the record; the step is then fenced as ever (case
     /// `another_request_that_took_a_lost_key_keeps_it`).
     pub(super) async fn reclaim(&self, end: &End) -> Result<Fence, StoreError> {
-        if end.outcome().is_none() || self.answer(self.store.look_up(&end.id)).await?.is_some() {
+        if end.outcome().is_none() || end.lasts <= now() || self.answer(self.store.look_up(&end.id)).await?.is_some() {
             return Ok(Fence::Fenced);
         }
         tracing::warn!(id = %end.id, "a claimed record was lost, or released by an operator; claiming it again for its outcome");
-        self.answer(self.store.claim(&end.id, &end.claim)).await?;
-        self.take(end).await
+        let sent = now();
+        if let ClaimOutcome::Granted { .. } = self.answer(self.store.claim(&end.id, &end.claim)).await? {
+            // A renewal has found it lost and let it go. It is let go again below, or with the end's account.
+            self.renewal.restore_lost(end.lease(), end.claim.lease, sent);
+        }
+        let fence = self.take(end).await?;
+        self.renewal.remove(&end.lease());
+        Ok(fence)
     }
 
     async fn take(&self, end: &End) -> Result<Fence, StoreError> {

@@ -86,6 +86,11 @@ impl Live {
         self.keep(lease, Kept { ended: true, ..kept });
     }
 
+    /// Keeps a lease alive again whose attempt has ended, and whose record was lost and claimed again at `since` or later.
+    pub(super) fn restore_lost(&self, lease: Lease, extend: Duration, since: Instant) {
+        self.keep(lease, Kept { extend, due: after(since, pace(extend, 3)), ended: true, alone: false });
+    }
+
     fn keep(&self, lease: Lease, kept: Kept) {
         let due = kept.due;
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +106,12 @@ impl Live {
     /// Lets a lease go, if it was kept alive.
     pub(super) fn remove(&self, lease: &Lease) -> Option<Kept> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease)
+    }
+
+    /// Lets go of the leases of earlier attempts at a record that was taken over: the store has said that they are fenced.
+    pub(super) fn supersede(&self, by: &Lease) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.live.retain(|lease, _| lease.id != by.id || lease.owner == by.owner);
     }
 
     /// Returns when every call has ended that may still renew a lease that was removed before.

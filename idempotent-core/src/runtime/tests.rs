@@ -8,6 +8,7 @@ mod crowded;
 mod deferral;
 mod ends;
 mod faulty;
+mod edges;
 mod fencing;
 mod hanging;
 mod remembered;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Attempt, Begun, Runtime, Shared, Verdict,
     claiming::draw,
-    patience::{in_time, twice},
+    patience::{in_time, now, twice},
 };
 use crate::{
     error::StoreError,
@@ -168,7 +168,7 @@ impl Shared {
         Ok(match claimed {
             ClaimedWithin::Granted { attempt, transaction } => {
                 let lease = Lease { id, owner: claim.owner };
-                let attempt = Attempt::new(self.clone(), lease, claim, digest, attempt);
+                let attempt = Attempt::new(self.clone(), lease, claim, digest, attempt, now());
                 Begun::Run(attempt.within(running, transaction))
             }
             ClaimedWithin::Told(ClaimOutcome::Mismatch { recorded }) if self.is_same(recorded, digest) => {
