@@ -165,10 +165,14 @@ fn has_payload(request: &HttpRequest) -> bool {
 
 /// Whether middleware has read a part of the body and left the rest. The server's own payload has as many bytes as `Content-Length`
 /// says, or ends in an error. A body that middleware has replaced by `Payload::from(bytes)` looks like the server's own, so a shorter
-/// one counts as cut unless middleware corrects or removes `Content-Length`. A `Payload::Stream` may have any length but zero. A body
-/// that does not state its length cannot be checked.
+/// one counts as cut unless middleware corrects or removes `Content-Length`. A `Payload::Stream` may have any length but zero.
+///
+/// Of a body that does not state its length (HTTP/2, or chunked) nothing tells how much is missing. It counts as read where nothing is
+/// left and the request has a `Content-Type`, which requests without a body have no use for.
 fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
-    let Some(stated) = content_length(request) else { return false };
+    let Some(stated) = content_length(request) else {
+        return length == 0 && has_payload(request) && request.headers().contains_key(header::CONTENT_TYPE);
+    };
     if matches!(source, Payload::Stream { .. }) { length == 0 && stated > 0 } else { length < stated }
 }
 

@@ -114,19 +114,46 @@ impl Wire {
 
     /// Sends a request; gives the status, whether it is a replay, and the body.
     fn send(self, to: std::net::SocketAddr, path: &str, key: &str, way: &str, body: &str) -> (u16, bool, String) {
+        self.send_as(None, to, path, key, way, body)
+    }
+
+    /// The same with a `Content-Type`.
+    fn send_typed(self, to: std::net::SocketAddr, path: &str, key: &str, way: &str, body: &str) -> (u16, bool, String) {
+        self.send_as(Some("text/plain"), to, path, key, way, body)
+    }
+
+    fn send_as(
+        self,
+        kind: Option<&str>,
+        to: std::net::SocketAddr,
+        path: &str,
+        key: &str,
+        way: &str,
+        body: &str,
+    ) -> (u16, bool, String) {
         let request = Request::post(path).key(key).header("x-middleware", way);
+        let request = if let Some(kind) = kind { request.header("content-type", kind) } else { request };
         let request = match self {
             Self::Http1 => request.body(body),
             Self::Chunked => request.chunks((!body.is_empty()).then_some(body)),
-            Self::Http2 | Self::Http2WithLength => return self.send_http2(to, path, key, way, body),
+            Self::Http2 | Self::Http2WithLength => return self.send_http2(kind, to, path, key, way, body),
         };
         let answer = Pending::send(to, &request.bytes()).answer();
         (answer.status, answer.is_replay(), answer.text().to_owned())
     }
 
-    fn send_http2(self, to: std::net::SocketAddr, path: &str, key: &str, way: &str, body: &str) -> (u16, bool, String) {
+    fn send_http2(
+        self,
+        kind: Option<&str>,
+        to: std::net::SocketAddr,
+        path: &str,
+        key: &str,
+        way: &str,
+        body: &str,
+    ) -> (u16, bool, String) {
         let request = http::Request::post(format!("http://{to}{path}"));
         let request = request.header("idempotency-key", key).header("x-middleware", way);
+        let request = if let Some(kind) = kind { request.header("content-type", kind) } else { request };
         let request = match self {
             Self::Http2WithLength => request.header("content-length", body.len()),
             Self::Http1 | Self::Chunked | Self::Http2 => request,
@@ -281,4 +308,23 @@ fn a_body_that_is_sent_on_demand_is_the_body_too() {
     assert_eq!(send("", "pay 1 to bob"), ("201".to_owned(), true));
     assert_eq!(send("", "pay 2 to bob"), ("422".to_owned(), false));
     assert_eq!(probe.runs(), 1);
+}
+
+#[test]
+fn a_typed_body_that_middleware_has_read_in_place_is_not_taken_for_an_empty_one_on_any_wire() {
+    for wire in WIRES {
+        let probe = Probe::new();
+        let address = serve(&probe);
+        for path in ["/body", "/json", "/custom"] {
+            for way in ["read in place", "put an ended stream back"] {
+                for body in ["pay 1 to bob", "pay 999 to eve"] {
+                    let answer = wire.send_typed(address, path, "k", way, body);
+                    assert_misconfigured(answer, &format!("{wire:?} {path} {way}"));
+                }
+            }
+        }
+        assert_eq!(probe.runs(), 0, "{wire:?}");
+        assert_eq!(wire.send_typed(address, "/none", "k", "read in place", "pay 1 to bob").0, 201, "the body does not count");
+        assert_eq!(wire.send_typed(address, "/body", "k", "", "pay 1 to bob").0, 201);
+    }
 }
