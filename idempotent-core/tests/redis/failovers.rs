@@ -178,3 +178,78 @@ async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
     assert!(again.is_empty());
     assert!(done.lock().unwrap().iter().filter(|(_, at)| *at < named).count() > 20);
 }
+
+/// Waits until a Sentinel publishes that it is about to promote a replica.
+fn promoting(sentinel: &Server) -> tokio::task::JoinHandle<Instant> {
+    let mut client = sentinel.client().get_connection().unwrap();
+    let (ready, subscribed) = std::sync::mpsc::channel();
+    let waiting = tokio::task::spawn_blocking(move || {
+        let mut published = client.as_pubsub();
+        published.subscribe("+failover-state-send-slaveof-noone").unwrap();
+        ready.send(()).unwrap();
+        published.get_message().unwrap();
+        Instant::now()
+    });
+    subscribed.recv().unwrap();
+    waiting
+}
+
+/// Fails if a process that starts while a replica is being promoted serves the master that is
+/// left: what that acknowledges runs again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
+    let watched = Watched::start();
+    let promoting = promoting(&watched.sentinels[0]);
+    let done = Done::default();
+    let young = async {
+        let began = promoting.await.unwrap();
+        sleep(Duration::from_millis(150)).await;
+        let store = watched.store().await;
+        println!("opened {:?} after the promotion began", began.elapsed());
+        while began.elapsed() < Duration::from_secs(3) {
+            if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
+                done.lock().unwrap().push((id, Instant::now()));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        (store, began)
+    };
+    let (named, (store, began)) = tokio::join!(watched.fail_over(), young);
+    println!("named {:?} after the promotion began", named - began);
+    let again = forgotten(&store, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    assert!(done.lock().unwrap().len() > 10);
+    assert!(again.is_empty(), "{} run again", again.len());
+}
+
+/// Fails if the store goes back to the old master while the failover is still under way: the
+/// replica is slow, and promoted after all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_takes_long_is_waited_for() {
+    let watched = Watched::start();
+    for sentinel in &watched.sentinels {
+        let _: () = sentinel.ask("SENTINEL SET payments failover-timeout 60000");
+    }
+    let store = watched.store().await;
+    let promoting = promoting(&watched.sentinels[0]);
+    let (workers, done) = load(&store);
+    until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    let slow = async {
+        let began = promoting.await.unwrap();
+        watched.replica.pause();
+        sleep(Duration::from_secs(8)).await;
+        let count = done.lock().unwrap().iter().filter(|(_, at)| *at > began + Duration::from_secs(1)).count();
+        println!("{count} done on the old master during the failover");
+        watched.replica.resume();
+        Instant::now()
+    };
+    let (named, resumed) = tokio::join!(watched.fail_over(), slow);
+    println!("named {:?} after the replica went on", named.saturating_duration_since(resumed));
+    until_done_since(&done, named + Duration::from_secs(1), Duration::from_secs(10)).await;
+    drop(workers);
+    let again = forgotten(&watched.store().await, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    // What was acknowledged in the last milliseconds before the promotion began can be lost.
+    let late = again.iter().filter(|at| **at > resumed - Duration::from_secs(7)).count();
+    assert_eq!(late, 0);
+}

@@ -22,9 +22,13 @@ const POLL: Duration = Duration::from_secs(1);
 /// How long the word of a Sentinel counts that does not respond any more. It may be the only one
 /// that knows of a failover: the others learn of it within seconds.
 const COUNTING: Duration = Duration::from_secs(10);
-/// How long no master is used once a replica is being promoted. By then a Sentinel names it, or the
-/// failover came to nothing.
+/// How long no master is used once a replica is being promoted, and after each look at a Sentinel
+/// that is still at it. By then a Sentinel names it, or the failover came to nothing.
 const HOLD: Duration = Duration::from_secs(5);
+/// How long a store that is opened waits for the end of a planned failover.
+const ENDING: Duration = Duration::from_secs(2);
+/// The pause between two looks meanwhile.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Published by the Sentinel that leads a failover, just before it promotes a replica. It names the
 /// new master only a second later; what the old one acknowledges meanwhile is lost.
 const PROMOTING: &str = "+failover-state-send-slaveof-noone";
@@ -38,6 +42,16 @@ pub(super) struct Sighting {
     /// The number of the configuration. Each failover has a higher one.
     epoch: u64,
     master: Endpoint,
+}
+
+/// What a Sentinel does about the master that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failover {
+    No,
+    /// It may come to nothing: it has to be elected first.
+    Begun,
+    /// It was ordered, and what the master acknowledges is lost with it.
+    Planned,
 }
 
 /// What the Sentinels said last, and which master is followed.
@@ -80,8 +94,26 @@ impl Sightings {
     }
 
     /// Uses no master until another is named, or some seconds have passed.
-    pub(super) fn hold(&mut self) {
+    fn hold(&mut self) {
         self.held = Some(Instant::now() + HOLD);
+    }
+
+    /// Uses no master if it is this one that is followed. What was published may be read late, when
+    /// its successor is followed already. Returns whether it is.
+    fn leave(&mut self, master: &Endpoint) -> bool {
+        let followed = self.followed.as_ref().is_some_and(|followed| followed.master == *master);
+        if followed {
+            self.hold();
+        }
+        followed
+    }
+
+    /// Goes on using no master while the failover from it lasts: its replica may be slow.
+    /// Returns whether that begins now.
+    fn hold_on(&mut self, sighting: &Sighting, failover: Failover) -> bool {
+        let held = self.held.is_some();
+        let lasts = failover == Failover::Planned || (failover == Failover::Begun && held);
+        lasts && self.leave(&sighting.master) && !held
     }
 
     fn set(&mut self, number: usize, sighting: Option<Sighting>) {
@@ -91,17 +123,34 @@ impl Sightings {
     }
 }
 
-/// Asks all Sentinels, so that one that is out of date does not count.
+/// Asks all Sentinels, so that one that is out of date does not count. While one of them is in the
+/// middle of a planned failover, they are asked again.
 pub(super) async fn discover(sentinels: &Sentinels) -> Result<Sightings, Failure> {
+    let until = Instant::now() + ENDING;
+    loop {
+        let (found, planned) = look(sentinels).await?;
+        if !planned || Instant::now() >= until {
+            return Ok(found);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What the Sentinels say, and whether one of them is leaving the master that it names.
+async fn look(sentinels: &Sentinels) -> Result<(Sightings, bool), Failure> {
     let asked = sentinels.hosts.iter().map(|host| async {
         let ask = async { ask(&mut connect(host, None, RESPONDING).await?, &sentinels.service).await };
         timeout(RESPONDING, ask).await.unwrap_or(Err(Failure::Slow))
     });
-    let (mut last, mut failed) = (Vec::new(), Failure::NoMaster);
+    let (mut last, mut failed, mut planned) = (Vec::new(), Failure::NoMaster, false);
     for sighted in join_all(asked).await {
-        last.push(sighted.map_err(|failure| failed = failure).ok());
+        planned |= matches!(sighted, Ok((_, Failover::Planned)));
+        last.push(sighted.map(|(sighting, _)| sighting).map_err(|failure| failed = failure).ok());
     }
-    if last.iter().all(Option::is_none) { Err(failed) } else { Ok(Sightings { last, ..Sightings::default() }) }
+    if last.iter().all(Option::is_none) {
+        return Err(failed);
+    }
+    Ok((Sightings { last, ..Sightings::default() }, planned))
 }
 
 /// Follows one Sentinel until the store is dropped.
@@ -138,17 +187,18 @@ async fn follow(
     let Some(stale) = servers.upgrade().map(|servers| servers.stale()) else { return Ok(()) };
     loop {
         let stale = stale.notified();
-        let sighting = timeout(RESPONDING, ask(&mut sentinel, service)).await.map_err(late)??;
+        let (sighting, failover) = timeout(RESPONDING, ask(&mut sentinel, service)).await.map_err(late)??;
         let Some(alive) = servers.upgrade() else { return Ok(()) };
+        alive.hold_if(|sightings| sightings.hold_on(&sighting, failover));
         alive.sight(|sightings| sightings.set(number, Some(sighting)));
         drop(alive);
         *seen = Instant::now();
         tokio::select! {
             promoting = promoting(&mut published, service) => {
-                if promoting?
+                if let Some(left) = promoting?
                     && let Some(servers) = servers.upgrade()
                 {
-                    servers.hold();
+                    servers.hold_if(|sightings| sightings.leave(&left));
                 }
             }
             () = sleep(POLL.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
@@ -157,17 +207,16 @@ async fn follow(
     }
 }
 
-/// Waits until the Sentinel publishes something, and returns whether the master's replica is being
-/// promoted.
-async fn promoting(published: &mut UnboundedReceiver<PushInfo>, service: &str) -> Result<bool, Failure> {
+/// Waits until the Sentinel publishes something, and returns the master whose replica is being
+/// promoted, if that is it.
+async fn promoting(published: &mut UnboundedReceiver<PushInfo>, service: &str) -> Result<Option<Endpoint>, Failure> {
     loop {
         let news = published.recv().await.ok_or(Failure::Left)?;
         match (news.kind, <[Value; 2]>::try_from(news.data)) {
             (PushKind::Message, Ok([channel, replica])) => {
                 let [channel, replica] = [channel, replica].map(from_redis_value::<String>);
-                // `slave <name> <host> <port> @ <service> <host> <port>`
-                let ours = replica.is_ok_and(|replica| replica.split(' ').any(|word| word == service));
-                return Ok(ours && channel.is_ok_and(|channel| channel == PROMOTING));
+                let promoting = channel.is_ok_and(|channel| channel == PROMOTING);
+                return Ok(replica.ok().filter(|_| promoting).and_then(|replica| left(&replica, service)));
             }
             (PushKind::Disconnection, _) => return Err(Failure::Left),
             _ => {}
@@ -175,15 +224,32 @@ async fn promoting(published: &mut UnboundedReceiver<PushInfo>, service: &str) -
     }
 }
 
-/// The master that a Sentinel names. In the middle of a failover it names the new one while its
-/// record of the old one is still there.
-async fn ask(sentinel: &mut MultiplexedConnection, service: &str) -> Result<Sighting, Failure> {
+/// The master of a replica that is being promoted, if it is the service's:
+/// `slave <name> <host> <port> @ <service> <host> <port>`.
+fn left(replica: &str, service: &str) -> Option<Endpoint> {
+    let mut master = replica.rsplit_once(" @ ")?.1.split(' ');
+    let (name, host, port) = (master.next()?, master.next()?, master.next()?);
+    (name == service).then_some((host.to_owned(), port.parse().ok()?))
+}
+
+/// The master that a Sentinel names, and whether it is leaving it. In the middle of a failover it
+/// names the new one while its record of the old one is still there.
+async fn ask(sentinel: &mut MultiplexedConnection, service: &str) -> Result<(Sighting, Failover), Failure> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(service);
     both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
     let (fields, master): (HashMap<String, String>, Option<Endpoint>) = both.query_async(sentinel).await?;
     let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).ok_or(Failure::Unexpected)?;
-    Ok(Sighting { epoch, master: master.ok_or(Failure::NoMaster)? })
+    let sighting = Sighting { epoch, master: master.ok_or(Failure::NoMaster)? };
+    let flagged = |flag| fields.get("flags").is_some_and(|flags| flags.split(',').any(|set| set == flag));
+    let recorded = fields.get("port").is_some_and(|port| *port == sighting.master.1.to_string())
+        && fields.get("ip").is_some_and(|ip| *ip == sighting.master.0);
+    let failover = match (recorded && flagged("failover_in_progress"), flagged("force_failover")) {
+        (false, _) => Failover::No,
+        (true, false) => Failover::Begun,
+        (true, true) => Failover::Planned,
+    };
+    Ok((sighting, failover))
 }
 
 #[cfg(test)]
@@ -212,6 +278,32 @@ mod tests {
         assert_eq!(sightings.elect(), None, "one that was cut off");
         sightings.last = vec![said(0, "c"), said(0, "c"), None];
         assert_eq!(sightings.elect(), Some(at("c")), "set up anew");
+    }
+
+    #[test]
+    fn the_master_that_is_left_is_read() {
+        let replica = "slave 10.0.0.2:6379 10.0.0.2 6379 @ payments 10.0.0.1 6379";
+        assert_eq!(left(replica, "payments"), Some(at("10.0.0.1")));
+        assert_eq!(left(replica, "orders"), None);
+        assert_eq!(left("slave 10.0.0.2:6379", "payments"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_followed_master_is_left() {
+        let said = |epoch, host| Sighting { epoch, master: at(host) };
+        let mut sightings = Sightings { last: vec![Some(said(1, "a"))], ..Sightings::default() };
+        assert_eq!(sightings.elect(), Some(at("a")));
+        assert!(!sightings.hold_on(&said(1, "a"), Failover::Begun), "it may not be elected");
+        assert!(sightings.hold_on(&said(1, "a"), Failover::Planned));
+        tokio::time::advance(HOLD - Duration::from_secs(1)).await;
+        assert!(!sightings.hold_on(&said(1, "a"), Failover::Begun), "it is left already");
+        tokio::time::advance(HOLD - Duration::from_secs(1)).await;
+        assert_eq!(sightings.elect(), None, "it takes long");
+        sightings.last = vec![Some(said(2, "b"))];
+        assert_eq!(sightings.elect(), Some(at("b")));
+        assert!(!sightings.leave(&at("a")), "published before");
+        assert!(!sightings.hold_on(&said(1, "a"), Failover::Planned), "another Sentinel has not seen the end");
+        assert!(sightings.leave(&at("b")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -161,11 +161,13 @@ impl Servers {
         }
     }
 
-    /// Leaves the master: its replica is being promoted, and what it acknowledges now is lost.
-    pub(super) fn hold(&self) {
+    /// Leaves the master if it has to be: its replica is being promoted, and what it acknowledges
+    /// now is lost.
+    pub(super) fn hold_if(&self, held: impl FnOnce(&mut Sightings) -> bool) {
         let mut sightings = lock(&self.sightings);
-        sightings.hold();
-        self.replace(View::Slots(Vec::new()));
+        if held(&mut sightings) {
+            self.replace(View::Slots(Vec::new()));
+        }
     }
 
     fn install_one(&self, at: &Endpoint) {
