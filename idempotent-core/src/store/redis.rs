@@ -63,7 +63,8 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// again. In a planned failover (`SENTINEL FAILOVER`) the old master goes on acknowledging writes
 /// that are lost. The Sentinel that leads the failover publishes the promotion before it begins;
 /// the store then leaves the old master, and its calls fail with a transient error until a Sentinel
-/// names the new one, about a second later. What the old master acknowledged in the last
+/// names the new one, about a second later, and no later than some seconds after the failover came
+/// to nothing. A store that is opened meanwhile waits for up to 2 seconds. What the old master acknowledged in the last
 /// milliseconds can be lost; if the publication does not arrive, what it acknowledged until the
 /// store's next look, up to a second after the new master is named. Two settings close that window
 /// together:
@@ -79,12 +80,12 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction`
 /// is refused whenever a connection is opened, also while `maxmemory` is 0, since a limit can be
 /// set later. A full server refuses new claims; it still takes the recordings of those that it
-/// granted.
+/// granted, and replays what it has.
 ///
 /// The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`,
 /// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS`,
-/// `CLUSTER|INFO` and `ASKING` in a cluster; and reading and writing of the keys that begin with
-/// the [prefix](Self::key_prefix). For example:
+/// `CLUSTER|INFO` and `ASKING` in a cluster; `SELECT` where the URL names a database other than 0;
+/// and reading and writing of the keys that begin with the [prefix](Self::key_prefix). For example:
 /// ```text
 /// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime +time +eval +evalsha +info +wait
 /// ```

@@ -131,3 +131,28 @@ async fn a_full_server_refuses_claims_and_takes_answers() {
     let _: () = server.ask("CONFIG SET maxmemory 0");
     assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));
 }
+
+/// Fails if a server that takes no writes, because it is full or has too few replicas, no longer says what became of a key: it is only
+/// read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_goes_on_replaying() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let answer = Bytes::from_static(b"answer");
+    let id = complete(&store, &answer).await.unwrap();
+    let (busy, claim) = (key(), request());
+    assert_eq!(store.claim(&busy, &claim).await.unwrap(), GRANTED);
+    for setting in ["maxmemory 1", "min-replicas-to-write 1"] {
+        let _: () = server.ask(&format!("CONFIG SET {setting}"));
+        for abandoned in [Abandoned::Retry, Abandoned::Hold] {
+            let again = Claim { abandoned, ..request() };
+            let replayed = store.claim(&id, &again).await;
+            let replayed = replayed.map_err(|error| format!("{setting} {abandoned:?}: {}", told(&error)));
+            assert_eq!(replayed, Ok(ClaimOutcome::Completed(answer.clone())));
+            assert!(matches!(store.claim(&busy, &again).await.unwrap(), ClaimOutcome::InFlight { .. }));
+            assert!(store.claim(&busy, &claim).await.is_err());
+            assert!(store.claim(&key(), &again).await.is_err());
+        }
+        let _: () = server.ask("CONFIG SET maxmemory 0");
+    }
+}

@@ -49,8 +49,26 @@ impl RedisStore {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
-    /// Claims a key, in one round trip if the key is new or completed.
+    /// Claims a key, in one round trip if the key is new or completed. A server that takes no
+    /// writes, because it is full or has too few replicas, still says what became of the key.
     pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
+        match self.claim_writing(lane, key, claim).await {
+            Err(refused) if refused.is_write_refused() => self.claim_reading(refused, lane, key, claim).await,
+            claimed => claimed,
+        }
+    }
+
+    /// What a claim comes to that changes nothing, or else why it was refused.
+    async fn claim_reading(&self, refused: Failure, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
+        let (found, sent) = self.read_on(lane, key).await?;
+        let Some(found) = found else { return Err(refused) };
+        match transition::claim(Some(&found.record), claim, found.at).1 {
+            ClaimOutcome::Granted { .. } => Err(refused),
+            outcome => Ok(Claimed { outcome, again: false, sent }),
+        }
+    }
+
+    async fn claim_writing(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
         // A key that could come to be held has no expiry, from which its first time could be found
         // again; the expiry of a key whose lease is longer than its ttl would not tell the ttl; and
         // an answer that is not kept at all would tell no time at all.
@@ -210,17 +228,20 @@ impl RedisStore {
     }
 
     pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Found>, Failure> {
-        let how = (Lane::Work, Again::Yes);
-        let (found, _) = self.connections.call(how, &scripts::LOOK_UP, &self.key(id), &[]).await?;
+        Ok(self.read_on(Lane::Work, &self.key(id)).await?.0)
+    }
+
+    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
+        let (found, sent) = self.connections.call((lane, Again::Yes), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
-            return if found == Value::Nil { Ok(None) } else { Err(Failure::Unexpected) };
+            return if found == Value::Nil { Ok((None, sent)) } else { Err(Failure::Unexpected) };
         };
         let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = three(found)? else {
             return Err(Failure::Unexpected);
         };
         let [at, expires] = [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
         let record = settle(unpack(value.into())?, expires);
-        Ok(Some(Found { record, at }).filter(|found| !found.record.expired(at)))
+        Ok((Some(Found { record, at }).filter(|found| !found.record.expired(at)), sent))
     }
 }
 
