@@ -85,8 +85,9 @@ const NAME: &str = "postgres";
 /// such a `COMMIT` commits the claim as well, and the key is in flight until its lease is over. `RESET ALL` in a handler's
 /// transaction has the same effect as ending it.
 ///
-/// What a handler sets in its session, listens to or creates as temporary tables does not reach the next handler, and after
-/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session stay with it: use those of the transaction. Sessions of
+/// What a handler sets in its session, listens to, or creates as temporary tables or cursors does not reach the next handler, and after
+/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session and what is prepared by SQL (`PREPARE`) stay with it:
+/// use locks of the transaction, and the driver's prepared statements. Sessions of
 /// a shared pool or behind a pooler are the application's to look after: where handlers change `search_path`, name the
 /// [schema](Self::schema).
 ///
@@ -98,6 +99,10 @@ const NAME: &str = "postgres";
 /// That gives about a third of the replays a second. The URL's parameter `statement-cache-capacity` decides before the look does:
 /// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
 /// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
+///
+/// With `claim = "lease"` a transaction that is not READ COMMITTED has to end before its lease is renewed, after a third of the lease: the
+/// renewal writes the record, after which the completion cannot be serialized. The effects are rolled back, and the error is
+/// transient. Handlers that need such a transaction for longer need a longer lease.
 ///
 /// A probe goes through the pooler too: while all its sessions are taken for long, the store is down.
 ///

@@ -324,7 +324,11 @@ fn a_typed_body_that_middleware_has_read_in_place_is_not_taken_for_an_empty_one_
             }
         }
         assert_eq!(probe.runs(), 0, "{wire:?}");
-        assert_eq!(wire.send_typed(address, "/none", "k", "read in place", "pay 1 to bob").0, 201, "the body does not count");
+        assert_eq!(
+            wire.send_typed(address, "/none", "k", "read in place", "pay 1 to bob").0,
+            201,
+            "the body does not count"
+        );
         assert_eq!(wire.send_typed(address, "/body", "k", "", "pay 1 to bob").0, 201);
     }
 }

@@ -312,7 +312,10 @@ async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
         for (attempt, response) in attempts {
             let (is_later, ending) = (attempt.number() == 2, attempt.complete(&response).await);
             // That the earlier one has lost the key is known here.
-            assert!(if is_later { ending == Ending::Deferred } else { matches!(ending, Ending::Fenced(_)) }, "{ending:?}");
+            assert!(
+                if is_later { ending == Ending::Deferred } else { matches!(ending, Ending::Fenced(_)) },
+                "{ending:?}"
+            );
         }
         let replay = Verdict::Replay(answer("the later's"));
         assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");

@@ -75,7 +75,10 @@ async fn a_finished_attempt_whose_end_is_under_way_is_not_run_again() {
     let retried = begin(&runtime, "k", "b", &policy).await;
     let ended = ending.await;
     if let Begun::Run(attempt) = retried {
-        panic!("the handler runs again as attempt {}, and the first client gets its response: {ended:?}", attempt.number());
+        panic!(
+            "the handler runs again as attempt {}, and the first client gets its response: {ended:?}",
+            attempt.number()
+        );
     }
 }
 
@@ -94,7 +97,10 @@ async fn the_response_of_an_attempt_that_this_process_has_replaced_is_not_replay
     assert_eq!(later.complete(&answer("the later's")).await, Ending::Stored);
     let after = told(&runtime, "k", "b", &policy).await;
     assert_eq!(after, Verdict::Replay(answer("the later's")));
-    assert!(!matches!(between, Verdict::Replay(_)), "two different replays of one key: {ended:?} {between:?}, then {after:?}");
+    assert!(
+        !matches!(between, Verdict::Replay(_)),
+        "two different replays of one key: {ended:?} {between:?}, then {after:?}"
+    );
 }
 
 #[tokio::test]
