@@ -321,6 +321,15 @@ fn a_request_without_a_key_has_a_transaction_too() {
     }
 }
 
+/// Postgres takes a `COMMIT` of a transaction in which a statement failed for a success, and rolls it back.
+#[test]
+fn a_request_without_a_key_whose_statement_failed_has_no_success() {
+    let database = Database::postgres(Probe::new());
+    let response = database.serve().send(&Request::post("/optional").user("alice").body("failed statement"));
+    assert_eq!((response.status, database.counts()), (500, (0, 0)));
+    database.assert_nothing_is_open();
+}
+
 #[test]
 fn what_is_put_together_wrongly_says_what_to_do() {
     tests::log::capture();
