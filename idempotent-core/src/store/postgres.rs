@@ -85,9 +85,9 @@ const NAME: &str = "postgres";
 /// such a `COMMIT` commits the claim as well, and the key is in flight until its lease is over. `RESET ALL` in a handler's
 /// transaction has the same effect as ending it.
 ///
-/// What a handler sets in its session, listens to, or creates as temporary tables or cursors does not reach the next handler, and after
-/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session and what is prepared by SQL (`PREPARE`) stay with it:
-/// use locks of the transaction, and the driver's prepared statements. Sessions of
+/// What a handler sets in its session, listens to or creates as temporary tables does not reach the next handler, and after
+/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session, cursors that are declared `WITH HOLD` and what is prepared
+/// by SQL (`PREPARE`) stay with it: release them, or use locks and cursors of the transaction and the driver's prepared statements. Sessions of
 /// a shared pool or behind a pooler are the application's to look after: where handlers change `search_path`, name the
 /// [schema](Self::schema).
 ///

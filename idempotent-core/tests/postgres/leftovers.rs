@@ -199,22 +199,3 @@ async fn a_copy_that_the_server_refuses_costs_nothing_on_connections_of_the_appl
         assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cursor_of_a_handler_does_not_reach_the_next_one() {
-    let world = World::new().await;
-    for keyed in [false, false, true, true] {
-        let declare = "DECLARE mine CURSOR WITH HOLD FOR SELECT 1";
-        if keyed {
-            let mut attempt = begin(&world.runtime, true, &Policy::DEFAULT).await;
-            let mut transaction = attempt.lend().unwrap();
-            sqlx::raw_sql(declare).execute(connection(&mut *transaction)).await.unwrap();
-            attempt.take_back(transaction);
-            assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
-        } else {
-            let mut transaction = world.runtime.transaction().await.unwrap();
-            sqlx::raw_sql(declare).execute(connection(&mut *transaction)).await.unwrap();
-            transaction.commit().await.unwrap();
-        }
-    }
-}

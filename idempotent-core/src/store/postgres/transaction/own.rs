@@ -160,7 +160,7 @@ impl PostgresStore {
 
 /// Undoes what a handler before may have done to the session, which would reach the store's statements and the next handler's. It does
 /// not touch what is prepared, and takes no snapshot: the handler may still choose an isolation level.
-const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; CLOSE ALL; ";
+const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
 /// From here on locks are waited for no longer than this.
 fn waiting(patience: Duration) -> String {
