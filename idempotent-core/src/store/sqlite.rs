@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{SqliteConnection, SqlitePool};
 
-use self::{statements::Statements, waiting::WaitingRenewals};
+use self::{lock::WriteLock, statements::Statements, waiting::WaitingRenewals};
 pub use super::sql::InvalidTableName;
 use super::sql::{Connections, Contended, TableName, fence};
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
 mod error;
 mod guard;
 mod guarded;
+mod lock;
 mod migrate;
 mod open;
 mod statements;
@@ -84,13 +85,16 @@ pub struct SqliteStore {
     statements: Arc<Statements>,
     namespace: Option<Arc<str>>,
     waiting: WaitingRenewals,
+    /// Of the connection that writes, where it is the store's own.
+    lock: Arc<WriteLock>,
 }
 
 impl SqliteStore {
     /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it is not there
     /// (unless the URL says `?mode=rw`). The store has connections of its own: one that writes, so
     /// that the writers of this process queue up instead of sleeping on SQLite's lock, and a few
-    /// that read. A call waits at most 5 seconds for a connection, and 5 for the lock.
+    /// that read. A call waits at most 5 seconds for a connection, and 5 for the lock; a claim within
+    /// a transaction waits a second longer than its patience if that is more.
     ///
     /// # Errors
     /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can
@@ -134,6 +138,7 @@ impl SqliteStore {
             readers,
             statements: Arc::new(Statements::new(TableName::default())),
             waiting,
+            lock: Arc::default(),
             namespace: None,
         })
     }

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod connecting;
+mod crowd;
 mod deferred;
 mod hostile;
 mod memory;

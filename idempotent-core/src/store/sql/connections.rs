@@ -184,8 +184,13 @@ impl<C: Connection> Connections<C> {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn get(&self) -> Result<Lent<C>, sqlx::Error> {
+        self.get_within(PATIENCE).await
+    }
+
+    /// The same, with another limit for one of a store's own.
+    pub(crate) async fn get_within(&self, limit: Duration) -> Result<Lent<C>, sqlx::Error> {
         let held = match &self.source {
-            Source::Own(pool) => match timeout(PATIENCE, pool.get()).await {
+            Source::Own(pool) => match timeout(limit, pool.get()).await {
                 Ok(Ok(session)) => Held::Own(session),
                 Ok(Err(PoolError::Backend(error))) => return Err(error),
                 Ok(Err(PoolError::Closed)) => return Err(sqlx::Error::PoolClosed),

@@ -2,8 +2,10 @@
 
 use std::{
     fmt::Display,
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use sqlx::{AssertSqlSafe, Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, sqlite::SqliteRow};
@@ -13,14 +15,12 @@ use super::{
     BUSY_TIMEOUT, LOCK_TIMEOUT,
     error::is_busy,
     guard::{Guard, NotWhole},
+    lock::{Patience, WriteLock},
     steps::Tries,
 };
 use crate::store::sql::Lent;
 
 type Manager = <Sqlite as Database>::TransactionManager;
-
-/// How much longer than its patience a claim tries to get the lock.
-const SPARE: Duration = Duration::from_secs(1);
 
 /// The connection's settings; `changed` is the number of rows that the last write has changed.
 pub(super) const SETTINGS: &str = include_str!("../../sql/sqlite/connection.sql");
@@ -32,6 +32,8 @@ struct Watched {
     settings: String,
     /// The application's, in milliseconds.
     busy_timeout: i64,
+    /// Changes with each commit of another connection. SQLite's own values are positive.
+    version: AtomicI64,
 }
 
 impl Watched {
@@ -40,34 +42,13 @@ impl Watched {
             sqlx::query_scalar("SELECT timeout FROM pragma_busy_timeout").fetch_one(&mut *connection).await?;
         set_busy_timeout(connection, BUSY_TIMEOUT.as_millis()).await?;
         let settings = sqlx::query(SETTINGS).fetch_one(&mut *connection).await?.try_get("settings")?;
-        Ok(Self { guard: Guard::install(connection).await?, settings, busy_timeout })
+        Ok(Self { guard: Guard::install(connection).await?, settings, busy_timeout, version: AtomicI64::new(0) })
     }
 }
 
 async fn set_busy_timeout(connection: &mut SqliteConnection, millis: impl Display) -> Result<(), sqlx::Error> {
     let statement = format!("PRAGMA busy_timeout = {millis}");
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.map(drop)
-}
-
-/// Finds out whether one transaction has had the write lock for long, and not many in turn.
-#[derive(Default)]
-struct LongWriter {
-    /// Another value after each commit of another connection, and when it was first seen.
-    seen: Option<(i64, Instant)>,
-}
-
-impl LongWriter {
-    /// Called after each wait of [`BUSY_TIMEOUT`] for the lock.
-    async fn holds_for(&mut self, patience: Duration, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-        let version: i64 = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
-        match self.seen {
-            Some((seen, since)) if seen == version => Ok(since.elapsed() >= patience),
-            Some(_) | None => {
-                self.seen = Some((version, Instant::now()));
-                Ok(false)
-            }
-        }
-    }
 }
 
 /// An open transaction. If it is dropped, the connection is closed, and with it the transaction.
@@ -83,33 +64,32 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// Begins by these statements; `None` where another connection writes and has committed nothing
-    /// for `patience`.
+    /// Begins by these statements; `None` where one transaction of another connection outlasts
+    /// `patience`.
     ///
     /// # Errors
     /// After 5 seconds, or a second more than `patience`, in which others always had the lock.
     pub(super) async fn begin(
         connection: Lent<SqliteConnection>,
+        lock: Arc<WriteLock>,
         statements: &SqlStr,
-        patience: Option<Duration>,
+        patience: Option<Patience>,
     ) -> Result<Option<Self>, sqlx::Error> {
-        let mut connection = Closing(Some(connection));
+        let mut connection = Closing { connection: Some(connection), lock };
         let watched = match connection.get().attachment() {
             Some(watched) => watched,
             None => Arc::new(Watched::new(connection.get_mut()).await?),
         };
         let mut guarded = Self { connection, watched, lent: false, clean: true };
-        // A writer has to be watched for longer than the patience lasts.
-        let longest = patience.map_or(LOCK_TIMEOUT, |patience| LOCK_TIMEOUT.max(patience.saturating_add(SPARE)));
-        let (tries, mut writer) = (Tries::within(longest), LongWriter::default());
+        let tries = Tries::within(patience.map_or(LOCK_TIMEOUT, Patience::longest));
         loop {
             let begun = Manager::begin(guarded.own(), Some(statements.clone())).await;
-            if let (Err(error), Some(patience)) = (&begun, patience)
-                && is_busy(error)
-                && writer.holds_for(patience, guarded.own()).await?
-            {
-                guarded.give_back().await;
-                return Ok(None);
+            if begun.as_ref().is_err_and(is_busy) {
+                guarded.look().await?;
+                if patience.is_some_and(|patience| guarded.connection.lock.outlasts(patience)) {
+                    guarded.give_back().await;
+                    return Ok(None);
+                }
             }
             match begun {
                 Err(error) if tries.again(&error) => {}
@@ -118,9 +98,20 @@ impl Guarded {
         }
     }
 
+    /// Called after each wait of [`BUSY_TIMEOUT`] for the lock.
+    async fn look(&mut self) -> Result<(), sqlx::Error> {
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(self.own()).await?;
+        let committed = self.watched.version.swap(version, Ordering::Relaxed) != version;
+        self.connection.lock.busy(committed);
+        Ok(())
+    }
+
     async fn begun(self, begun: Result<(), sqlx::Error>) -> Result<Self, sqlx::Error> {
         match begun {
-            Ok(()) => self.watched.guard.begun(),
+            Ok(()) => {
+                self.connection.lock.taken();
+                self.watched.guard.begun();
+            }
             Err(error) => {
                 if is_busy(&error) {
                     self.give_back().await;
@@ -227,30 +218,44 @@ impl Guarded {
                 return;
             }
         }
-        if let Some(connection) = self.connection.0.take() {
-            connection.give_back();
-        }
+        self.connection.give_back();
     }
 }
 
 /// A connection that is closed when this is dropped.
-struct Closing(Option<Lent<SqliteConnection>>);
+struct Closing {
+    connection: Option<Lent<SqliteConnection>>,
+    lock: Arc<WriteLock>,
+}
 
 impl Closing {
     #[expect(clippy::expect_used, reason = "only what consumes the transaction takes its connection")]
     fn get(&self) -> &Lent<SqliteConnection> {
-        self.0.as_ref().expect("the transaction is open")
+        self.connection.as_ref().expect("the transaction is open")
     }
 
     #[expect(clippy::expect_used, reason = "as above")]
     fn get_mut(&mut self) -> &mut Lent<SqliteConnection> {
-        self.0.as_mut().expect("the transaction is open")
+        self.connection.as_mut().expect("the transaction is open")
+    }
+
+    fn give_back(mut self) {
+        if let Some(connection) = self.take() {
+            connection.give_back();
+        }
+    }
+
+    /// Takes note of the end before the next user can have the connection, or its place in the pool.
+    fn take(&mut self) -> Option<Lent<SqliteConnection>> {
+        let connection = self.connection.take()?;
+        self.lock.given_up();
+        Some(connection)
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
+        if let Some(connection) = self.take() {
             connection.close();
         }
     }

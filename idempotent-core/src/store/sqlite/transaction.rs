@@ -2,19 +2,22 @@
 
 use std::{
     any::{Any, TypeId},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, SqlStr, Sqlite};
+use sqlx::{SqlSafeStr, SqlStr, Sqlite, SqliteConnection};
+use tokio::time::timeout;
 
 use super::{
-    NAME, SqliteStore,
+    BUSY_TIMEOUT, NAME, SqliteStore,
     error::{is_missing_savepoint, store_error},
     guard::NotWhole,
     guarded::Guarded,
+    lock::{Patience, WriteLock},
     statements::{Statement, Statements},
     waiting::WaitingRenewals,
 };
@@ -25,7 +28,7 @@ use crate::{
     record::{RecordId, State},
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
-        sql::{self, Contended, fence},
+        sql::{self, Contended, Lent, fence},
     },
     transition::{self, Change},
 };
@@ -43,12 +46,45 @@ impl SqliteStore {
         &self,
         operation: &'static str,
         statements: &SqlStr,
-        patience: Option<Duration>,
+        patience: Option<Patience>,
     ) -> Result<Option<SqliteTransaction>, StoreError> {
-        let connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
-        let open = Guarded::begin(connection, statements, patience).await;
-        let open = open.map_err(|error| self.failed(operation, error))?;
+        let open = self.open_guarded(statements, patience).await.map_err(|error| self.failed(operation, error))?;
         Ok(open.map(|open| SqliteTransaction { open, statements: self.statements.clone(), unproved: false }))
+    }
+
+    async fn open_guarded(
+        &self,
+        statements: &SqlStr,
+        patience: Option<Patience>,
+    ) -> Result<Option<Guarded>, sqlx::Error> {
+        let connection = match patience {
+            Some(patience) => self.connection_within(patience).await?,
+            None => Some(self.writer.get().await?),
+        };
+        let Some(connection) = connection else { return Ok(None) };
+        // What one connection of a pool has seen of the lock says nothing to another.
+        let lock = if self.writer.is_own() { self.lock.clone() } else { Arc::new(WriteLock::default()) };
+        Guarded::begin(connection, lock, statements, patience).await
+    }
+
+    /// The connection that writes; `None` where one transaction outlasts `patience` meanwhile.
+    async fn connection_within(&self, patience: Patience) -> Result<Option<Lent<SqliteConnection>>, sqlx::Error> {
+        let mut connection = pin!(self.writer.get_within(patience.longest()));
+        loop {
+            match timeout(BUSY_TIMEOUT, &mut connection).await {
+                Ok(connection) => return connection.map(Some),
+                Err(_) if self.lock.outlasts(patience) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What a claim results in if it has to write nothing.
+    async fn told(&self, id: &RecordId, claim: &Claim) -> Result<Option<ClaimOutcome>, StoreError> {
+        let (record, now) = self.read("claim", id).await?;
+        let now = self.waiting.time_of(record.as_ref(), now).await;
+        let (change, outcome) = transition::claim(record.as_ref(), claim, now);
+        Ok(matches!(change, Change::Keep).then_some(outcome))
     }
 }
 
@@ -64,18 +100,21 @@ impl Transactions for SqliteStore {
     }
 
     /// The file has one writer. Where another connection has the lock and commits nothing for
-    /// `patience`, its transaction may be one with this key, and the key is reported as in flight.
-    /// Writers that take turns are waited for up to 5 seconds.
+    /// `patience`, but at least 100 ms, its transaction may be one with this key, and the key is
+    /// reported as in flight. So it is where one transaction of this store has the connection that
+    /// writes for `patience`, but at least 1 second. Writers that take turns are waited for up to
+    /// 5 seconds.
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
+        let patience = Patience::from_now(patience);
         // A replay takes no write lock; what is to be written is read again under it.
-        let (record, now) = self.read("claim", id).await?;
-        let now = self.waiting.time_of(record.as_ref(), now).await;
-        if let (Change::Keep, outcome) = transition::claim(record.as_ref(), claim, now) {
+        if let Some(outcome) = self.told(id, claim).await? {
             return Ok(ClaimedWithin::Told(outcome));
         }
         let begin = "BEGIN IMMEDIATE".into_sql_str();
         let Some(mut transaction) = self.open("claim", &begin, Some(patience)).await? else {
-            return Ok(ClaimedWithin::Told(ClaimOutcome::InFlight { lease_left: Duration::ZERO }));
+            // Several transactions may have ended meanwhile, and the key's may be one of them.
+            let told = self.told(id, claim).await?;
+            return Ok(ClaimedWithin::Told(told.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO })));
         };
         match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
