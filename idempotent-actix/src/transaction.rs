@@ -61,7 +61,7 @@ use crate::{
 ///
 /// On SQLite a transaction is the file's only writer from before the handler to its end, in either way: keep it short.
 /// With `claim = "transaction"` requests with other keys wait for their turn, and get 409 if one transaction lasts longer than `wait`
-/// (at least 100 ms, or 1 s if it runs in the same process).
+/// (at least 100 ms, or 4 s if it runs in the same process).
 ///
 /// # A request without a key
 /// Where the key is optional, a request without one gets a transaction too; it is committed or rolled back by the same rules.

@@ -10,8 +10,9 @@ use super::{BUSY_TIMEOUT, LOCK_TIMEOUT};
 /// For how long one transaction has the lock before any key is reported as in flight. A connection
 /// that waits looks at the lock every [`BUSY_TIMEOUT`].
 const LEAST: Duration = BUSY_TIMEOUT.saturating_mul(2);
-/// The same for a transaction of this store, behind which handlers of other keys queue up.
-const LEAST_OWN: Duration = Duration::from_secs(1);
+/// The same for a transaction of this store, whose key is known: others queue up behind it, and are
+/// better served late than refused.
+const LEAST_OWN: Duration = Duration::from_secs(4);
 /// How much longer than its patience a claim tries to get the lock.
 const SPARE: Duration = Duration::from_secs(1);
 

@@ -102,7 +102,7 @@ impl Transactions for SqliteStore {
     /// The file has one writer. Where another connection has the lock and commits nothing for
     /// `patience`, but at least 100 ms, its transaction may be one with this key, and the key is
     /// reported as in flight. So it is where one transaction of this store has the connection that
-    /// writes for `patience`, but at least 1 second. Writers that take turns are waited for up to
+    /// writes for `patience`, but at least 4 seconds. Writers that take turns are waited for up to
     /// 5 seconds.
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
         let patience = Patience::from_now(patience);
