@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Body, BodyForm, Digester, Policy, RecordId, Recording,
+    Body, BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, Recording, Store,
     runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
 };
 use tokio::task::JoinSet;
@@ -87,6 +87,24 @@ async fn a_key_behind_a_long_transaction_of_the_same_process_is_in_flight_after_
     let (soon, late) = tokio::join!(in_flight(runtime.clone(), 1, Duration::ZERO), in_flight(runtime.clone(), 2, long));
     assert!(matches!(soon, Ok(took) if took >= short), "{soon:?}");
     assert!(matches!(late, Ok(took) if took >= long), "{late:?}");
+    assert_eq!(attempt.complete(&response()).await, Ending::Stored);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duplicate_behind_many_writes_without_a_transaction_is_in_flight_after_its_wait() {
+    let file = File::new();
+    let (first, store) = (process(&file).await, file.open().await);
+    let second = Runtime::new(store.clone(), Options::default());
+    assert_eq!(run(&second, 1).await.complete(&response()).await, Ending::Stored);
+    let attempt = run(&first, 0).await;
+    let mut writes = JoinSet::new();
+    for _ in 0..200 {
+        let (store, lease) = (store.clone(), Lease { id: id(2), owner: OwnerToken::random().unwrap() });
+        writes.spawn(async move { store.release(&lease).await });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let told = in_flight(second, 0, Duration::ZERO).await;
+    assert!(told.is_ok(), "{told:?}");
     assert_eq!(attempt.complete(&response()).await, Ending::Stored);
 }
 

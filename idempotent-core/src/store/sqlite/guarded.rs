@@ -44,6 +44,22 @@ impl Watched {
         let settings = sqlx::query(SETTINGS).fetch_one(&mut *connection).await?.try_get("settings")?;
         Ok(Self { guard: Guard::install(connection).await?, settings, busy_timeout, version: AtomicI64::new(0) })
     }
+
+    /// Whether another connection may have committed since this was last called.
+    async fn may_have_committed(&self, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
+        Ok(self.version.swap(version, Ordering::Relaxed) != version)
+    }
+}
+
+/// Looks at the lock, on a connection of the store's own that has waited for it without a
+/// transaction. Before its first transaction such a connection is not watched.
+pub(super) async fn look(connection: &mut Lent<SqliteConnection>, lock: &WriteLock) {
+    if let Some(watched) = connection.attachment::<Watched>()
+        && let Ok(committed) = watched.may_have_committed(connection).await
+    {
+        lock.busy(committed);
+    }
 }
 
 async fn set_busy_timeout(connection: &mut SqliteConnection, millis: impl Display) -> Result<(), sqlx::Error> {
@@ -100,8 +116,8 @@ impl Guarded {
 
     /// Called after each wait of [`BUSY_TIMEOUT`] for the lock.
     async fn look(&mut self) -> Result<(), sqlx::Error> {
-        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(self.own()).await?;
-        let committed = self.watched.version.swap(version, Ordering::Relaxed) != version;
+        let watched = self.watched.clone();
+        let committed = watched.may_have_committed(self.own()).await?;
         self.connection.lock.busy(committed);
         Ok(())
     }

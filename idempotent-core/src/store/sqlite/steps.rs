@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::{
     BUSY_TIMEOUT, LOCK_TIMEOUT, NAME, SqliteStore,
     error::{is_busy, store_error},
+    guarded,
     statements::Statement,
 };
 use crate::{
@@ -39,6 +40,9 @@ impl SqliteStore {
         loop {
             let mut connection = self.writer.get().await.map_err(|error| self.failed(operation, error))?;
             let done = statement().execute(&mut *connection).await;
+            if done.as_ref().is_err_and(is_busy) {
+                guarded::look(&mut connection, &self.lock).await;
+            }
             match given_back(connection, done) {
                 Err(error) if tries.again(&error) => {}
                 done => {
