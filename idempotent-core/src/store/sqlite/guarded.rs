@@ -261,7 +261,7 @@ impl Closing {
         }
     }
 
-    /// Takes note of the end before the next user can have the connection, or its place in the pool.
+    /// Takes note of the end before the next user can have the connection or its place.
     fn take(&mut self) -> Option<Lent<SqliteConnection>> {
         let connection = self.connection.take()?;
         self.lock.given_up();
