@@ -62,10 +62,11 @@ impl RedisStore {
     async fn claim_reading(&self, refused: Failure, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
         let (found, sent) = self.read_on(lane, key).await?;
         let Some(found) = found else { return Err(refused) };
-        match transition::claim(Some(&found.record), claim, found.at).1 {
-            ClaimOutcome::Granted { .. } => Err(refused),
-            outcome => Ok(Claimed { outcome, again: false, sent }),
+        let outcome = transition::claim(Some(&found.record), claim, found.at).1;
+        if matches!(outcome, ClaimOutcome::Granted { .. }) {
+            return Err(refused);
         }
+        Ok(Claimed { outcome, again: false, sent })
     }
 
     async fn claim_writing(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
