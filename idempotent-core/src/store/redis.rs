@@ -64,17 +64,17 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// that are lost. The Sentinel that leads the failover publishes the promotion before it begins;
 /// the store then leaves the old master, and its calls fail with a transient error until a Sentinel
 /// names the new one, about a second later, and no later than some seconds after the failover came
-/// to nothing. A store that is opened meanwhile waits for up to 2 seconds. What the old master acknowledged in the last
-/// milliseconds can be lost; if the publication does not arrive, what it acknowledged until the
-/// store's next look, up to a second after the new master is named. Two settings close that window
-/// together:
+/// to nothing. A store that is opened meanwhile waits for up to 2 seconds. What the old master
+/// acknowledged in the last milliseconds can be lost; if the publication does not arrive, what it
+/// acknowledged until the store's next look, up to a second after the new master is named. Two
+/// settings close that window together:
 ///
 /// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. Calls
 ///   then fail with a transient error until the old master follows the new one, which the Sentinels
 ///   arrange after some ten seconds, or sooner with a second replica.
-/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted only when a replica
-///   has it (`WAIT`). Where there are several replicas, another one may be promoted: then this
-///   makes the loss unlikely, not impossible.
+/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion or
+///   a hold acknowledged, only when a replica has it (`WAIT`). Where there are several replicas,
+///   another one may be promoted: then this makes the loss unlikely, not impossible.
 ///
 /// # The server
 /// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction`
@@ -83,7 +83,7 @@ const RESPONDING: Duration = Duration::from_secs(2);
 /// granted, and replays what it has.
 ///
 /// The user of the URL needs the commands `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`,
-/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where claims wait for replicas; `CLUSTER|SLOTS`,
+/// `TIME`, `EVAL`, `EVALSHA` and `INFO`; `WAIT` where steps wait for replicas; `CLUSTER|SLOTS`,
 /// `CLUSTER|INFO` and `ASKING` in a cluster; `SELECT` where the URL names a database other than 0;
 /// and reading and writing of the keys that begin with the [prefix](Self::key_prefix). For example:
 /// ```text
@@ -93,7 +93,7 @@ const RESPONDING: Duration = Duration::from_secs(2);
 ///
 /// # Connections
 /// Each Tokio runtime that calls the store has one connection to each server for the steps of
-/// requests and one for renewals, and up to 64 more while claims wait for replicas. A store with
+/// requests and one for renewals, and up to 64 more while steps wait for replicas. A store with
 /// Sentinels has one connection to each Sentinel; in a cluster it opens short ones to look up the
 /// slots. A connection that is lost is opened again by the next call.
 ///
@@ -174,14 +174,22 @@ impl RedisStore {
         Self { connections, ..self }
     }
 
-    /// Grants a claim only when this number of replicas have it within `within` (`WAIT`). Where
-    /// fewer do, the claim is given back and fails with a transient error: a first claim is
-    /// released, a takeover is abandoned, so that the next attempt knows that it recovers. A claim
-    /// that its owner had before is left as it is.
+    /// Grants a claim, and acknowledges a completion and an abandonment that holds the key, only
+    /// when this number of replicas have it within `within` (`WAIT`). Where fewer do, the call
+    /// fails with a transient error:
     ///
-    /// A claim then costs a round trip more, and blocks a connection meanwhile: up to 64 claims of
-    /// a process wait at once. It makes the loss of a claim at failover unlikely, not impossible: a
-    /// replica that does not have it may be promoted all the same.
+    /// * A claim is given back: a first claim is released, a takeover is abandoned, so that the
+    ///   next attempt knows that it recovers. A claim that its owner had before is left as it is.
+    /// * A recording and a hold stay on the master, and are replayed from there. Sent again, the
+    ///   call passes as soon as enough replicas have them. The runtime does so in the background,
+    ///   and the client has its response after two such waits at most.
+    ///
+    /// Other steps do not wait. A release, and an abandonment that does not hold the key, only give
+    /// it back; if a failover forgets them, the lease expires instead.
+    ///
+    /// Each of these calls then costs a round trip more, and blocks a connection meanwhile: up to
+    /// 64 calls of a process wait at once. It makes the loss at a failover unlikely, not
+    /// impossible: a replica that does not have what was acknowledged may be promoted all the same.
     #[must_use]
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let connections = self.connections.with(|times| Times { replicating: within, ..times });
@@ -242,7 +250,10 @@ impl Store for RedisStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        self.owned("complete", Again::Yes, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await
+        match self.replicas {
+            Some(replicas) => self.complete_replicated(replicas, lease, recording).await,
+            None => self.owned("complete", Again::Yes, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await,
+        }
     }
 
     // A release, an abandonment or a resolution that took effect finds a record that is no longer
@@ -253,6 +264,9 @@ impl Store for RedisStore {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        if let (Some(replicas), Abandoned::Hold) = (self.replicas, policy) {
+            return self.hold_replicated(replicas, lease).await;
+        }
         let policy = [Arg::Number(abandoned_code(policy).into())];
         self.owned("abandon", Again::No, &scripts::ABANDON, lease, &policy).await
     }

@@ -157,7 +157,8 @@ async fn a_planned_failover_is_followed_at_once() {
 }
 
 /// Fails if anything runs again where the old master refuses writes as soon as its replica is gone,
-/// and a claim waits for the replica.
+/// and claims and completions wait for the replica. That they wait is shown in `replicas.rs`: here
+/// the window is too short to be hit each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
     let watched = Watched::start();

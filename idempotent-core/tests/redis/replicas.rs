@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint,
-    store::{Claim, ClaimOutcome, Store, redis::RedisStore},
+    Abandoned, Fingerprint, StoreError,
+    store::{Claim, ClaimOutcome, Fence, Store, redis::RedisStore},
 };
 
 use super::{
     server::{FORGETFUL, Server, within},
     work::{GRANTED, key, lease, request, told},
 };
+
+/// How long writes wait for a replica that does not respond.
+const WITHIN: Duration = Duration::from_millis(300);
+/// How long they wait for one that does, on a busy machine.
+const PATIENTLY: Duration = Duration::from_secs(10);
 
 /// Fails if the store reads from or writes to a replica.
 #[tokio::test(flavor = "multi_thread")]
@@ -114,4 +120,106 @@ async fn a_claim_that_is_sent_again_is_not_undone_for_lack_of_replicas() {
         assert!(waiting.claim(&id, &claim).await.unwrap_err().is_transient());
         assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
     }
+}
+
+/// A master, its replica, and a store whose writes wait for that.
+async fn pair() -> (Server, Server, RedisStore) {
+    let master = Server::start(FORGETFUL);
+    let replica = master.replica(FORGETFUL);
+    let store = RedisStore::connect(&master.url()).await.unwrap().wait_for_replicas(1, PATIENTLY);
+    (master, replica, store)
+}
+
+/// The replica keeps what it has and gets nothing more: nobody listens on the port that it follows now.
+fn cut_off(replica: &Server) {
+    let _: () = replica.ask("REPLICAOF 127.0.0.1 1");
+}
+
+fn reunite(master: &Server, replica: &Server) {
+    let _: () = replica.ask(&format!("REPLICAOF 127.0.0.1 {}", master.port));
+    within("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
+}
+
+/// The store after the master has died and its replica has been promoted.
+async fn promoted(mut master: Server, replica: &Server) -> RedisStore {
+    master.kill();
+    let _: () = replica.ask("REPLICAOF NO ONE");
+    RedisStore::connect(&replica.url()).await.unwrap()
+}
+
+fn is_short(error: &StoreError) -> bool {
+    error.is_transient() && told(error).contains("0 of 1 replicas")
+}
+
+/// Fails if a claim is acknowledged that no replica has: a handler would run for a key that the next master does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_acknowledged_is_known_to_the_next_master() {
+    let (master, replica, store) = pair().await;
+    cut_off(&replica);
+    let (id, claim) = (key(), request());
+    let claimed = store.wait_for_replicas(1, WITHIN).claim(&id, &claim).await;
+    let next = promoted(master, &replica).await;
+    match claimed {
+        Ok(_) => assert!(matches!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. })),
+        Err(error) => assert!(is_short(&error), "{}", told(&error)),
+    }
+}
+
+/// Fails if a completion is acknowledged that no replica has: the operation would run again after a failover.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_that_is_acknowledged_is_known_to_the_next_master() {
+    let (master, replica, store) = pair().await;
+    let (id, claim, answer) = (key(), request(), Bytes::from_static(b"paid"));
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    cut_off(&replica);
+    let completed = store.wait_for_replicas(1, WITHIN).complete(&lease(id, &claim), &answer).await;
+    let next = promoted(master, &replica).await;
+    match completed {
+        Ok(_) => assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer)),
+        Err(error) => assert!(is_short(&error), "{}", told(&error)),
+    }
+}
+
+/// Fails if a completion that too few replicas had passes when it is sent again while they still do not have it, or does not pass once
+/// they do; or if one that is fenced waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_is_sent_again_until_enough_replicas_have_it() {
+    let (master, replica, store) = pair().await;
+    let (id, claim, answer) = (key(), request(), Bytes::from_static(b"paid"));
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    cut_off(&replica);
+    let short = store.clone().wait_for_replicas(1, WITHIN);
+    for _ in 0..3 {
+        let error = short.complete(&lease(id, &claim), &answer).await.unwrap_err();
+        assert!(is_short(&error), "{}", told(&error));
+    }
+    assert_eq!(short.complete(&lease(id, &request()), &answer).await.unwrap(), Fence::Fenced);
+    assert_eq!(short.complete(&lease(key(), &claim), &answer).await.unwrap(), Fence::Fenced);
+
+    reunite(&master, &replica);
+    assert_eq!(store.complete(&lease(id, &claim), &answer).await.unwrap(), Fence::Passed);
+    let next = promoted(master, &replica).await;
+    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));
+}
+
+/// Fails if a key is said to be held that no replica has as held, or if the hold does not pass once one has: a claim under `retry`, which
+/// the next master would know instead, is taken over when its lease expires.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
+    let (master, replica, store) = pair().await;
+    let (id, claim) = (key(), request());
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    cut_off(&replica);
+    let short = store.clone().wait_for_replicas(1, WITHIN);
+    for _ in 0..3 {
+        let error = short.abandon(&lease(id, &claim), Abandoned::Hold).await.unwrap_err();
+        assert!(is_short(&error), "{}", told(&error));
+    }
+    assert_eq!(short.abandon(&lease(id, &request()), Abandoned::Hold).await.unwrap(), Fence::Fenced);
+    assert_eq!(short.abandon(&lease(key(), &claim), Abandoned::Hold).await.unwrap(), Fence::Fenced);
+
+    reunite(&master, &replica);
+    assert_eq!(store.abandon(&lease(id, &claim), Abandoned::Hold).await.unwrap(), Fence::Passed);
+    let next = promoted(master, &replica).await;
+    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Held);
 }

@@ -31,7 +31,7 @@ pub(super) enum Again {
 pub(super) struct Times {
     /// To respond.
     pub(super) responding: Duration,
-    /// For its replicas to acknowledge a claim, in addition.
+    /// For its replicas to acknowledge a write, in addition.
     pub(super) replicating: Duration,
 }
 

@@ -204,7 +204,7 @@ impl Error for Failure {
     }
 }
 
-/// Fewer replicas than wanted have a claim.
+/// Fewer replicas than wanted have what a step wrote.
 #[derive(Debug)]
 pub(super) struct TooFewReplicas {
     pub(super) wanted: u32,
@@ -213,7 +213,7 @@ pub(super) struct TooFewReplicas {
 
 impl fmt::Display for TooFewReplicas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} replicas had the claim in time", self.found, self.wanted)
+        write!(f, "{} of {} replicas acknowledged the write in time", self.found, self.wanted)
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Lane {
     Work,
     /// Renewals, which do not queue behind recordings.
     Renewal,
-    /// A claim that waits for replicas and blocks its connection meanwhile.
+    /// A step that waits for replicas and blocks its connection meanwhile.
     Waiting(usize),
 }
 

@@ -11,12 +11,11 @@ use tokio::{
 };
 
 use super::{
-    NAME, RedisStore,
+    RedisStore,
     connections::Again,
-    error::{Failure, TooFewReplicas},
+    error::Failure,
     node::{Lane, Sent},
     packed::{GRACE, abandoned_code, pack, redis_millis, settle, unpack},
-    replicas::Replicas,
     scripts::{self, Arg, Script},
 };
 use crate::{
@@ -40,8 +39,8 @@ pub(super) struct Claimed {
     pub(super) outcome: ClaimOutcome,
     /// The key was the owner's before the last call: one that was acknowledged, or one whose
     /// response was lost.
-    again: bool,
-    sent: Sent,
+    pub(super) again: bool,
+    pub(super) sent: Sent,
 }
 
 impl RedisStore {
@@ -107,47 +106,6 @@ impl RedisStore {
         outcome(value).map(|(outcome, again)| Claimed { outcome, again, sent })
     }
 
-    /// Asks for a key, and gives it back unless enough replicas have the claim.
-    pub(super) async fn claim_replicated(
-        &self,
-        replicas: Replicas,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<ClaimOutcome, StoreError> {
-        let (lane, key) = (self.connections.lanes.lane().await, self.key(id));
-        let claimed = self.claim_on(Lane::Waiting(lane.number), &key, claim).await;
-        let claimed = claimed.map_err(|failure| failure.into_error("claim"))?;
-        let ClaimOutcome::Granted { attempt } = claimed.outcome else { return Ok(claimed.outcome) };
-        let waited = self.connections.wait(&claimed.sent, replicas.wanted, replicas.within).await;
-        let error = match waited {
-            Ok(found) if found >= u64::from(replicas.wanted) => return Ok(claimed.outcome),
-            Ok(found) => StoreError::transient(NAME, "claim", TooFewReplicas { wanted: replicas.wanted, found }),
-            Err(failure) => failure.into_error("claim"),
-        };
-        self.undo(&Lease { id: *id, owner: claim.owner }, attempt, claimed.again).await;
-        Err(error)
-    }
-
-    /// Gives a claim back that was granted just now. The caller takes its outcome for unknown and
-    /// gives it back again, so a failure here changes nothing; at last the lease expires.
-    async fn undo(&self, lease: &Lease, attempt: u32, again: bool) {
-        let given_back = match attempt {
-            // It may have been acknowledged before, and its handler may run.
-            _ if again => return,
-            1 => self.owned("claim", Again::No, &scripts::RELEASE, lease, &[]).await,
-            // The attempts before it may have done something. The record stays: its fingerprint,
-            // and that there were attempts.
-            _ => {
-                let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
-                self.owned("claim", Again::No, &scripts::ABANDON, lease, &retry).await
-            }
-        };
-        if let Err(error) = given_back {
-            let cause = std::error::Error::source(&error);
-            tracing::debug!(id = %lease.id, cause, "a claim that is short of replicas could not be given back");
-        }
-    }
-
     /// A step that only the owner may take.
     pub(super) async fn owned(
         &self,
@@ -158,7 +116,7 @@ impl RedisStore {
         more: &[Arg<'_>],
     ) -> Result<Fence, StoreError> {
         let passed = self.take((Lane::Work, again), script, lease, more).await;
-        passed.map(fence).map_err(|failure| failure.into_error(operation))
+        passed.map(|(passed, _)| fence(passed)).map_err(|failure| failure.into_error(operation))
     }
 
     /// Renews all leases at once. A server that does not respond does not delay what is known of
@@ -210,20 +168,20 @@ impl RedisStore {
             Err(failure) if failure.is_outcome_unknown() && Instant::now() < until => renew().await,
             result => result,
         };
-        renewed.map(|passed| fence(passed).into())
+        renewed.map(|(passed, _)| fence(passed).into())
     }
 
-    /// Calls a script that compares the owner and says whether it took its step.
+    /// Calls a script that compares the owner. Returns whether it took its step, and where.
     pub(super) async fn take(
         &self,
         how: (Lane, Again),
         script: &Script,
         lease: &Lease,
         more: &[Arg<'_>],
-    ) -> Result<bool, Failure> {
+    ) -> Result<(bool, Sent), Failure> {
         let args = [&[Arg::Bytes(lease.owner.as_bytes())], more].concat();
         match self.connections.call(how, script, &self.key(&lease.id), &args).await? {
-            (Value::Int(taken @ (0 | 1)), _) => Ok(taken == 1),
+            (Value::Int(taken @ (0 | 1)), sent) => Ok((taken == 1, sent)),
             _ => Err(Failure::Unexpected),
         }
     }
@@ -232,7 +190,7 @@ impl RedisStore {
         Ok(self.read_on(Lane::Work, &self.key(id)).await?.0)
     }
 
-    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
+    pub(super) async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
         let (found, sent) = self.connections.call((lane, Again::Yes), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
             return if found == Value::Nil { Ok((None, sent)) } else { Err(Failure::Unexpected) };
