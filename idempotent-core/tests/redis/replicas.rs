@@ -10,7 +10,7 @@ use idempotent_core::{
 
 use super::{
     server::{FORGETFUL, Server, within},
-    work::{GRANTED, key, lease, request, told},
+    work::{GRANTED, complete, key, lease, request, told},
 };
 
 /// How long writes wait for a replica that does not respond.
@@ -222,4 +222,30 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     assert_eq!(store.abandon(&lease(id, &claim), Abandoned::Hold).await.unwrap(), Fence::Passed);
     let next = promoted(master, &replica).await;
     assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Held);
+}
+
+/// Fails if a master that became a replica still says what became of a key: the new master may know better. The connections of the
+/// stores were opened, and checked, while it was the master.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_became_a_replica_is_not_read_from() {
+    let server = Server::start(FORGETFUL);
+    let mut stores = Vec::new();
+    for _ in 0..3 {
+        stores.push(RedisStore::connect(&server.url()).await.unwrap());
+    }
+    let [looking, claiming, full] = &stores[..] else { unreachable!() };
+    let id = complete(looking, &Bytes::new()).await.unwrap();
+    for store in &stores {
+        assert!(store.look_up(&id).await.unwrap().is_some());
+    }
+    cut_off(&server);
+    let mut errors = vec![looking.look_up(&id).await.unwrap_err(), claiming.claim(&id, &request()).await.unwrap_err()];
+    // Such a server refuses a claim because it is full, before it does as a replica.
+    for setting in ["replica-ignore-maxmemory no", "maxmemory 1"] {
+        let _: () = server.ask(&format!("CONFIG SET {setting}"));
+    }
+    errors.push(full.claim(&id, &request()).await.unwrap_err());
+    for error in errors {
+        assert!(error.is_transient() && told(&error).contains("replica"), "{}", told(&error));
+    }
 }
