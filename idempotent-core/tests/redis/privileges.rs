@@ -70,6 +70,18 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
     }
 }
 
+/// Fails if the error does not name the privilege that only a database other than 0 needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_database_needs_one_more_privilege() {
+    let server = Server::start(FORGETFUL);
+    let url = format!("redis://limited:secret@127.0.0.1:{}/1", server.port);
+    grant(&server, "~idempotency:*", &NEEDED);
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert!(!error.is_transient() && told(&error).contains("`ACL SETUSER <user> +select`"), "{}", told(&error));
+    grant(&server, "~idempotency:*", &[NEEDED.as_slice(), &["select"]].concat());
+    RedisStore::connect(&url).await.unwrap().check().await.unwrap();
+}
+
 /// Fails if the check leaves anything behind, or if it fails because the server is full or has no
 /// replica to write to.
 #[tokio::test(flavor = "multi_thread")]

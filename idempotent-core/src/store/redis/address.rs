@@ -132,7 +132,8 @@ pub(super) async fn connect(
         Some(published) => config.set_push_sender(published),
         None => config,
     };
-    Ok(Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?)
+    let client = Client::open(info.clone())?;
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(Failure::of_opening)
 }
 
 /// Small requests are sent at once: waiting for more of them costs tens of milliseconds. A

@@ -15,6 +15,8 @@ const PASSING: [&str; 6] = ["OOM", "BUSY", "NOREPLICAS", "MISCONF", "UNBLOCKED",
 const UNREADABLE: [&str; 2] = ["DAMAGED", "WRONGTYPE"];
 /// What a server says that takes no more connections; it has no code.
 const CROWDED: &str = "max number of clients";
+/// What a server says to a user who may not choose a database. The client keeps the text only.
+const NO_SELECT: &str = "no permissions to run the 'select' command";
 
 /// Why a step was not taken, or not acknowledged.
 #[derive(Clone, Debug)]
@@ -115,6 +117,14 @@ impl Failure {
             return Self::Lacking(Lacking::of(command, error.detail().unwrap_or_default()));
         }
         self
+    }
+
+    /// Why a connection could not be opened.
+    pub(super) fn of_opening(error: RedisError) -> Self {
+        match error.detail() {
+            Some(why) if why.contains(NO_SELECT) => Self::Lacking(Lacking::of("SELECT", why)),
+            _ => error.into(),
+        }
     }
 
     pub(super) fn reply(_: ParsingError) -> Self {
