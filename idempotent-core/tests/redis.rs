@@ -23,6 +23,7 @@ mod redis {
     mod restarts;
     #[path = "../servers/redis.rs"]
     mod server;
+    mod stale;
     mod subject;
     mod topologies;
     mod work;
