@@ -15,6 +15,8 @@ const PASSING: [&str; 6] = ["OOM", "BUSY", "NOREPLICAS", "MISCONF", "UNBLOCKED",
 const UNREADABLE: [&str; 2] = ["DAMAGED", "WRONGTYPE"];
 /// What a server says that takes no more connections; it has no code.
 const CROWDED: &str = "max number of clients";
+/// What a master says that has become a replica since the step before; it has no code either.
+const DEMOTED: &str = "WAIT cannot be used with replica";
 /// What a server says to a user who may not choose a database. The client keeps the text only.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
 
@@ -161,7 +163,7 @@ fn passes(error: &RedisError) -> bool {
         || error.kind() == ErrorKind::Parse
         || passing.into_iter().any(|kind| is_server(error, kind))
         || error.code().is_some_and(|code| PASSING.contains(&code))
-        || error.detail().is_some_and(|detail| detail.contains(CROWDED))
+        || error.detail().is_some_and(|detail| [CROWDED, DEMOTED].iter().any(|passing| detail.contains(passing)))
 }
 
 impl From<RedisError> for Failure {
@@ -254,6 +256,7 @@ mod tests {
             "ASK 1 127.0.0.1:7000",
             "UNBLOCKED force unblock from blocking operation",
             "ERR max number of clients reached",
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0",
         ] {
             let error = returned(line);
             assert!(error.is_transient() && !error.is_unreadable(), "{line}");
