@@ -7,5 +7,7 @@ if not r or r.owner ~= ARGV[1] then
 end
 if r.state ~= COMPLETED then
     complete(settle(r), ARGV[2], time())
+else
+    write_again()
 end
 return 1

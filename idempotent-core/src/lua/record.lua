@@ -60,6 +60,12 @@ local function write(r, recording)
     end
 end
 
+-- Writes what is there already. From Redis 7.2 on, WAIT waits for what its own connection has written last, and for nothing that another
+-- connection wrote before.
+local function write_again()
+    redis.call('SET', KEYS[1], redis.call('GET', KEYS[1]), 'KEEPTTL')
+end
+
 -- An answer that comes when the ttl is over is kept for as long again.
 local function complete(r, recording, now)
     if r.expires_at <= now then

@@ -25,7 +25,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::{RecordId, State},
+    record::RecordId,
     store::{Claim, ClaimOutcome, Fence},
 };
 
@@ -139,17 +139,18 @@ impl RedisStore {
         let (passed, mut sent) = taken.map_err(|failure| failure.into_error("abandon"))?;
         if !passed {
             // It may be held already, by a call before this one that was short of replicas.
-            let read = self.read_on(lane, &self.key(&lease.id)).await;
-            let (found, read) = read.map_err(|failure| failure.into_error("abandon"))?;
-            if !found.is_some_and(|found| found.record.owner == lease.owner && found.record.state == State::Held) {
+            let taken = self.take((lane, Again::Yes), &scripts::HOLD_AGAIN, lease, &[]).await;
+            let (held, again) = taken.map_err(|failure| failure.into_error("abandon"))?;
+            if !held {
                 return Ok(Fence::Fenced);
             }
-            sent = read;
+            sent = again;
         }
         self.replicate("abandon", replicas, &sent).await.map(|()| Fence::Passed)
     }
 
-    /// Waits until enough replicas have what the master had written when it responded to a step.
+    /// Waits until enough replicas have what a step has written on its connection. Every step that
+    /// passes writes, also one that is sent again: what another connection wrote is not waited for.
     async fn replicate(&self, operation: &'static str, replicas: Replicas, sent: &Sent) -> Result<(), StoreError> {
         let Replicas { wanted, within } = replicas;
         match self.connections.wait(sent, wanted, within).await {

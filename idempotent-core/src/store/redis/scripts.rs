@@ -30,6 +30,7 @@ script!(COMPLETE, " flags=allow-oom", "complete_first.lua", "record.lua", "compl
 script!(RENEW, " flags=allow-oom", "record.lua", "renew.lua");
 script!(RELEASE, " flags=allow-oom", "record.lua", "release.lua");
 script!(ABANDON, " flags=allow-oom", "record.lua", "abandon.lua");
+script!(HOLD_AGAIN, " flags=allow-oom", "record.lua", "hold_again.lua");
 script!(RESOLVE, " flags=allow-oom", "record.lua", "resolve.lua");
 script!(CHECK, " flags=allow-oom", "check.lua");
 script!(LOOK_UP, " flags=no-writes", "record.lua", "look_up.lua");

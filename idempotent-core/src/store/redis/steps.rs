@@ -190,7 +190,7 @@ impl RedisStore {
         Ok(self.read_on(Lane::Work, &self.key(id)).await?.0)
     }
 
-    pub(super) async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
+    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
         let (found, sent) = self.connections.call((lane, Again::Yes), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
             return if found == Value::Nil { Ok((None, sent)) } else { Err(Failure::Unexpected) };

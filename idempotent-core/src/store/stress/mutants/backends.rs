@@ -12,7 +12,7 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, Store,
+        Claim, Fence, Store,
         postgres::PostgresStore,
         redis::RedisStore,
         sqlite::SqliteStore,
@@ -21,6 +21,7 @@ use crate::{
             grounds::{File, Ground, Redis, database, unique},
             hammer::request,
             moved_redis,
+            redis_server::{FORGETFUL, Server},
             within::Within,
         },
     },
@@ -126,6 +127,29 @@ impl Backend {
         expires || store.complete(&lease, &Bytes::new()).await.is_err()
     }
 
+    /// Whether a hold that is sent again takes a record for its own that is absent, another owner's, or not held. No replica has any of
+    /// it, so that what is taken for a hold fails.
+    pub(super) async fn holds_wrongly(&self, mutant: Option<&Mutant>) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let store = altered(server.open().await, mutant).key_prefix(&unique());
+        let short = store.clone().wait_for_replicas(1, Duration::from_millis(1));
+        let new = |number| (RecordId::from_bytes([number; 32]), request(Duration::from_secs(60)));
+        let [absent, held, completed] = [1, 2, 3].map(new);
+        for (id, claim) in [&held, &completed] {
+            store.claim(id, claim).await.unwrap();
+        }
+        let lease = |(id, claim): &(RecordId, Claim)| Lease { id: *id, owner: claim.owner };
+        store.complete(&lease(&completed), &Bytes::new()).await.unwrap();
+        let is_short = short.abandon(&lease(&held), Abandoned::Hold).await.is_err()
+            && short.abandon(&lease(&held), Abandoned::Hold).await.is_err();
+        let strangers = Lease { owner: OwnerToken::from_bytes([2; 16]), ..lease(&held) };
+        let mut fenced = true;
+        for lease in [lease(&absent), strangers, lease(&completed)] {
+            fenced &= matches!(short.abandon(&lease, Abandoned::Hold).await, Ok(Fence::Fenced));
+        }
+        !is_short || !fenced
+    }
+
     /// Whether a step takes a record that cannot be read for one that can.
     pub(super) async fn takes_damage(&self, mutant: &Mutant) -> bool {
         let Self::Redis(server) = self else { return false };
@@ -149,6 +173,16 @@ impl Backend {
         }
         false
     }
+}
+
+/// Whether a record is read from a server that was a master when the connection to it was opened.
+pub(super) async fn reads_from_a_replica(mutant: Option<&Mutant>) -> bool {
+    let server = Server::start(FORGETFUL);
+    let store = altered(RedisStore::connect(&server.url()).await.unwrap(), mutant);
+    let id = RecordId::from_bytes([1; 32]);
+    assert!(store.look_up(&id).await.unwrap().is_none());
+    let () = server.ask("REPLICAOF 127.0.0.1 1");
+    store.look_up(&id).await.is_ok()
 }
 
 fn boxed(store: impl Store, within: bool) -> Box<dyn Store> {

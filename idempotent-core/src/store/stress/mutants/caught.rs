@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Mutant, backends::Backend};
+use super::{
+    Mutant,
+    backends::{Backend, reads_from_a_replica},
+};
 use crate::{
     conformance::{CASES, Subject, follow},
     store::{Store, stress::hammer::Hammer},
@@ -23,6 +26,10 @@ pub(super) enum Caught {
     Expiry,
     /// Records that no version of this library writes.
     Damage,
+    /// Holds that too few replicas have, sent again.
+    Held,
+    /// A master that became a replica.
+    Demotion,
     /// Nothing could, for this reason: whatever it refuses is refused, or comes to the same, without it.
     Redundant(&'static str),
 }
@@ -42,6 +49,8 @@ impl Caught {
                 Self::Follow => strays(backend, Some(mutant), false).await,
                 Self::FollowWithin => strays(backend, Some(mutant), true).await,
                 Self::Damage => backend.takes_damage(mutant).await,
+                Self::Held => backend.holds_wrongly(Some(mutant)).await,
+                Self::Demotion => reads_from_a_replica(Some(mutant)).await,
                 Self::Expiry => backend.expires_wrongly(mutant).await,
                 Self::Redundant(why) => return !why.is_empty(),
             };
@@ -56,6 +65,8 @@ impl Caught {
             Self::Hammer => "the hammer",
             Self::Case(_) => "a case",
             Self::Damage => "damaged records",
+            Self::Held => "holds without replicas",
+            Self::Demotion => "a demoted master",
             Self::Follow => "random histories",
             Self::FollowWithin => "random histories in transactions",
             Self::Expiry => "expiries",
@@ -112,4 +123,6 @@ impl Subject for Shared {
 /// A store with all its guards passes what its mutants fail.
 pub(super) async fn assert_sound(backend: &Backend) {
     assert_eq!(hammered(backend, None).await, None);
+    assert!(!backend.holds_wrongly(None).await);
+    assert!(!reads_from_a_replica(None).await);
 }

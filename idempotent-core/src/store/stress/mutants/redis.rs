@@ -2,7 +2,7 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Damage, Expiry, Follow, Hammer, Redundant},
+    caught::Caught::{Case, Damage, Demotion, Expiry, Follow, Hammer, Held, Redundant},
     mutant,
 };
 
@@ -90,6 +90,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("abandon.lua", " or r.owner ~= ARGV[1]", "", Hammer),
     mutant("abandon.lua", "r.abandoned == HOLD or ", "", Follow),
     mutant("abandon.lua", " or ARGV[2] + 0 == HOLD", "", Case("an_abandoned_key_is_held")),
+    mutant("hold_again.lua", "not r or ", "", Held),
+    mutant("hold_again.lua", "r.state ~= HELD or ", "", Held),
+    mutant("hold_again.lua", " or r.owner ~= ARGV[1]", "", Held),
+    mutant(
+        "look_up.lua",
+        "if not redis.call('INFO', 'replication'):find('role:master', 1, true) then",
+        "if false then",
+        Demotion,
+    ),
     mutant("look_up.lua", "if not value then\n    return nil\nend\n", "", Follow),
     mutant("resolve.lua", "not r or ", "", Follow),
     mutant("resolve.lua", "r.owner ~= ARGV[1] or ", "", Case("a_resolution_needs_the_owner_that_was_seen")),
