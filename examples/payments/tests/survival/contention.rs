@@ -130,7 +130,8 @@ fn await_all_before(server: &Payments) {
     }
 }
 
-/// The one answer that comes from a run. The others are its replays, or say that it is at work.
+/// The one answer that comes from a run. The others are its replays, or say that it is at work, or that nothing ran because the store
+/// did not respond in time, as happens on a busy machine.
 fn the_only_run(answers: &[Answer]) -> &Answer {
     let ran = |answer: &&Answer| answer.status == 200 && !answer.is_replay();
     assert_eq!(answers.iter().filter(ran).count(), 1, "one answer comes from a run");
@@ -139,6 +140,7 @@ fn the_only_run(answers: &[Answer]) -> &Answer {
         match answer.status {
             200 => assert_eq!(answer.body, first.body),
             409 => assert_eq!(answer.json()["code"], "in_flight"),
+            503 => assert_eq!(answer.json()["code"], "store_unavailable"),
             other => panic!("{other}: {}", answer.text()),
         }
     }
