@@ -225,7 +225,7 @@ async fn a_server_that_hangs_costs_two_connections_at_most() {
     for round in 0..3 {
         server.pause();
         let (began, mut most, mut failed, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
-        while began.elapsed() < Duration::from_secs(3) {
+        while began.elapsed() < Duration::from_secs(3) || failed < 40 {
             let calls: Vec<_> = (0..20)
                 .map(|_| {
                     let store = store.clone();
