@@ -53,8 +53,8 @@ struct Granted {
     work: Work,
     /// There if the claim is part of the transaction: then there is no lease, and nothing to tell the store if nothing is committed.
     within: Option<Running>,
-    /// There while the store is being told, if that takes time. It goes after the drop has deferred the end, so that there is no moment
-    /// in which neither is known.
+    /// Set while a completion waits for the store's response. Dropped only after an unfinished end has been deferred, so that claims of
+    /// this process always find one of the two.
     announced: OnceLock<Announced>,
 }
 
@@ -254,13 +254,13 @@ impl Granted {
     }
 
     fn ending(&self, step: Step) -> End {
-        // Its lease was kept alive until now, past the ttl too.
+        // The lease was renewed until now, even past the ttl.
         let lasts = after(self.since, self.claim.ttl).max(after(now(), self.claim.lease));
         End::new(self.lease.id, self.claim, self.number, step, lasts)
     }
 
-    /// Tells the store; if it does not respond at once, claims of this process wait for it. A store that was restarted without the
-    /// record would grant them, though the work is done (case `a_finished_attempt_whose_end_is_under_way_is_not_run_again`).
+    /// Sends the step to the store. Until the store responds, claims of this process report the key as in flight: a store that was
+    /// restarted without the record would grant them, though the handler is done (case `a_finished_attempt_whose_end_is_under_way_is_not_run_again`).
     async fn tell_announced(&self, step: &Step) -> Result<Fence, StoreError> {
         let mut told = pin!(self.tell_calmly(step));
         poll_fn(|cx| {

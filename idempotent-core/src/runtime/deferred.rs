@@ -38,11 +38,11 @@ pub(super) struct End {
     pub(super) step: Step,
     /// The number of the attempt; 0 where none began.
     attempt: u32,
-    /// Until when its record cannot have expired by itself.
+    /// The record cannot have expired before this time.
     lasts: Instant,
     /// Whether the store has said that the record does not carry the attempt's token: another attempt may own it.
     fenced: bool,
-    /// Whether the store is being told of it by its own attempt, so that nobody else has to.
+    /// Whether its own attempt is sending it to the store at present, so that no other request sends it.
     under_way: bool,
     /// Set once another request with the key has brought it to the store, or has found that another attempt owns the record.
     settled: AtomicBool,
@@ -193,7 +193,7 @@ impl Drop for Pending {
     }
 }
 
-/// An end that the store is being told of.
+/// An end that is being sent to the store. Claims of this process see it until this is dropped.
 pub(super) struct Announced {
     shared: Arc<Shared>,
     end: Arc<End>,
@@ -207,7 +207,7 @@ impl Drop for Announced {
 }
 
 impl Shared {
-    /// Lets claims of this process wait for an end that the store is being told of.
+    /// Makes an end that is being sent to the store known to claims of this process.
     pub(super) fn announce(self: &Arc<Self>, end: End) -> Announced {
         let end = Arc::new(End { under_way: true, ..end });
         self.deferrals.insert(&end);
@@ -290,7 +290,7 @@ impl Shared {
     /// Takes a step that was fenced, if it was so because the store has lost the record: the record is claimed again first, under the
     /// same token. Only a step that decides what later requests get is worth that; without it the next of them would run.
     ///
-    /// A record that is not there when it may have expired was not lost: another attempt may have completed it before.
+    /// A record that is absent after it may have expired does not count as lost: another attempt may have completed it before.
     ///
     /// Between the look and the claim another process may claim the record; the step is then fenced as ever (case
     /// `another_request_that_took_a_lost_key_keeps_it`).
@@ -301,7 +301,7 @@ impl Shared {
         tracing::warn!(id = %end.id, "a claimed record was lost, or released by an operator; claiming it again for its outcome");
         let sent = now();
         if let ClaimOutcome::Granted { .. } = self.answer(self.store.claim(&end.id, &end.claim)).await? {
-            // A renewal has found it lost and let it go. It is let go again below, or with the end's account.
+            // A renewal that found the record lost has removed its lease. It is removed again below, or when the end is dropped.
             self.renewal.restore_lost(end.lease(), end.claim.lease, sent);
         }
         let fence = self.take(end).await?;

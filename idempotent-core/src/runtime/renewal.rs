@@ -108,7 +108,7 @@ impl Live {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).live.remove(lease)
     }
 
-    /// Lets go of the leases of earlier attempts at a record that was taken over: the store has said that they are fenced.
+    /// Removes the leases of earlier attempts at a record that this process has taken over: they are fenced.
     pub(super) fn supersede(&self, by: &Lease) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.live.retain(|lease, _| lease.id != by.id || lease.owner == by.owner);

@@ -130,8 +130,8 @@ fn await_all_before(server: &Payments) {
     }
 }
 
-/// The one answer that comes from a run. The others are its replays, or say that it is at work, or that nothing ran because the store
-/// did not respond in time, as happens on a busy machine.
+/// The one response of a run. The others are its replays, or report that it is in progress, or that nothing ran because the store did
+/// not respond in time, as happens on a busy machine.
 fn the_only_run(answers: &[Answer]) -> &Answer {
     let ran = |answer: &&Answer| answer.status == 200 && !answer.is_replay();
     assert_eq!(answers.iter().filter(ran).count(), 1, "one answer comes from a run");

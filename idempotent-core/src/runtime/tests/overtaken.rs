@@ -1,4 +1,4 @@
-//! Ends that are told while the store loses records, panics, or gives the key to another attempt.
+//! Ends of attempts while the store loses records, panics, or grants the key to another attempt.
 
 use std::task::{Context, Waker};
 

@@ -142,7 +142,8 @@ fn has_temporary_tables(ended: &[PgRow]) -> bool {
     ended.iter().any(|row| row.try_get::<i64, _>("temporary").is_ok_and(|schema| schema != 0))
 }
 
-/// Whether these are the rows of a statement that ends a claim, and not what is left of the response to a handler's: it gives one, or fails.
+/// Whether these rows are the response to a statement that ends a claim, which returns one row or fails, and not what is left of the
+/// response to a statement of the handler.
 fn is_of_completion(rows: &[PgRow]) -> bool {
     matches!(rows, [row] if row.try_get::<i64, _>("temporary").is_ok())
 }
@@ -191,7 +192,7 @@ impl PgTransaction {
         Ok(fence(!rows.is_empty()))
     }
 
-    /// Proves that the transaction is open and can be committed, where no record was completed in it: a handler without a key had it.
+    /// Proves that the transaction is open and can be committed, for requests without a key: no completion has proved it.
     async fn prove(&mut self) -> Result<(), StoreError> {
         let (health, prove) = (self.health.clone(), AssertSqlSafe(self.mark.prove()));
         let rows = health.exchange(LIMIT, sqlx::raw_sql(prove).fetch_all(self.connection_mut())).await;

@@ -63,11 +63,11 @@ pub(super) async fn watch(servers: Weak<Servers>) {
     }
 }
 
-/// Queries the nodes in random order, a few at once, until one knows a master for every slot, and an
-/// epoch that is no lower than the one that is known. If none does, returns the newest view, and of
-/// those that are as new as is known the one that has the most slots.
+/// Queries the nodes in random order, a few at once, until one has a master for every slot and an
+/// epoch of at least `known`. If none has, returns the view with the highest epoch; of views that
+/// are as new as `known`, the one with the most slots.
 ///
-/// Without a known epoch, all of the first few nodes are waited for.
+/// Without a known epoch, waits for all of the first few nodes, and compares them.
 ///
 /// # Errors
 /// The last failure where no node knows of any slot.
@@ -103,7 +103,7 @@ pub(super) async fn discover(mut sources: Vec<ConnectionInfo>, known: Option<u64
 
 async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
     let mut node = connect(source, None, RESPONDING).await?;
-    // Asked first: slots that are newer than their epoch do no harm.
+    // The epoch first: slots may be newer than it says, but not older.
     let info: String = ask(&mut node, "INFO", "CLUSTER|INFO").await?;
     let ranges = ranges(ask(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
     // A node that was added, and has not met the others yet.

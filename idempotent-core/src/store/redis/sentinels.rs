@@ -44,13 +44,13 @@ pub(super) struct Sighting {
     master: Endpoint,
 }
 
-/// What a Sentinel does about the master that it names.
+/// Whether a Sentinel is replacing the master that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failover {
     No,
-    /// It may come to nothing: it has to be elected first.
+    /// It may fail: the Sentinel has yet to be elected.
     Begun,
-    /// It was ordered, and what the master acknowledges is lost with it.
+    /// An operator has ordered it. What the master acknowledges from now on is lost.
     Planned,
 }
 
@@ -98,8 +98,8 @@ impl Sightings {
         self.held = Some(Instant::now() + HOLD);
     }
 
-    /// Uses no master if it is this one that is followed. What was published may be read late, when
-    /// its successor is followed already. Returns whether it is.
+    /// Leaves this master if it is the one that is followed, and returns whether it was. A message
+    /// may be read late, when the new master is followed already.
     fn leave(&mut self, master: &Endpoint) -> bool {
         let followed = self.followed.as_ref().is_some_and(|followed| followed.master == *master);
         if followed {
@@ -108,8 +108,8 @@ impl Sightings {
         followed
     }
 
-    /// Goes on using no master while the failover from it lasts: its replica may be slow.
-    /// Returns whether that begins now.
+    /// Uses no master while a failover from the followed one lasts: its replica may be slow.
+    /// Returns whether the master is left now.
     fn hold_on(&mut self, sighting: &Sighting, failover: Failover) -> bool {
         let held = self.held.is_some();
         let lasts = failover == Failover::Planned || (failover == Failover::Begun && held);

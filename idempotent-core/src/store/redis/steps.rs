@@ -49,7 +49,7 @@ impl RedisStore {
     }
 
     /// Claims a key, in one round trip if the key is new or completed. A server that takes no
-    /// writes, because it is full or has too few replicas, still says what became of the key.
+    /// writes, because it is full or has too few replicas, can still read the record.
     pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
         match self.claim_writing(lane, key, claim).await {
             Err(refused) if refused.is_write_refused() => self.claim_reading(refused, lane, key, claim).await,
@@ -57,7 +57,7 @@ impl RedisStore {
         }
     }
 
-    /// What a claim comes to that changes nothing, or else why it was refused.
+    /// The outcome of a claim that changes nothing, or else the reason why the claim was refused.
     async fn claim_reading(&self, refused: Failure, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
         let (found, sent) = self.read_on(lane, key).await?;
         let Some(found) = found else { return Err(refused) };

@@ -236,7 +236,7 @@ impl PgTransaction {
                 open.committed();
                 Ok(Fence::Passed)
             }
-            // The commit is still to come, and nobody knows its outcome.
+            // The server has yet to run the commit, whose outcome is unknown.
             Ok(_) => {
                 drop(open);
                 Err(self.failed("commit", out_of_step()))
