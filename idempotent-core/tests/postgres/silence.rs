@@ -240,6 +240,26 @@ async fn a_pooler_whose_sessions_are_all_in_use_is_waited_for() {
     assert!(errors.is_empty() && waited > Duration::from_secs(2), "{waited:?} {errors:?}");
 }
 
+/// Fails if what a pooler reports of itself, by a fatal error with the code of a protocol violation, is taken for a wrong configuration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_gives_up_a_client_is_a_transient_failure() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::impatient(server.port);
+    let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut transactions = Vec::new();
+    for _ in 0..SESSIONS {
+        transactions.push(store.transactions().unwrap().begin().await.unwrap());
+    }
+    for error in [store.look_up(&id()).await.unwrap_err(), store.claim(&id(), &request()).await.unwrap_err()] {
+        assert!(error.is_transient(), "{error:?}");
+    }
+    for transaction in transactions {
+        transaction.roll_back().await;
+    }
+    store.claim(&id(), &request()).await.unwrap();
+}
+
 /// Each connection of the application's pool is waited for by several callers, in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_that_is_in_use_serves_the_store_in_its_turn() {

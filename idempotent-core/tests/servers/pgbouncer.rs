@@ -26,6 +26,11 @@ impl PgBouncer {
         Self::with(server, "server_reset_query = DISCARD ALL\nserver_reset_query_always = 1\n")
     }
 
+    /// The same, which lets a client wait for a session for a second.
+    pub fn impatient(server: u16) -> Self {
+        Self::with(server, "query_wait_timeout = 1\n")
+    }
+
     fn with(server: u16, more: &str) -> Self {
         assert!(Path::new(PROGRAM).exists(), "PgBouncer is missing; install it (Debian: `apt-get install pgbouncer`)");
         let (directory, port) = (directory(), free_port());

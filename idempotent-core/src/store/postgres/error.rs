@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use sqlx::postgres::PgDatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use super::NAME;
 use crate::{
@@ -33,8 +33,8 @@ pub(super) enum Kind {
 
 pub(super) fn kind(error: &sqlx::Error) -> Kind {
     use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
-    if let Some(code) = error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        kind_of_code(&code)
+    if let Some(reply) = error.as_database_error().and_then(|reply| reply.try_downcast_ref::<PgDatabaseError>()) {
+        kind_of_code(reply.code(), reply.severity())
     } else if matches!(error, Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Unanswered>())) {
         Kind::Unanswered
     } else if matches!(error, Io(_) | Protocol(_)) {
@@ -47,8 +47,10 @@ pub(super) fn kind(error: &sqlx::Error) -> Kind {
 }
 
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
-fn kind_of_code(code: &str) -> Kind {
+fn kind_of_code(code: &str, severity: PgSeverity) -> Kind {
     match code {
+        // What PgBouncer reports of itself before it hangs up: that a client has waited too long, or a session could not be opened.
+        "08P01" if severity == PgSeverity::Fatal => Kind::Lost,
         "40001" | "40P01" => Kind::Conflict,
         LOCKED => Kind::Locked,
         // An undefined table.
@@ -157,8 +159,9 @@ mod tests {
             ("28P01", Kind::Other),
             ("", Kind::Other),
         ] {
-            assert_eq!(kind_of_code(code), expected, "{code}");
+            assert_eq!(kind_of_code(code, PgSeverity::Error), expected, "{code}");
         }
+        assert_eq!(kind_of_code("08P01", PgSeverity::Fatal), Kind::Lost);
         assert_eq!(kind(&sqlx::Error::PoolTimedOut), Kind::Passing);
         assert_eq!(kind(&sqlx::Error::RowNotFound), Kind::Other);
         assert_eq!(kind(&Unanswered::Down.into()), Kind::Unanswered);
