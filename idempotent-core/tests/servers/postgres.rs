@@ -4,7 +4,7 @@
 //! with the test's process however that ends: a watchdog outside waits for the end of a pipe that only the process holds open.
 
 use std::{
-    env, fs, io,
+    env, fs, io, iter,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -40,9 +40,11 @@ pub fn shared() -> &'static str {
     &SHARED.get_or_init(start).1
 }
 
-/// A free port. Between the look and the server's start another process may take it; then the start fails.
+/// A free port, below those that outgoing connections take. Between the look and the server's start another process may take it; then
+/// the start fails.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    iter::repeat_with(|| fastrand::u16(30_000..32_700)).find(is_free).unwrap()
 }
 
 /// A temporary directory that the server's user owns.
