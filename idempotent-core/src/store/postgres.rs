@@ -150,7 +150,9 @@ impl PostgresStore {
     /// everybody else, for as long as the pool's `acquire_timeout`: bound it, and let the pool be larger than the number of such handlers
     /// that run at once. Those that the
     /// application opened are bound to the runtime that it opened them on. While the server does not respond, sqlx's pool keeps
-    /// connections that are dead: each of them can cost one request a second afterwards. Behind a pooler that deals out sessions by the
+    /// connections that are dead: each of them can cost one request a second afterwards. It pings each connection that is given back, and
+    /// waits for the response without a limit: one whose server is lost without a word in that moment keeps its place until the operating
+    /// system gives the connection up (on Linux after about 15 minutes, see `tcp_retries2`). Behind a pooler that deals out sessions by the
     /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
     /// statements.
     ///
