@@ -19,7 +19,7 @@ use crate::{
     fingerprint::RequestDigest,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
+    record::{RecordId, State},
     recording::{Body, Recording},
     runtime::{Shared, background::Step, patience::now},
     store::{Claim, ClaimOutcome, Fence},
@@ -259,7 +259,7 @@ impl Shared {
             return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
         }
         if end.under_way {
-            return Some(ClaimOutcome::InFlight { lease_left: Duration::ZERO });
+            return Some(self.read_under_way(&end).await);
         }
         match self.take_or_reclaim(&end).await {
             Ok(fence) => {
@@ -276,6 +276,17 @@ impl Shared {
                 tracing::warn!(%id, %error, "the store has not taken the end of an attempt; a claim gets its outcome from memory");
                 end.outcome()
             }
+        }
+    }
+
+    /// The outcome of a claim while the attempt itself is sending its end. The store may have taken it already, so the record is read. It
+    /// is not claimed: a store that has lost the record would grant it.
+    async fn read_under_way(&self, end: &End) -> ClaimOutcome {
+        let found = self.answer(self.store.look_up(&end.id)).await.ok().flatten().map(|found| found.record);
+        match found.filter(|record| record.owner == end.claim.owner).map(|record| record.state) {
+            Some(State::Completed(recording)) => ClaimOutcome::Completed(recording),
+            Some(State::Held) => ClaimOutcome::Held,
+            Some(State::InFlight) | None => ClaimOutcome::InFlight { lease_left: Duration::ZERO },
         }
     }
 

@@ -83,6 +83,23 @@ async fn a_finished_attempt_whose_end_is_under_way_is_not_run_again() {
 }
 
 #[tokio::test]
+async fn a_completion_that_the_store_has_taken_is_replayed_before_it_is_acknowledged() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    let policy = leased(ms(60_000));
+    let attempt = run(&runtime, "k", "b", &policy).await;
+    store.fail(Op::Complete, Fault::HangAfter, 1);
+    let first = answer("the first's");
+    let mut ending = Box::pin(attempt.complete(&first));
+    let mut polled = || ending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled().is_pending());
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("the first's")));
+    assert!(polled().is_pending(), "it is acknowledged already");
+    store.let_go();
+    assert_eq!(ending.await, Ending::Stored);
+}
+
+#[tokio::test]
 async fn the_response_of_an_attempt_that_this_process_has_replaced_is_not_replayed() {
     let store = Faulty::new();
     let runtime = runtime(&store);
