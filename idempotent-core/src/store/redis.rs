@@ -142,9 +142,9 @@ impl RedisStore {
     ///
     /// # Errors
     /// When the URL cannot be read or needs what is not compiled in; when the server cannot be
-    /// reached within 2 seconds; when it is not safe to use: see [The server](Self#the-server). A
-    /// cluster needs one master that can be reached; the others are verified when they can. Nothing
-    /// of the URL is shown.
+    /// reached within 2 seconds, or no node of a cluster says within a second which has which slots;
+    /// when it is not safe to use: see [The server](Self#the-server). A cluster needs one master that
+    /// can be reached; the others are verified when they can. Nothing of the URL is shown.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let address = Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;

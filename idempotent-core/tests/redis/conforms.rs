@@ -11,6 +11,7 @@ use idempotent_core::{
 use super::{
     server::{Cluster, FORGETFUL, Server},
     subject::Moved,
+    work::opened,
 };
 
 /// A server of the test's own, or the one that `REDIS_URL` names.
@@ -49,7 +50,7 @@ async fn the_store_conforms_on_a_server() {
 async fn the_store_conforms_on_a_cluster() {
     let cluster = Cluster::start();
     check(|| async {
-        let store = RedisStore::connect(&cluster.url()).await.unwrap();
+        let store = opened(&cluster.url()).await;
         Moved::new(store, Box::new(cluster.client().get_connection().unwrap()))
     })
     .await;

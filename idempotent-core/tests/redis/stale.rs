@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idempotent_core::store::{Store, redis::RedisStore};
+use idempotent_core::store::Store;
 use redis::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     server::{Cluster, Server, within},
-    work::{complete, key, request, told},
+    work::{complete, key, opened, request, told},
 };
 
 /// The slots of each master, and the port where it listens.
@@ -94,7 +94,7 @@ async fn a_node_with_a_stale_view_takes_no_shard_away() {
     within("every node knows the new master", || {
         cluster.0.iter().all(|node| epoch(node) > before && masters(node).iter().all(|(.., port)| *port != old))
     });
-    let store = RedisStore::connect(&format!("{},127.0.0.1:{stale}", cluster.url())).await.unwrap();
+    let store = opened(&format!("{},127.0.0.1:{stale}", cluster.url())).await;
     let [moved, gone] = [new, lost].map(|node| store.clone().key_prefix(&prefix(&cluster.0[node])));
     for node in [replaced, lost, lost_too] {
         cluster.0[node].kill();

@@ -11,14 +11,14 @@ use redis::Value;
 
 use super::{
     server::{Cluster, DURABLE, Server, within},
-    work::{GRANTED, complete, key, request, told},
+    work::{GRANTED, complete, key, opened, request, told},
 };
 
 /// Fails if a key is claimed on a node that does not own it, or if a store for one server starts on a cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_shares_the_records_among_its_nodes() {
     let cluster = Cluster::start();
-    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let store = opened(&cluster.url()).await;
     let answer = Bytes::from_static(b"answer");
     for _ in 0..60 {
         let id = complete(&store, &answer).await.unwrap();
@@ -56,7 +56,7 @@ async fn after_a_failover_the_store_finds_the_new_master() {
         })
     });
     let hosts: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-    let store = RedisStore::connect(&format!("redis+sentinel://{}/payments", hosts.join(","))).await.unwrap();
+    let store = opened(&format!("redis+sentinel://{}/payments", hosts.join(","))).await;
     let answer = Bytes::from_static(b"answer");
     let id = complete(&store.clone().wait_for_replicas(1, Duration::from_secs(1)), &answer).await.unwrap();
     within("the replica has it", || replica.ask::<u64>("DBSIZE") == 1);
@@ -83,7 +83,7 @@ async fn after_a_failover_the_store_finds_the_new_master() {
 async fn keys_are_found_while_their_slot_moves() {
     let cluster = Cluster::start();
     let prefix = "{payments}";
-    let store = RedisStore::connect(&cluster.url()).await.unwrap().key_prefix(prefix);
+    let store = opened(&cluster.url()).await.key_prefix(prefix);
     store.check().await.unwrap();
     let slot: u16 = cluster.0[0].ask(&format!("CLUSTER KEYSLOT {prefix}"));
     let count = |node: &Server| node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
@@ -163,7 +163,7 @@ async fn a_node_that_knows_only_its_own_slots_hides_no_others() {
     let looked = node.calls("cluster|slots");
     // Each store looks the slots up for itself.
     for _ in 0..20 {
-        let store = RedisStore::connect(&cluster.url()).await.unwrap().key_prefix(&elsewhere);
+        let store = opened(&cluster.url()).await.key_prefix(&elsewhere);
         assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
     }
     assert!(node.calls("cluster|slots") > looked, "the node was never queried");
@@ -174,7 +174,7 @@ async fn a_node_that_knows_only_its_own_slots_hides_no_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_down_has_the_slots_looked_up() {
     let cluster = Cluster::start();
-    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let store = opened(&cluster.url()).await;
     let node = &cluster.0[2];
     let _: () = node.ask("CONFIG SET cluster-require-full-coverage yes");
     let [own, _] = cut_off(&cluster);

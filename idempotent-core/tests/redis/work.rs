@@ -1,14 +1,29 @@
 //! What the tests do with a store.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, StoreError,
     store::{Claim, ClaimOutcome, Fence, Store, redis::RedisStore},
 };
+use tokio::time::sleep;
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
+
+/// Opens a store, again for up to 20 s if that fails with a transient error: on a busy machine the
+/// nodes of a cluster may all take longer to respond than the store waits.
+pub(super) async fn opened(url: &str) -> RedisStore {
+    let began = Instant::now();
+    loop {
+        match RedisStore::connect(url).await {
+            Ok(store) => return store,
+            Err(error) if error.is_transient() && began.elapsed() < Duration::from_secs(20) => {}
+            Err(error) => panic!("{}", told(&error)),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
 
 /// A key that nobody else uses.
 pub(super) fn key() -> RecordId {
