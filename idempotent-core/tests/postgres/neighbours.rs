@@ -269,14 +269,13 @@ async fn abandon_handlers(store: &PostgresStore) {
     for _ in 0..10 {
         let store = store.clone();
         handlers.spawn(async move {
-            let Ok(mut transaction) = store.transactions().unwrap().begin().await else { return false };
+            let mut transaction = once_up(|| store.transactions().unwrap().begin()).await;
             let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
             let sleep = sqlx::raw_sql("SELECT pg_sleep(600)").execute(connection);
-            timeout(Duration::from_millis(300), sleep).await.is_err()
+            timeout(Duration::from_millis(300), sleep).await.unwrap_err();
         });
     }
-    let abandoned = handlers.join_all().await.into_iter().filter(|abandoned| *abandoned).count();
-    assert!(abandoned >= 5, "{abandoned}");
+    handlers.join_all().await;
 }
 
 async fn none_is_left(url: &str) {
