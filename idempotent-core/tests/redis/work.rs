@@ -16,10 +16,10 @@ pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 pub(super) async fn opened(url: &str) -> RedisStore {
     let began = Instant::now();
     loop {
-        match RedisStore::connect(url).await {
-            Ok(store) => return store,
-            Err(error) if error.is_transient() && began.elapsed() < Duration::from_secs(20) => {}
-            Err(error) => panic!("{}", told(&error)),
+        let opened = RedisStore::connect(url).await;
+        let transient = opened.as_ref().is_err_and(StoreError::is_transient);
+        if !transient || began.elapsed() > Duration::from_secs(20) {
+            return opened.unwrap();
         }
         sleep(Duration::from_millis(50)).await;
     }
