@@ -215,7 +215,7 @@ cases! {
         one_of_many_concurrent_claims_wins,
         one_of_many_concurrent_takeovers_wins,
         one_of_many_concurrent_claims_of_an_expired_key_wins,
-        a_claim_sent_many_times_at_once_is_granted_each_time,
+        a_claim_sent_many_times_at_once_is_granted_to_its_owner,
         concurrent_takeovers_by_hold_never_run,
         one_of_takeover_and_completion_wins,
         one_of_takeover_and_release_wins,

@@ -49,7 +49,8 @@ pub use transactions::{ClaimedWithin, Transaction, Transactions};
 /// 4. **Durability.** What a call has acknowledged survives the death of the calling process, and for a store that says so, of the
 ///    machine.
 /// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted for a whole lease, not
-///    refused: its acknowledgement may have been lost.
+///    refused: its acknowledgement may have been lost. While an earlier sending of the same claim is still being committed, the
+///    outcome may be that the key is in flight.
 /// 6. **Nothing alive is removed.** `purge` and any bound on size spare claims within their lease, answers within their ttl, and
 ///    held records always. A store that is full refuses new claims.
 ///
