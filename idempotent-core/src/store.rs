@@ -50,7 +50,7 @@ pub use transactions::{ClaimedWithin, Transaction, Transactions};
 ///    machine.
 /// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted for a whole lease, not
 ///    refused: its acknowledgement may have been lost. While an earlier sending of the same claim is still being committed, the
-///    outcome may be that the key is in flight.
+///    outcome may be that the key is in flight, with no time left of its lease.
 /// 6. **Nothing alive is removed.** `purge` and any bound on size spare claims within their lease, answers within their ttl, and
 ///    held records always. A store that is full refuses new claims.
 ///

@@ -258,31 +258,39 @@ async fn a_master_that_is_killed_stops_no_other_shard() {
 }
 
 /// Waits until all of these leases are renewed.
-async fn renewed(store: &RedisStore, renewals: &[Renewal]) {
+async fn renewed(store: &RedisStore, renewals: &[Renewal], limit: Duration) {
     let began = Instant::now();
     let all = |outcomes: Vec<RenewOutcome>| outcomes.iter().all(|outcome| *outcome == RenewOutcome::Renewed);
     while !store.renew(renewals).await.is_ok_and(all) {
-        assert!(began.elapsed() < Duration::from_secs(20), "not all leases are renewed");
+        assert!(began.elapsed() < limit, "not all leases are renewed after {limit:?}");
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Renews leases four times while a shard hangs; returns what was not as it has to be.
+/// Renews leases four times while a shard hangs; returns what took too long.
+///
+/// # Panics
+/// When an outcome is wrong however busy the machine is.
 async fn renewals_beside(dead: usize, store: &RedisStore, leases: &[(usize, Renewal)]) -> Result<(), String> {
     let renewals: Vec<_> = leases.iter().map(|(_, renewal)| *renewal).collect();
     for round in 0..4 {
         let began = Instant::now();
         let outcomes = store.renew(&renewals).await.map_err(|error| told(&error))?;
-        println!("round {round} took {:?}", began.elapsed());
-        // The runtime waits for a second where leases are as short as these.
-        if began.elapsed() >= Duration::from_secs(1) {
-            return Err(format!("round {round} took {:?}", began.elapsed()));
+        let took = began.elapsed();
+        println!("round {round} took {took:?}");
+        let outcomes: Vec<_> = leases.iter().map(|(shard, _)| *shard == dead).zip(outcomes).collect();
+        for outcome in &outcomes {
+            let right = matches!(outcome, (true, RenewOutcome::Unknown) | (false, RenewOutcome::Renewed));
+            // A live shard may be late on a busy machine; its leases are then unknown, and never lost.
+            assert!(
+                right || *outcome == (false, RenewOutcome::Unknown),
+                "on the dead shard, and its outcome: {outcome:?}"
+            );
         }
-        for ((shard, _), outcome) in leases.iter().zip(outcomes) {
-            let expected = if *shard == dead { RenewOutcome::Unknown } else { RenewOutcome::Renewed };
-            if outcome != expected {
-                return Err(format!("{outcome:?} on shard {shard} in round {round}"));
-            }
+        // The runtime waits for a second where leases are as short as these.
+        let late = outcomes.iter().filter(|outcome| **outcome == (false, RenewOutcome::Unknown)).count();
+        if took >= Duration::from_secs(1) || late > 0 {
+            return Err(format!("round {round} took {took:?}, and {late} leases of live shards were not renewed"));
         }
         sleep(Duration::from_millis(300)).await;
     }
@@ -291,7 +299,7 @@ async fn renewals_beside(dead: usize, store: &RedisStore, leases: &[(usize, Rene
 
 /// Fails if one shard that hangs costs the leases of the others their renewal, or keeps the caller
 /// from learning that they were renewed. A busy machine may take longer than a second for a round by
-/// itself, so one faultless sequence of five is enough.
+/// itself, so one sequence in time of five is enough; a wrong outcome fails at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
     const DEAD: usize = 1;
@@ -310,13 +318,13 @@ async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
     let dead: Vec<_> = leases.iter().filter(|(shard, _)| *shard == DEAD).map(|(_, renewal)| *renewal).collect();
     let mut faults = Vec::new();
     while faults.len() < 5 {
-        renewed(&store, &all).await;
+        renewed(&store, &all, Duration::from_secs(20)).await;
         cluster.0[DEAD].pause();
         let outcome = renewals_beside(DEAD, &store, &leases).await;
         let alone = store.renew(&dead).await;
         cluster.0[DEAD].resume();
         assert!(alone.is_err_and(|error| error.is_transient()));
-        renewed(&store, &dead).await;
+        renewed(&store, &dead, FINDING).await;
         match outcome {
             Ok(()) => return,
             Err(fault) => faults.push(fault),

@@ -2,9 +2,12 @@
 
 use crate::{
     policy::Policy,
-    runtime::tests::{
-        faulty::{Fault, Faulty, Op},
-        support::*,
+    runtime::{
+        Verdict,
+        tests::{
+            faulty::{Fault, Faulty, Op},
+            support::*,
+        },
     },
 };
 
@@ -41,6 +44,21 @@ async fn a_claim_whose_acknowledgement_was_lost_is_given_back() {
     soon(runtime.settled()).await;
     assert_eq!(store.calls(Op::Release), 3);
     assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
+}
+
+/// The second sending may meet the first one while that is being committed. It is then reported in flight, and no handler runs for it.
+#[tokio::test]
+async fn a_claim_that_meets_its_own_first_sending_is_given_back() {
+    let store = Faulty::new();
+    let runtime = runtime(&store);
+    store.fail(Op::Claim, Fault::After, 1);
+    store.hide_grants(1);
+    let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+    soon(runtime.settled()).await;
+    assert_eq!((store.calls(Op::Claim), store.calls(Op::Release)), (2, 1));
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
+    assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1);
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ struct Shared {
     batches: Mutex<Vec<usize>>,
     renewed: Mutex<HashMap<RecordId, usize>>,
     stuck: Mutex<HashSet<RecordId>>,
+    hidden: Mutex<usize>,
     purged: Mutex<u64>,
     gate: watch::Sender<usize>,
     thread: Arc<()>,
@@ -84,6 +85,7 @@ impl Faulty {
             batches: Mutex::default(),
             renewed: Mutex::default(),
             stuck: Mutex::default(),
+            hidden: Mutex::default(),
             purged: Mutex::default(),
             gate: watch::Sender::new(0),
             thread: Arc::new(()),
@@ -113,6 +115,18 @@ impl Faulty {
     /// Lets the calls go on that hang now.
     pub(super) fn let_go(&self) {
         self.shared.gate.send_modify(|gate| *gate += 1);
+    }
+
+    /// The next grants are reported as in flight, as while an earlier sending of the same claim is being committed.
+    pub(super) fn hide_grants(&self, grants: usize) {
+        *self.shared.hidden.lock().unwrap() = grants;
+    }
+
+    fn hides_grant(&self) -> bool {
+        let mut hidden = self.shared.hidden.lock().unwrap();
+        let hides = *hidden > 0;
+        *hidden = hidden.saturating_sub(1);
+        hides
     }
 
     /// How often it was asked, faults and all.
@@ -213,7 +227,12 @@ impl Store for Faulty {
         None
     }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        self.meet(Op::Claim, self.inner().claim(id, claim)).await
+        match self.meet(Op::Claim, self.inner().claim(id, claim)).await {
+            Ok(ClaimOutcome::Granted { .. }) if self.hides_grant() => {
+                Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+            }
+            outcome => outcome,
+        }
     }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.mark_thread();
