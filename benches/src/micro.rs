@@ -98,6 +98,7 @@ fn claim() -> Claim {
         lease: Duration::from_secs(30),
         ttl: Duration::from_secs(86_400),
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use idempotent_core::{
-    FingerprintKeys, Key, RecordId, Recording, Runtime, Scope, Store, StoreError,
-    runtime::Options,
+    Key, RecordId, Recording, Runtime, Scope, Store, StoreError,
     store::{Found, Resolution, ResolveOutcome},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    builder::{Builder, Settings},
+    in_flight::InFlight,
     outcome::Outcome,
     private::OperationSpec,
-    problem::{self, Kind, Problem},
+    problem::{Kind, Problem},
     specification,
 };
 
@@ -39,57 +40,7 @@ struct Inner {
     runtime: Runtime,
     settings: Settings,
     work: TaskTracker,
-}
-
-type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
-
-pub(crate) struct Settings {
-    pub(crate) header: HeaderName,
-    pub(crate) body_limit: usize,
-    pub(crate) answer_limit: usize,
-    pub(crate) key_rule: KeyRule,
-    pub(crate) documentation: String,
-    pub(crate) when_store_fails: StoreFailure,
-    problems: Box<Render>,
-}
-
-/// What a key must be, beyond what [`Key::parse`] asks of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyRule {
-    /// Nothing more.
-    Any,
-    /// A UUID, in its usual form of 36 characters. It shuts out Firefox, which sends decimal numbers.
-    Uuid,
-    /// At least so many bytes.
-    MinLength(usize),
-}
-
-impl KeyRule {
-    pub(crate) fn check(self, key: &Key) -> Result<(), String> {
-        match self {
-            Self::Uuid if key.as_str().len() != 36 || uuid::Uuid::try_parse(key.as_str()).is_err() => {
-                Err("the key is not a UUID".into())
-            }
-            Self::MinLength(least) if key.as_str().len() < least => {
-                Err(format!("the key has {} bytes; the least is {least}", key.as_str().len()))
-            }
-            Self::Any | Self::Uuid | Self::MinLength(_) => Ok(()),
-        }
-    }
-}
-
-/// What happens to a keyed request while the store cannot be reached: after a [transient](StoreError::is_transient) failure.
-///
-/// Neither choice applies to a permanent failure, such as a missing table or privilege, or to a record that cannot be read: the
-/// request gets 500 (`misconfigured` or `record_unreadable`) and is not run. Nor does either apply to a key whose attempt ended in
-/// this process and whose end the store has not taken yet: its outcome comes from memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// It is answered with 503 and not run. The default.
-    Refuse,
-    /// It runs without any guard, so that a retry may run again. Each time is logged.
-    RunUnguarded,
+    in_flight: Arc<InFlight>,
 }
 
 impl Idempotency {
@@ -100,19 +51,12 @@ impl Idempotency {
 
     /// Guards handlers with this store; the builder holds what can be set.
     pub fn builder(store: impl Store) -> Builder {
-        Builder {
-            store: Arc::new(store),
-            options: Options::default(),
-            settings: Settings {
-                header: HeaderName::from_static("idempotency-key"),
-                body_limit: 2 << 20,
-                answer_limit: 1 << 20,
-                key_rule: KeyRule::Any,
-                documentation: "/idempotency#".into(),
-                when_store_fails: StoreFailure::Refuse,
-                problems: Box::new(problem::json),
-            },
-        }
+        Builder::new(Arc::new(store))
+    }
+
+    pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
+        let in_flight = InFlight::new(settings.operations);
+        Self { inner: Arc::new(Inner { runtime, settings, work: TaskTracker::new(), in_flight }) }
     }
 
     /// Finds what the application has set up.
@@ -139,6 +83,10 @@ impl Idempotency {
         &self.inner.work
     }
 
+    pub(crate) fn in_flight(&self) -> &Arc<InFlight> {
+        &self.inner.in_flight
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         // The tracker's own bit, beside its count: whoever is counted and does not see it is waited for.
         self.inner.work.is_closed()
@@ -157,6 +105,11 @@ impl Idempotency {
             (None, packages) => return Err(SeveralNamespaces { packages: packages.join(", ") }),
         };
         Ok(RecordId::new(namespace, scope, operation, key))
+    }
+
+    /// How long a handler may work.
+    pub(crate) fn time_limit(&self, operation: &OperationSpec) -> Option<Duration> {
+        operation.timeout.or(self.settings().timeout)
     }
 
     /// The namespace of a handler's records.
@@ -285,139 +238,6 @@ impl fmt::Display for SeveralNamespaces {
 }
 
 impl std::error::Error for SeveralNamespaces {}
-
-/// What can be set for all guarded handlers of an application.
-pub struct Builder {
-    store: Arc<dyn Store>,
-    options: Options,
-    settings: Settings,
-}
-
-impl Builder {
-    /// Tells applications that share a store apart: only requests in the same namespace share keys. By default it is what the
-    /// store's URL says (`?namespace=payments`), or else the name of the package that the handler is part of.
-    ///
-    /// Set it where two applications share annotated handlers of one package, and before you rename a package or move a handler
-    /// to another one: in another namespace every key is new.
-    #[must_use]
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.options.namespace = Some(namespace.into());
-        self
-    }
-
-    /// The header that carries the key. `Idempotency-Key` by default.
-    #[must_use]
-    pub fn header(mut self, name: HeaderName) -> Self {
-        self.settings.header = name;
-        self
-    }
-
-    /// The most bytes that a keyed request's body may have; more is answered with 413. 2 MiB by default.
-    ///
-    /// The limits of the extractors (`web::JsonConfig` and the like) apply as well.
-    #[must_use]
-    pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.settings.body_limit = bytes;
-        self
-    }
-
-    /// The most bytes of an answer's body that are kept; of a larger one the replay has status and headers only. 1 MiB by default.
-    #[must_use]
-    pub fn answer_limit(mut self, bytes: usize) -> Self {
-        self.settings.answer_limit = bytes;
-        self
-    }
-
-    /// What a key must be, beyond the standard. Nothing by default.
-    #[must_use]
-    pub fn key_rule(mut self, rule: KeyRule) -> Self {
-        self.settings.key_rule = rule;
-        self
-    }
-
-    /// Where problems are documented; a problem's `type` is this text and its code. `/idempotency#` by default: serve
-    /// [`Idempotency::specification`] at `/idempotency`, or name your own page.
-    #[must_use]
-    pub fn documentation(mut self, base: impl Into<String>) -> Self {
-        self.settings.documentation = base.into();
-        self
-    }
-
-    /// How problems are rendered: [`problem::json`] (the default), [`problem::stripe`], or a function of your own.
-    #[must_use]
-    pub fn problems(mut self, render: impl Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync + 'static) -> Self {
-        self.settings.problems = Box::new(render);
-        self
-    }
-
-    /// Secrets that sign fingerprints. None by default.
-    #[must_use]
-    pub fn fingerprint_keys(mut self, keys: FingerprintKeys) -> Self {
-        self.options.fingerprint_keys = keys;
-        self
-    }
-
-    /// How often expired records are purged, on average; `None` leaves it to somebody else. Every 60 s by default.
-    #[must_use]
-    pub fn purge_every(mut self, interval: Option<Duration>) -> Self {
-        self.options.purge_every = interval;
-        self
-    }
-
-    /// How many duplicates of one key may wait at once; more are answered with 409 at once. 16 by default.
-    #[must_use]
-    pub fn waiters_per_key(mut self, waiters: usize) -> Self {
-        self.options.waiters_per_key = waiters;
-        self
-    }
-
-    /// How long one call to the store may take before its outcome counts as unknown. 10 s by default.
-    #[must_use]
-    pub fn store_timeout(mut self, limit: Duration) -> Self {
-        self.options.store_timeout = limit;
-        self
-    }
-
-    /// How many bytes the ends of attempts may take in memory while the store cannot take them; see
-    /// [`Options::deferred_bytes`]. Beyond that a response is kept without its body, and where not even its status and headers fit, it
-    /// is dropped and the operation may run again. 64 MiB by default.
-    #[must_use]
-    pub fn deferred_bytes(mut self, bytes: usize) -> Self {
-        self.options.deferred_bytes = bytes;
-        self
-    }
-
-    /// What happens while the store cannot be reached. Requests are refused by default.
-    #[must_use]
-    pub fn when_store_fails(mut self, choice: StoreFailure) -> Self {
-        self.settings.when_store_fails = choice;
-        self
-    }
-
-    /// The handle to put into `App::app_data`.
-    #[must_use]
-    pub fn build(self) -> Idempotency {
-        let runtime = Runtime::shared(self.store, self.options);
-        match runtime.namespace() {
-            Some(namespace) => tracing::info!(namespace, "idempotency keys are kept in this namespace"),
-            None => {
-                let packages = specification::packages().join(", ");
-                tracing::info!(
-                    namespace = packages,
-                    "idempotency keys are kept in the namespace of each handler's package"
-                );
-            }
-        }
-        let inner = Inner { runtime, settings: self.settings, work: TaskTracker::new() };
-        Idempotency { inner: Arc::new(inner) }
-    }
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
-    }
-}
 
 #[cfg(test)]
 mod tests {

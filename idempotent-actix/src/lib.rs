@@ -5,7 +5,11 @@
 #[path = "private.rs"]
 pub mod __private;
 mod account;
+mod builder;
+pub mod fingerprint;
+mod finish;
 mod idempotency;
+mod in_flight;
 mod operation;
 mod outcome;
 pub mod problem;
@@ -26,7 +30,9 @@ pub use idempotent_core::{
 };
 pub use idempotent_macros::idempotent;
 
-pub use idempotency::{Builder, Idempotency, KeyRule, SeveralNamespaces, StoreFailure};
+pub use builder::{Builder, KeyRule, StoreFailure};
+pub use finish::{FinishAfterDisconnect, Finishing, FinishingResponse};
+pub use idempotency::{Idempotency, SeveralNamespaces};
 pub use operation::Operation;
 pub use outcome::{Disposed, Disposition, Outcome, Replayable};
 pub use problem::{EXPOSED_HEADERS, Problem};

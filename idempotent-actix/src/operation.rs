@@ -1,7 +1,7 @@
 //! The operation that is running, for its handler.
 
 use std::{
-    cell::OnceCell,
+    cell::{Cell, OnceCell},
     future::{Ready, ready},
     rc::Rc,
 };
@@ -46,6 +46,8 @@ pub struct Operation {
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) claimed: OnceCell<(RecordId, u32)>,
+    /// Whether the client has disconnected and the operation goes on in a task of its own.
+    pub(crate) detached: Cell<bool>,
 }
 
 impl Operation {
@@ -111,14 +113,20 @@ impl FromRequest for Operation {
     }
 }
 
+/// Marks a request whose misconfiguration has been logged.
+struct Logged;
+
 /// What a client gets where the application forgot to register its [`Idempotency`].
 pub(crate) fn misconfigured(request: &HttpRequest) -> Error {
     broken(request, "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`")
 }
 
-/// What a client gets where the application is put together wrongly; the log tells the application why.
+/// What a client gets where the application is misconfigured. The log says why: once for each request, though several of the handler's
+/// extractors may find the same.
 pub(crate) fn broken(request: &HttpRequest, why: &'static str) -> Error {
-    tracing::error!(path = request.path(), "{why}");
+    if request.extensions_mut().insert(Logged).is_none() {
+        tracing::error!(path = request.path(), "{why}");
+    }
     let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");
     let mut response = problem::json(&problem, request);
     response.extensions_mut().insert(Outcome::Unavailable);

@@ -20,10 +20,17 @@ pub enum Outcome {
     Mismatch,
     /// The first request's outcome is unknown (409).
     Held,
+    /// The outcome became unknown with this request, and its key is held from now on: the handler's response was not recorded under
+    /// `abandoned = "hold"`, or was marked [`Disposition::Unknown`]; or the lease of an earlier request had expired (409).
+    BecameHeld,
     /// The guard refused the request before its key was looked up: 400, 401, 405, 413.
     Refused,
     /// The handler panicked (500).
     Panicked,
+    /// The handler did not respond within its time limit (503; 500 where the key is held).
+    TimedOut,
+    /// Too many operations are in flight (503), or too many of this principal (429).
+    Overloaded,
     /// The store failed, or the server is going down, or is put together wrongly (500, 503).
     Unavailable,
 }
@@ -36,8 +43,11 @@ impl fmt::Display for Outcome {
             Self::InFlight => "conflict",
             Self::Mismatch => "mismatch",
             Self::Held => "held",
+            Self::BecameHeld => "became_held",
             Self::Refused => "refused",
             Self::Panicked => "panicked",
+            Self::TimedOut => "timed_out",
+            Self::Overloaded => "overloaded",
             Self::Unavailable => "unavailable",
         })
     }

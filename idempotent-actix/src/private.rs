@@ -100,18 +100,45 @@ pub struct OperationSpec {
     pub name: &'static str,
     /// The handler's own name.
     pub handler: &'static str,
-    /// Which methods are guarded.
-    pub methods: &'static [&'static str],
-    /// The pattern of the route attribute, or nothing where the handler is routed by hand.
-    pub path: &'static str,
+    /// The ways to the handler.
+    pub routes: &'static [Route],
     /// Whether a request without a key is refused.
     pub key_required: bool,
     /// How the body counts.
     pub fingerprint: BodyForm,
     /// How the key is claimed.
     pub claim: ClaimMode,
+    /// How long the handler may work; `None` leaves it to the application.
+    pub timeout: Option<Duration>,
     /// The rest.
     pub policy: Policy,
+}
+
+/// One way to a handler.
+#[derive(Debug)]
+pub struct Route {
+    /// The method, which is guarded.
+    pub method: &'static str,
+    /// What the route attribute says; `None` where the handler is routed by hand.
+    pub resource: Option<Resource>,
+}
+
+/// What a route attribute registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Resource {
+    /// The pattern, without the scopes above it.
+    pub path: &'static str,
+    /// The name, for `HttpRequest::url_for`.
+    pub name: &'static str,
+}
+
+/// The route of a method, and of a pattern and a name if there are any.
+#[must_use]
+pub const fn route(method: &'static str, resource: &[&'static str]) -> Route {
+    match *resource {
+        [path, name] => Route { method, resource: Some(Resource { path, name }) },
+        _ => Route { method, resource: None },
+    }
 }
 
 /// How a key is claimed.
@@ -135,6 +162,12 @@ pub const fn policy(ttl: u64, lease: u64, wait: u64, record: RecordRule, abandon
     }
 }
 
+/// The time limit of an attribute, in milliseconds; none where it is zero.
+#[must_use]
+pub const fn timeout(limit: u64) -> Option<Duration> {
+    if limit == 0 { None } else { Some(Duration::from_millis(limit)) }
+}
+
 pub use idempotent_core::{Abandoned as AbandonedRule, BodyForm as Fingerprint, RecordRule as Rule};
 
 /// An annotated handler, as the linker collects them for `specification()`.
@@ -143,31 +176,33 @@ pub struct Registered(pub &'static OperationSpec);
 
 inventory::collect!(Registered);
 
-/// Declares what the attribute says, and registers it.
+/// Declares what the attribute says, registers it, and yields a reference to it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __operation {
-    (static $operation:ident = {
-        name: $name:literal, handler: $handler:literal, methods: [$($method:literal),+ $(,)?], path: $path:literal,
-        ttl: $ttl:literal, lease: $lease:literal, wait: $wait:literal,
+    (
+        name: $name:literal, handler: $handler:literal,
+        routes: [$(($method:literal $(, $path:literal, $resource:literal)?)),+ $(,)?],
+        ttl: $ttl:literal, lease: $lease:literal, wait: $wait:literal, timeout: $timeout:literal,
         key: $key:ident, fingerprint: $fingerprint:ident, record: $record:ident, abandoned: $abandoned:ident,
         claim: $claim:ident $(,)?
-    }) => {
-        static $operation: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
+    ) => {{
+        static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
             package: env!("CARGO_PKG_NAME"),
             name: $name,
             handler: $handler,
-            methods: &[$($method),+],
-            path: $path,
+            routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
             key_required: <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
             fingerprint: $crate::__private::Fingerprint::$fingerprint,
             claim: $crate::__private::ClaimMode::$claim,
+            timeout: $crate::__private::timeout($timeout),
             policy: $crate::__private::policy(
                 $ttl, $lease, $wait,
                 $crate::__private::Rule::$record,
                 $crate::__private::AbandonedRule::$abandoned,
             ),
         };
-        $crate::__private::submit! { $crate::__private::Registered(&$operation) }
-    };
+        $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
+        &OPERATION
+    }};
 }

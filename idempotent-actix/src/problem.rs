@@ -44,6 +44,10 @@ pub enum Kind {
     RecordUnreadable,
     /// 500: the server is misconfigured, or its store refuses the claim for a reason that does not pass by itself; nothing was run.
     Misconfigured,
+    /// 503: the handler did not respond within its time limit; the same request runs again. 500 where the key is held instead.
+    HandlerTimedOut,
+    /// 503: too many operations are in flight, or 429: too many of this principal; nothing was run.
+    Overloaded,
     /// 503: the store cannot be reached; nothing was run.
     StoreUnavailable,
     /// 503: the server is going down; nothing was run.
@@ -52,7 +56,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, for a published specification.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::KeyUnsupported,
@@ -65,6 +69,8 @@ impl Kind {
         Self::HandlerFailed,
         Self::RecordUnreadable,
         Self::Misconfigured,
+        Self::HandlerTimedOut,
+        Self::Overloaded,
         Self::StoreUnavailable,
         Self::ShuttingDown,
     ];
@@ -113,6 +119,15 @@ impl Kind {
             Self::Misconfigured => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "misconfigured", "The server is not set up for this", false)
             }
+            Self::HandlerTimedOut => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "handler_timed_out",
+                "The operation did not finish within its time limit",
+                true,
+            ),
+            Self::Overloaded => {
+                (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too many operations are in progress", true)
+            }
             Self::StoreUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", "Idempotency keys cannot be checked now", true)
             }
@@ -120,10 +135,22 @@ impl Kind {
         }
     }
 
-    /// The status of the answer.
+    /// The usual status of the response. That of a [`Problem`] may be another one: [`HandlerTimedOut`](Self::HandlerTimedOut) is 500 where the
+    /// key is held, and [`Overloaded`](Self::Overloaded) is 429 where the limit of one principal was reached.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         self.facts().0
+    }
+
+    /// Every status that the response may have, the usual one first.
+    pub(crate) fn statuses(self) -> Vec<StatusCode> {
+        let mut statuses = vec![self.status()];
+        if self == Self::HandlerTimedOut {
+            statuses.push(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if self == Self::Overloaded {
+            statuses.push(StatusCode::TOO_MANY_REQUESTS);
+        }
+        statuses
     }
 
     /// The name that clients can test for. It never changes.
@@ -146,8 +173,10 @@ impl Kind {
             Self::OutcomeUnknown => "ask what became of the first request; sending this one again does not help",
             Self::KeyReused => "send another request with another key; nothing of this one was run",
             Self::RecordUnreadable => "ask what became of the request; it is not run again",
-            Self::StoreUnavailable | Self::ShuttingDown => "nothing was run; send the request again with the same key",
-            Self::HandlerFailed => "part of the operation may have been done; keep the key",
+            Self::StoreUnavailable | Self::ShuttingDown | Self::Overloaded => {
+                "nothing was run; send the request again with the same key"
+            }
+            Self::HandlerFailed | Self::HandlerTimedOut => "part of the operation may have been done; keep the key",
             Self::Misconfigured => "nothing was run",
             Self::KeyMissing
             | Self::KeyMalformed
@@ -179,6 +208,7 @@ pub(crate) fn kind_of(error: &StoreError) -> Kind {
 #[derive(Clone, Debug)]
 pub struct Problem {
     kind: Kind,
+    status: StatusCode,
     detail: String,
     retryable: bool,
     retry_after: Option<u32>,
@@ -189,7 +219,15 @@ pub struct Problem {
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>, documentation: &str) -> Self {
         let url = format!("{documentation}{}", kind.code());
-        Self { kind, detail: detail.into(), retryable: kind.retryable(), retry_after: None, allow: &[], url }
+        Self {
+            kind,
+            status: kind.status(),
+            detail: detail.into(),
+            retryable: kind.retryable(),
+            retry_after: None,
+            allow: &[],
+            url,
+        }
     }
 
     pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
@@ -207,10 +245,21 @@ impl Problem {
         self
     }
 
-    /// What kind of refusal it is; gives status, code and title.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// What kind of refusal it is; gives code and title.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// What is wrong with this request, in a sentence for the developer at the other end.
@@ -243,7 +292,7 @@ impl Problem {
         json!({
             "type": self.url,
             "title": self.kind.title(),
-            "status": self.kind.status().as_u16(),
+            "status": self.status.as_u16(),
             "detail": self.detail,
             "code": self.kind.code(),
             "retryable": self.retryable,
@@ -254,6 +303,7 @@ impl Problem {
         let mut response = HttpResponse::build(status);
         response
             .content_type("application/problem+json")
+            .insert_header((header::CACHE_CONTROL, "no-store"))
             .insert_header((header::LINK, format!("<{}>; rel=\"describedby\"", self.url)));
         if let Some(seconds) = self.retry_after {
             response.insert_header((header::RETRY_AFTER, seconds));
@@ -272,7 +322,7 @@ impl Problem {
 /// Renders a problem as `application/problem+json` (RFC 9457), with `Link` to its documentation and `Retry-After` where it is known.
 #[must_use]
 pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
-    problem.response(problem.kind.status(), &problem.to_json())
+    problem.response(problem.status, &problem.to_json())
 }
 
 /// Renders a problem so that Stripe's client libraries understand it too: [`json()`], with a top-level `error` object and
@@ -289,13 +339,15 @@ pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
             ("invalid_request_error", problem.kind.code())
         }
         Kind::HandlerFailed
+        | Kind::HandlerTimedOut
+        | Kind::Overloaded
         | Kind::RecordUnreadable
         | Kind::Misconfigured
         | Kind::StoreUnavailable
         | Kind::ShuttingDown => ("api_error", problem.kind.code()),
     };
     let to_stripe = request.headers().contains_key("x-stripe-client-user-agent");
-    let status = match problem.kind.status() {
+    let status = match problem.status {
         StatusCode::UNPROCESSABLE_ENTITY if to_stripe => StatusCode::BAD_REQUEST,
         status => status,
     };

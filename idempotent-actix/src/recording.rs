@@ -3,8 +3,10 @@
 use std::{
     collections::VecDeque,
     error::Error as StdError,
-    pin::Pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use actix_web::{
@@ -15,6 +17,7 @@ use actix_web::{
         StatusCode,
         header::{self, HeaderName, HeaderValue},
     },
+    rt,
 };
 use bytes::Bytes;
 use idempotent_core::{Body, Encoded, Recording};
@@ -58,75 +61,118 @@ fn is_replayed(name: &str) -> bool {
     !never && !["access-control-", "ratelimit", "x-ratelimit"].iter().any(|family| name.starts_with(family))
 }
 
-/// Writes an answer down, with the header lines to replay: raw, and in the order in which the response holds them.
-fn encode(head: &ResponseHead, body: &Body) -> Encoded {
+/// The header lines that are replayed: raw, and in the order in which the response holds them.
+fn replayed_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
     let headers = head.headers();
     let named: Vec<_> = headers
         .get_all(header::CONNECTION)
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(|name| name.trim_ascii().to_ascii_lowercase())
         .collect();
-    let lines: Vec<_> = headers
+    headers
         .iter()
         .filter(|(name, _)| is_replayed(name.as_str()) && !named.iter().any(|n| n == name.as_str().as_bytes()))
         .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
-        .collect();
-    Encoded::new(head.status.as_u16(), &lines, body)
+        .collect()
 }
 
-/// Takes an answer down and gives it back whole.
+/// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is omitted, and the headers too if they
+/// alone exceed it.
+fn encode(head: &ResponseHead, body: Body, limit: usize) -> Encoded {
+    let mut lines = replayed_lines(head);
+    let bytes: usize = lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
+    if bytes > limit {
+        lines.clear();
+    }
+    let whole = match body {
+        Body::None | Body::Omitted => bytes <= limit,
+        Body::Whole(ref body) => bytes.saturating_add(body.len()) <= limit,
+    };
+    Encoded::new(head.status.as_u16(), &lines, if whole { &body } else { &Body::Omitted })
+}
+
+/// How much of a response is kept, and how long its recording may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of headers and body.
+    pub(crate) bytes: usize,
+    /// How long a stream may take to end.
+    pub(crate) time: Duration,
+}
+
+/// Records a response and gives it back whole.
 ///
-/// A body of up to `limit` bytes is kept. Of a larger one only status and headers are kept; the answer still goes out in full, and
-/// what was read of a stream is put back in front of it.
+/// A body within the limits is kept. Of a larger one, of a stream that does not end in time, and of server-sent events only status and
+/// headers are kept; the response still goes out in full, and what was read of a stream is put back in front of it.
 ///
 /// # Errors
-/// When the body itself fails within the limit: there is no answer to keep.
+/// When the body itself fails within the limits: there is no response to keep.
 pub(crate) fn record(
     response: HttpResponse,
-    limit: usize,
+    limits: Limits,
 ) -> impl Future<Output = Result<(Encoded, HttpResponse), Box<dyn StdError>>> {
     // Before the future begins, which would have room for the whole as well as for its parts.
     let (head, body) = response.into_parts();
     async move {
         let (kept, body) = match body.size() {
             BodySize::None => (Body::None, body),
-            BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limit) => take(body, limit).await?,
-            BodySize::Sized(_) => (Body::Omitted, body),
-            BodySize::Stream => take(body, limit).await?,
+            BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) => {
+                take(body, limits).await?
+            }
+            BodySize::Stream if !is_event_stream(head.head()) => take(body, limits).await?,
+            BodySize::Sized(_) | BodySize::Stream => (Body::Omitted, body),
         };
-        let recording = encode(head.head(), &kept);
+        let recording = encode(head.head(), kept, limits.bytes);
         Ok((recording, head.set_body(body)))
     }
 }
 
-async fn take(body: BoxBody, limit: usize) -> Result<(Body, BoxBody), Box<dyn StdError>> {
+/// Server-sent events (`text/event-stream`, HTML Living Standard §9.2) usually have no end, and clients wait for the first of them.
+fn is_event_stream(head: &ResponseHead) -> bool {
+    let content_type = head.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type
+        .and_then(|value| value.split(';').next())
+        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+async fn take(body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<dyn StdError>> {
     match body.try_into_bytes() {
         Ok(bytes) => Ok((Body::Whole(bytes.clone()), BoxBody::new(bytes))),
-        // Apart, so that answers that are there do not carry what it takes.
-        Err(body) => Box::pin(read(body, limit)).await,
+        // Boxed: keeps the caller's future small where the body is there already.
+        Err(body) => Box::pin(read(body, limits)).await,
     }
 }
 
-async fn read(mut body: BoxBody, limit: usize) -> Result<(Body, BoxBody), Box<dyn StdError>> {
+async fn read(mut body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<dyn StdError>> {
     let promised = body.size();
     let (mut chunks, mut length) = (Pieces::default(), 0usize);
-    while let Some(chunk) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
-        let chunk = chunk?;
+    let mut over = pin!(rt::time::sleep(limits.time));
+    loop {
+        // A stream that is always ready does not keep the thread.
+        tokio::task::coop::consume_budget().await;
+        let chunk = poll_fn(|cx| match over.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => Pin::new(&mut body).poll_next(cx).map(Some),
+        });
+        let Some(chunk) = chunk.await else { break };
+        let Some(chunk) = chunk.transpose()? else {
+            // Sent as it is, half a response would look whole to its client and to all that come after.
+            if let BodySize::Sized(size) = promised
+                && u64::try_from(length) != Ok(size)
+            {
+                return Err("it has another length than it says".into());
+            }
+            let whole = chunks.joined();
+            return Ok((Body::Whole(whole.clone()), BoxBody::new(whole)));
+        };
         length = length.saturating_add(chunk.len());
         chunks.push(chunk);
-        if length > limit {
-            chunks.join_small();
-            return Ok((Body::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })));
+        if length > limits.bytes {
+            break;
         }
     }
-    // Sent as it is, half an answer would look whole to its client and to all that come after.
-    if let BodySize::Sized(size) = promised
-        && u64::try_from(length) != Ok(size)
-    {
-        return Err("it has another length than it says".into());
-    }
-    let whole = chunks.joined();
-    Ok((Body::Whole(whole.clone()), BoxBody::new(whole)))
+    chunks.join_small();
+    Ok((Body::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })))
 }
 
 /// A stream with what was read of it put back in front.
@@ -159,6 +205,9 @@ pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
         headers.append(HeaderName::from_bytes(&name).ok()?, value);
     }
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     match recording.body {
         Body::None => Some(response.set_body(BoxBody::new(actix_web::body::None::new()))),
         Body::Whole(bytes) => Some(response.set_body(BoxBody::new(bytes))),

@@ -4,7 +4,7 @@
 //! request's payload, reads it whole within the limit, and leaves the others a payload that gives them the same bytes.
 
 use std::{
-    cell::{OnceCell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     marker::PhantomData,
     pin::Pin,
     rc::Rc,
@@ -76,10 +76,9 @@ impl<K, M, B> Guard<K, M, B> {
 
     /// Makes the fingerprint with the application's own function.
     #[must_use]
-    pub fn fingerprint_by<F, R>(mut self, function: F) -> Self
+    pub fn fingerprint_by<F>(mut self, function: F) -> Self
     where
-        F: FnOnce(&HttpRequest, &[u8]) -> R,
-        R: AsRef<[u8]>,
+        F: for<'a> FingerprintFunction<'a>,
     {
         if let Some(keyed) = &mut self.keyed
             && let Said::Body(body) = &keyed.said
@@ -92,6 +91,25 @@ impl<K, M, B> Guard<K, M, B> {
     }
 }
 
+/// A function from a request and its body to what the request means. What it returns may borrow from both.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a fingerprint function",
+    label = "is not a function from `&HttpRequest` and `&[u8]` to bytes",
+    note = "a fingerprint function takes `&HttpRequest` and the body as `&[u8]`, and returns bytes, such as `Vec<u8>`, `String` or `&[u8]`"
+)]
+pub trait FingerprintFunction<'a>: FnOnce(&'a HttpRequest, &'a [u8]) -> Self::Bytes {
+    type Bytes: AsRef<[u8]>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, F, R> FingerprintFunction<'a> for F
+where
+    F: FnOnce(&'a HttpRequest, &'a [u8]) -> R,
+    R: AsRef<[u8]>,
+{
+    type Bytes = R;
+}
+
 impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
     type Error = Error;
     type Future = Reading<K, M, B>;
@@ -99,7 +117,7 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let Some(idempotency) = Idempotency::of(request) else { return Reading::refused(misconfigured(request)) };
         let slot = match check::<K, M>(idempotency, request) {
-            Ok(Some(key)) => Rc::new(Slot { key, claimed: OnceCell::new() }),
+            Ok(Some(key)) => Rc::new(Slot { key, claimed: OnceCell::new(), detached: Cell::new(false) }),
             Ok(None) => {
                 request.extensions_mut().insert(Unkeyed);
                 return Reading::unkeyed(request, idempotency);
@@ -123,8 +141,18 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
             body,
             digester: (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw)),
             length: 0,
+            end: asks_for_websocket(request).then(|| content_length(request).unwrap_or(0)),
         }
     }
+}
+
+/// Whether actix-http takes the rest of the connection for the body, up to its end: so it does for `Upgrade: websocket`, whatever the
+/// method. The server may ignore the header (RFC 9110 §7.8); the body then is as long as `Content-Length` says, or empty (RFC 9112 §6.3).
+fn asks_for_websocket(request: &HttpRequest) -> bool {
+    let upgrade = request.headers().get(header::UPGRADE).map(HeaderValue::as_bytes);
+    request.version() < Version::HTTP_2
+        && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
+        && !request.headers().contains_key(header::TRANSFER_ENCODING)
 }
 
 /// Checks what can be checked before the body is read; gives the key, if there is one.
@@ -216,6 +244,8 @@ pub struct Reading<K, M, B> {
     /// Takes the body in as it arrives, where the bytes as sent are what counts.
     digester: Option<Digester>,
     length: usize,
+    /// The body's length, where the payload does not end with the body.
+    end: Option<usize>,
 }
 
 impl<K, M, B> Unpin for Reading<K, M, B> {}
@@ -238,7 +268,7 @@ impl<K, M, B> std::fmt::Debug for Reading<K, M, B> {
 
 impl<K, M, B> Reading<K, M, B> {
     fn done(guard: Result<Guard<K, M, B>, Error>) -> Self {
-        Self { guard: Some(guard), source: None, body: Rc::default(), digester: None, length: 0 }
+        Self { guard: Some(guard), source: None, body: Rc::default(), digester: None, length: 0, end: None }
     }
 
     fn refused(error: Error) -> Self {
@@ -255,8 +285,12 @@ impl<K, M, B> Reading<K, M, B> {
     /// `counts`: whether the body is part of the fingerprint.
     fn read(&mut self, source: &mut Payload, counts: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(Ok(guard)) = &self.guard else { return Poll::Ready(Ok(())) };
-        while let Some(chunk) = ready!(Pin::new(&mut *source).poll_next(cx)) {
-            let chunk = chunk?;
+        while self.end.is_none_or(|end| self.length < end) {
+            let Some(chunk) = ready!(Pin::new(&mut *source).poll_next(cx)) else { break };
+            let mut chunk = chunk?;
+            if let Some(end) = self.end {
+                chunk.truncate(end - self.length);
+            }
             self.length = self.length.saturating_add(chunk.len());
             if self.length > guard.idempotency.settings().body_limit {
                 return Poll::Ready(Err(refuse(&guard.idempotency, &too_large(&guard.idempotency), &guard.request)));

@@ -1,40 +1,45 @@
 //! Claim, work, recording, answer: what happens to a keyed request after its extractors.
 
-use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, rc::Rc, time::Duration};
+use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
 
-use actix_web::{Error, HttpRequest, HttpResponse, rt};
-use futures_util::FutureExt;
+use actix_web::{Error, HttpRequest, HttpResponse, http::StatusCode};
 use idempotent_core::{
-    Abandoned, Encoded, RecordId, RequestDigest, Scope, StoreError,
-    runtime::{Attempt, Begun, Ending, Verdict},
+    RecordId, RequestDigest, Scope, StoreError,
+    runtime::{Begun, Verdict},
 };
-use tracing::Instrument;
 
 pub use self::answer::GuardedAnswer;
-use self::unguarded::{no_transaction, not_committed, unguarded};
+use self::unguarded::unguarded;
 use self::work::{Answering, Work};
+pub(crate) use self::{answer::Begun as OperationBegun, detach::detach};
 use crate::{
     account::Account,
-    idempotency::{Idempotency, StoreFailure},
+    builder::StoreFailure,
+    idempotency::Idempotency,
+    in_flight::Limit,
     operation::Slot,
-    outcome::{Disposition, Outcome, Replayable},
+    outcome::{Outcome, Replayable},
     private::{ClaimMode, OperationSpec},
     problem::{self, Kind},
     recording,
     request::{Guard, Keyed, Said},
+    scope::EVERYONE,
 };
 
 mod answer;
+mod attempt;
+mod detach;
 mod unguarded;
 mod work;
 
 impl<K, M, B> Guard<K, M, B> {
-    /// Runs the work once, or gives the answer that takes its place. It begins at the call.
+    /// Runs the work once, or gives the response that takes its place.
     ///
-    /// Its return type is written out: with an opaque one, rustc reports an answer that cannot be replayed three times.
+    /// Its return type is written out: with an opaque one, rustc reports a response that cannot be replayed three times.
     ///
     /// # Cancel safety
-    /// Safe: what was begun goes on in a task of its own, and its outcome is recorded.
+    /// Safe: dropped before its first poll, nothing has been done; dropped later, the operation finishes in a task of its own, and its
+    /// outcome is recorded.
     pub fn run<F, R>(
         self,
         operation: &'static OperationSpec,
@@ -59,7 +64,10 @@ impl<K, M, B> Guard<K, M, B> {
         let work = Work { handler, request: request.clone() };
         match keyed {
             Some(Keyed { slot, said }) => Run { idempotency, request, operation, slot }.start(scope, said, work),
-            None => GuardedAnswer::here(async move { unguarded(&idempotency, &request, work).await }),
+            None => GuardedAnswer::unkeyed(async move {
+                let time_limit = idempotency.time_limit(operation);
+                unguarded(&idempotency, &request, work, time_limit).await
+            }),
         }
     }
 }
@@ -73,7 +81,7 @@ struct Run {
 }
 
 impl Run {
-    /// Refuses the request, or starts the task that answers it.
+    /// Refuses the request, or prepares the future that answers it.
     fn start(self, scope: Result<Scope, Option<Error>>, said: Said, work: Work) -> GuardedAnswer {
         let (scope, digest) = match self.admit(scope, said) {
             Ok(admitted) => admitted,
@@ -84,11 +92,16 @@ impl Run {
         if self.idempotency.is_draining() {
             return GuardedAnswer::given(self.refuse(Kind::ShuttingDown, Outcome::Unavailable));
         }
+        let place = match self.idempotency.in_flight().enter(&scope) {
+            Ok(place) => place,
+            Err(limit) => return GuardedAnswer::given(self.overloaded(limit)),
+        };
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
         let id = self.record_id(&scope);
-        // actix drops its own future when the client goes away. Claim, work and recording are in one task that it does not drop, so
-        // that no claim is left without its work and no work without its recording. It is boxed, for tokio moves what it is given; and
-        // it is a block, for an `async fn` has its arguments twice.
+        // In the global scope the principal is everybody.
+        let digest = if scope == *EVERYONE { digest } else { digest.of(scope.principal()) };
+        let slot = self.slot.clone();
+        // Boxed: moves to another task when the client disconnects. A block, since an `async fn` has its arguments twice.
         let answer = Box::pin(async move {
             let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
             let begun = match self.operation.claim {
@@ -102,10 +115,10 @@ impl Run {
                 Err(error) => Box::pin(self.without_store(id, &error, work)).await,
             };
             response.extensions_mut().insert(id);
-            drop(counted);
+            drop((counted, place));
             response
         });
-        GuardedAnswer::apart(rt::spawn(answer.in_current_span()), idempotency, request)
+        GuardedAnswer::keyed(answer, slot, idempotency, request)
     }
 
     /// Whose key it is and what was asked for, unless the request is refused.
@@ -136,76 +149,6 @@ impl Run {
         RecordId::joined(namespace, scope, &[self.request.method().as_str(), " ", pattern], &self.slot.key)
     }
 
-    /// Runs the handler and ends the attempt.
-    async fn attempt(&self, mut attempt: Attempt, work: Work) -> HttpResponse {
-        // The slot is new with each request, so it is empty here.
-        let _ = self.slot.claimed.set((*attempt.id(), attempt.number()));
-        let account = Account::of(&self.request);
-        if let Some(account) = &account {
-            if self.operation.claim == ClaimMode::Lease
-                && let Err(error) = Box::pin(attempt.transact()).await
-            {
-                Box::pin(attempt.release()).await;
-                return no_transaction(&self.idempotency, &self.request, &error);
-            }
-            account.lend(attempt.lend());
-        }
-        let answer = AssertUnwindSafe(async {
-            let response = work.await;
-            let stated = response.extensions().get::<Disposition>().copied();
-            match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
-                Disposition::Final => {
-                    let recorded = recording::record(response, self.idempotency.settings().answer_limit).await;
-                    recorded.map(|(recording, response)| (Kept::Answer(recording), response))
-                }
-                Disposition::Retryable => Ok((Kept::Nothing, response)),
-                Disposition::Unknown => Ok((Kept::Unknown, response)),
-            }
-        });
-        let answer = answer.catch_unwind().await;
-        if let Some(transaction) = account.and_then(|account| account.close()) {
-            attempt.take_back(transaction);
-        }
-        let (kept, response) = match answer {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(error)) => {
-                return Box::pin(self.abandon(attempt, &format!("the answer's body failed: {error}"))).await;
-            }
-            Err(_) => return Box::pin(self.abandon(attempt, "the handler, or its answer's body, panicked")).await,
-        };
-        let ending = match kept {
-            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(recording).await,
-            Kept::Answer(recording) => attempt.complete(recording).await,
-            Kept::Nothing => attempt.release().await,
-            Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
-        };
-        self.end(ending, response)
-    }
-
-    /// The handler's answer, unless its attempt does not count.
-    fn end(&self, ending: Ending, response: HttpResponse) -> HttpResponse {
-        match ending {
-            Ending::Stored | Ending::Deferred => ran(response),
-            Ending::Fenced(verdict) => self.tell(verdict),
-            Ending::NotCommitted { transient } => not_committed(&self.idempotency, &self.request, transient),
-        }
-    }
-
-    /// Ends an attempt whose outcome nobody knows.
-    async fn abandon(&self, attempt: Attempt, why: &str) -> HttpResponse {
-        tracing::error!(id = %attempt.id(), why, "an attempt was abandoned");
-        match attempt.abandon(self.operation.policy.abandoned).await {
-            Ending::Stored | Ending::Deferred | Ending::NotCommitted { .. } => {
-                let mut problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
-                if self.operation.policy.abandoned == Abandoned::Hold {
-                    problem = problem.not_retryable();
-                }
-                self.idempotency.render(&problem, Outcome::Panicked, &self.request)
-            }
-            Ending::Fenced(verdict) => self.tell(verdict),
-        }
-    }
-
     /// What a client gets whose request does not run, or whose attempt does not count.
     fn tell(&self, verdict: Verdict) -> HttpResponse {
         match verdict {
@@ -220,7 +163,9 @@ impl Run {
                 }
             },
             Verdict::Unreadable => self.refuse(Kind::RecordUnreadable, Outcome::Unavailable),
-            Verdict::Held => self.refuse(Kind::OutcomeUnknown, Outcome::Held),
+            Verdict::Held { newly } => {
+                self.refuse(Kind::OutcomeUnknown, if newly { Outcome::BecameHeld } else { Outcome::Held })
+            }
             Verdict::Mismatch => self.refuse(Kind::KeyReused, Outcome::Mismatch),
             Verdict::InFlight { lease_left } => {
                 let problem = self.idempotency.problem(Kind::InFlight, Kind::InFlight.advice());
@@ -237,7 +182,12 @@ impl Run {
         if error.is_transient() && self.idempotency.settings().when_store_fails == StoreFailure::RunUnguarded {
             tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
             let _ = self.slot.claimed.set((id, 1));
-            return unguarded(&self.idempotency, &self.request, work).await;
+            let time_limit = self.idempotency.time_limit(self.operation);
+            return unguarded(&self.idempotency, &self.request, work, time_limit).await;
+        }
+        if error.is_share_exceeded() {
+            tracing::warn!(%id, %error, cause, "a principal has its share of the store; its request was refused");
+            return self.overloaded(Limit::Principal);
         }
         tracing::error!(%id, %error, cause, "a keyed request was refused");
         self.refuse(problem::kind_of(error), Outcome::Unavailable)
@@ -255,6 +205,22 @@ impl Run {
         }
     }
 
+    /// The response where too many operations are in flight.
+    fn overloaded(&self, limit: Limit) -> HttpResponse {
+        let (status, detail) = match limit {
+            Limit::Total => {
+                (StatusCode::SERVICE_UNAVAILABLE, "nothing was run; send the request again with the same key")
+            }
+            Limit::Principal => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "nothing was run; wait for your other operations, then send the request again with the same key",
+            ),
+        };
+        let problem = self.idempotency.problem(Kind::Overloaded, detail).with_status(status);
+        let problem = problem.retry_after(problem::retry_after(Duration::ZERO));
+        self.idempotency.render(&problem, Outcome::Overloaded, &self.request)
+    }
+
     fn refuse(&self, kind: Kind, outcome: Outcome) -> HttpResponse {
         let mut problem = self.idempotency.problem(kind, kind.advice());
         if matches!(kind, Kind::StoreUnavailable | Kind::ShuttingDown) {
@@ -262,22 +228,4 @@ impl Run {
         }
         self.idempotency.render(&problem, outcome, &self.request)
     }
-}
-
-/// What is kept of an answer.
-enum Kept {
-    Answer(Encoded),
-    Nothing,
-    /// That nobody knows what was done.
-    Unknown,
-}
-
-/// Whether an answer says that the operation was not done, so that its effects are undone.
-fn fails(response: &HttpResponse) -> bool {
-    response.status().as_u16() >= 400
-}
-
-fn ran(mut response: HttpResponse) -> HttpResponse {
-    response.extensions_mut().insert(Outcome::Ran);
-    response
 }

@@ -1,6 +1,8 @@
 //! Whose key it is, as handlers say it.
 
-use actix_web::{Error, HttpRequest, ResponseError, http::header, web};
+use std::sync::LazyLock;
+
+use actix_web::{Error, HttpRequest, http::header, web};
 use idempotent_core::Scope;
 use uuid::Uuid;
 
@@ -86,7 +88,7 @@ impl<T: IntoScopeKey> IntoScopeKey for Option<T> {
     }
 }
 
-impl<T: IntoScopeKey, E: ResponseError + 'static> IntoScopeKey for Result<T, E> {
+impl<T: IntoScopeKey, E: Into<Error>> IntoScopeKey for Result<T, E> {
     fn into_scope_key(self) -> Result<Scope, Option<Error>> {
         self.map_err(|error| Some(error.into()))?.into_scope_key()
     }
@@ -168,8 +170,11 @@ impl ScopeKey for actix_web_httpauth::extractors::basic::BasicAuth {
 /// knows a key and the request gets its answer.
 #[must_use]
 pub fn global(_: &HttpRequest) -> Scope {
-    Scope::of("global", "*")
+    EVERYONE.clone()
 }
+
+/// The scope that names no principal.
+pub(crate) static EVERYONE: LazyLock<Scope> = LazyLock::new(|| Scope::of("global", "*"));
 
 /// The token of `Authorization: Bearer …`, as it is: check it before, in an extractor or in middleware. A client whose token is
 /// renewed between two tries is another client.
@@ -194,12 +199,31 @@ pub fn scope_of<T: ScopeKey + ?Sized>(parameter: &T) -> Result<Scope, Option<Err
     parameter.scope_key().into_scope_key()
 }
 
+/// A function from a request to its scope. What it returns may borrow from the request.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a scope function",
+    label = "is not a function from `&HttpRequest` to a scope",
+    note = "a scope function takes `&HttpRequest` and returns a `Scope`, a string, a number, a `Uuid`, an `Option` of one, or a `Result`"
+)]
+pub trait ScopeFunction<'a>: FnOnce(&'a HttpRequest) -> Self::Key {
+    type Key: IntoScopeKey;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, F, K> ScopeFunction<'a> for F
+where
+    F: FnOnce(&'a HttpRequest) -> K,
+    K: IntoScopeKey,
+{
+    type Key = K;
+}
+
 /// What the macro calls for a scope that names a function.
 #[doc(hidden)]
-pub fn scope_by<F, R>(request: &HttpRequest, function: F) -> Result<Scope, Option<Error>>
+pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<Scope, Option<Error>>
 where
-    F: FnOnce(&HttpRequest) -> R,
-    R: IntoScopeKey,
+    F: for<'a> ScopeFunction<'a>,
 {
     function(request).into_scope_key()
 }
@@ -242,6 +266,8 @@ mod tests {
         assert!(matches!(String::new().into_scope_key(), Err(None)));
         assert!(matches!(Some("").into_scope_key(), Err(None)));
         let refused: Result<String, _> = Err(actix_web::error::ParseError::Method);
+        assert!(matches!(refused.into_scope_key(), Err(Some(_))));
+        let refused: actix_web::Result<String> = Err(actix_web::error::ErrorForbidden("no"));
         assert!(matches!(refused.into_scope_key(), Err(Some(_))));
         assert_eq!(5u64.into_scope_key().ok(), Some(Scope::new("5")));
     }

@@ -1,12 +1,13 @@
 //! The published idempotency specification, which draft-ietf-httpapi-idempotency-key-header-07 §2 demands of a resource.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use idempotent_core::{Abandoned, BodyForm, Key, RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
-    idempotency::{Idempotency, KeyRule, StoreFailure},
+    builder::{KeyRule, StoreFailure},
+    idempotency::Idempotency,
     private::{ClaimMode, OperationSpec, Registered},
     problem::Kind,
 };
@@ -15,22 +16,24 @@ impl Idempotency {
     /// The machine-readable policy of every annotated handler in the program, as JSON: the header, the rules for keys, limits, the
     /// operations with their times in seconds, and the problems that a client may meet.
     ///
-    /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation's path is that of its route
-    /// attribute, without the scopes that the application mounts it under, and empty for handlers that are routed by hand. Where an
+    /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation has a route for each method of
+    /// each route attribute. A route's path is that of its attribute, without the scopes that the application mounts it under, and
+    /// null for handlers that are routed by hand. Where an
     /// operation has no `name`, its records are named by its method and its full route pattern, such as `POST /v1/payments`. What is
     /// claimed by `"transaction"` has neither a lease nor anything abandoned: both are null.
     #[must_use]
     pub fn specification(&self) -> Value {
-        let settings = self.settings();
+        let (settings, limits) = (self.settings(), self.in_flight().limits());
         let mut operations: Vec<_> = inventory::iter::<Registered>.into_iter().map(|registered| registered.0).collect();
-        operations.sort_by_key(|operation| (operation.path, operation.methods, operation.name, operation.handler));
+        operations.sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let problems: Vec<_> = Kind::ALL
             .iter()
-            .map(|kind| {
+            .flat_map(|kind| kind.statuses().into_iter().map(move |status| (kind, status)))
+            .map(|(kind, status)| {
                 json!({
                     "type": format!("{}{}", settings.documentation, kind.code()),
                     "code": kind.code(),
-                    "status": kind.status().as_u16(),
+                    "status": status.as_u16(),
                     "title": kind.title(),
                     "retryable": kind.retryable(),
                 })
@@ -49,13 +52,15 @@ impl Idempotency {
                 },
             },
             "body_limit_bytes": settings.body_limit,
-            "replayed_body_limit_bytes": settings.answer_limit,
+            "replayed_bytes_limit": settings.recording.bytes,
+            "replayed_stream_seconds": settings.recording.time.as_secs_f64(),
+            "operations_in_flight": { "total": limits.total, "per_principal": limits.per_principal },
             "replay_marker": "idempotency-replayed",
             "when_store_fails": match settings.when_store_fails {
                 StoreFailure::Refuse => "refuse",
                 StoreFailure::RunUnguarded => "run_unguarded",
             },
-            "operations": operations.into_iter().map(describe).collect::<Vec<_>>(),
+            "operations": operations.into_iter().map(|operation| describe(operation, self.time_limit(operation))).collect::<Vec<_>>(),
             "problems": problems,
         })
     }
@@ -68,14 +73,20 @@ pub(crate) fn packages() -> Vec<&'static str> {
     packages.into_iter().collect()
 }
 
-fn describe(operation: &OperationSpec) -> Value {
+fn first_path(operation: &OperationSpec) -> Option<&'static str> {
+    operation.routes.first().and_then(|route| route.resource).map(|resource| resource.path)
+}
+
+fn describe(operation: &OperationSpec, time_limit: Option<Duration>) -> Value {
     let policy = &operation.policy;
     let leased = operation.claim == ClaimMode::Lease;
     json!({
         "handler": operation.handler,
         "name": (!operation.name.is_empty()).then_some(operation.name),
-        "methods": operation.methods,
-        "path": operation.path,
+        "routes": operation.routes.iter().map(|route| json!({
+            "method": route.method,
+            "path": route.resource.map(|resource| resource.path),
+        })).collect::<Vec<_>>(),
         "key": if operation.key_required { "required" } else { "optional" },
         "ttl_seconds": policy.ttl.as_secs_f64(),
         "claim": match operation.claim {
@@ -84,6 +95,7 @@ fn describe(operation: &OperationSpec) -> Value {
         },
         "lease_seconds": leased.then_some(policy.lease.as_secs_f64()),
         "wait_seconds": policy.wait.as_secs_f64(),
+        "timeout_seconds": time_limit.map(|limit| limit.as_secs_f64()),
         "fingerprint": match operation.fingerprint {
             BodyForm::Raw => "body",
             BodyForm::Json => "json",
@@ -105,26 +117,26 @@ fn describe(operation: &OperationSpec) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private::policy;
+    use crate::private::{policy, route};
 
     const LEASED: OperationSpec = OperationSpec {
         package: "shop",
         name: "",
         handler: "pay",
-        methods: &["POST"],
-        path: "/payments",
+        routes: &[route("POST", &["/payments", "pay"])],
         key_required: true,
         fingerprint: BodyForm::Raw,
         claim: ClaimMode::Lease,
+        timeout: None,
         policy: policy(60_000, 30_000, 0, RecordRule::Final, Abandoned::Retry),
     };
 
     #[test]
     fn what_is_claimed_in_a_transaction_has_neither_lease_nor_abandonment() {
-        let leased = describe(&LEASED);
+        let leased = describe(&LEASED, None);
         assert_eq!((&leased["claim"], &leased["lease_seconds"]), (&json!("lease"), &json!(30.0)));
         assert_eq!(leased["abandoned"], "retry");
-        let described = describe(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED });
+        let described = describe(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED }, None);
         let mut expected = leased;
         expected["claim"] = json!("transaction");
         expected["lease_seconds"] = Value::Null;

@@ -19,6 +19,7 @@ enum Kind {
     Transient,
     Permanent,
     Unreadable,
+    Share,
 }
 
 impl StoreError {
@@ -48,6 +49,22 @@ impl StoreError {
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self { store, operation, kind: Kind::Unreadable, source: source.into() }
+    }
+
+    /// A claim that is refused because its principal has its share of a bounded store. Nothing was claimed; other principals are not
+    /// affected.
+    pub fn share_exceeded(
+        store: &'static str,
+        operation: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { store, operation, kind: Kind::Share, source: source.into() }
+    }
+
+    /// Whether a principal has its share of the store.
+    #[must_use]
+    pub fn is_share_exceeded(&self) -> bool {
+        self.kind == Kind::Share
     }
 
     /// Whether the same call may succeed later without anybody's doing.

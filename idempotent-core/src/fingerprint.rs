@@ -5,6 +5,8 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 
+use crate::scope::Principal;
+
 mod json;
 
 pub use json::canonical_json;
@@ -55,7 +57,22 @@ impl fmt::Debug for Fingerprint {
 ///
 /// It is SHA-256 over method, path, query and content type, each with its length, and the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct RequestDigest([u8; 32]);
+pub struct RequestDigest {
+    hash: [u8; 32],
+    principal: Option<Principal>,
+}
+
+impl RequestDigest {
+    /// Says whose request it is, for stores that limit the share of one principal. It is no part of the fingerprint.
+    #[must_use]
+    pub const fn of(self, principal: Principal) -> Self {
+        Self { principal: Some(principal), ..self }
+    }
+
+    pub(crate) const fn principal(self) -> Option<Principal> {
+        self.principal
+    }
+}
 
 impl fmt::Debug for RequestDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +89,7 @@ pub enum BodyForm {
     Json,
     /// Not at all; neither does the content type.
     Nothing,
-    /// What the application made of it.
+    /// What the application made of it. The content type does not count.
     Custom,
 }
 
@@ -92,7 +109,7 @@ impl Digester {
             BodyForm::Nothing => b"nothing",
             BodyForm::Custom => b"custom",
         };
-        let content_type = if form == BodyForm::Nothing { b"" } else { content_type };
+        let content_type = if matches!(form, BodyForm::Nothing | BodyForm::Custom) { b"" } else { content_type };
         let mut hasher = Sha256::new_with_prefix("idem/fp/1");
         for part in [method.as_bytes(), path.as_bytes(), query.as_bytes(), content_type, tag] {
             hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -109,7 +126,7 @@ impl Digester {
     /// The digest of all that was taken in.
     #[must_use]
     pub fn finish(self) -> RequestDigest {
-        RequestDigest(self.hasher.finalize().into())
+        RequestDigest { hash: self.hasher.finalize().into(), principal: None }
     }
 }
 
@@ -149,7 +166,7 @@ impl FingerprintKeys {
     pub fn sign(&self, digest: RequestDigest) -> Fingerprint {
         match self.keys.first() {
             Some((id, mac)) => signed(*id, mac, digest),
-            None => Fingerprint { key_id: 0, digest: digest.0 },
+            None => Fingerprint { key_id: 0, digest: digest.hash },
         }
     }
 
@@ -160,7 +177,7 @@ impl FingerprintKeys {
             return None;
         }
         match recorded.key_id {
-            0 => Some(Fingerprint { key_id: 0, digest: digest.0 }),
+            0 => Some(Fingerprint { key_id: 0, digest: digest.hash }),
             key_id => self.keys.iter().find(|(id, _)| *id == key_id).map(|(id, mac)| signed(*id, mac, digest)),
         }
     }
@@ -168,7 +185,7 @@ impl FingerprintKeys {
 
 fn signed(key_id: u32, mac: &Hmac<Sha256>, digest: RequestDigest) -> Fingerprint {
     let mut mac = mac.clone();
-    mac.update(&digest.0);
+    mac.update(&digest.hash);
     Fingerprint { key_id, digest: mac.finalize().into_bytes().into() }
 }
 

@@ -36,5 +36,5 @@ pub use policy::{Abandoned, Policy, RecordRule};
 pub use record::{DerivedKey, Record, RecordId, State};
 pub use recording::{Body, Encoded, Recording, RecordingError};
 pub use runtime::Runtime;
-pub use scope::Scope;
+pub use scope::{Principal, Scope};
 pub use store::Store;

@@ -108,8 +108,11 @@ pub enum Verdict {
         /// How long its lease lasts yet.
         lease_left: Duration,
     },
-    /// An attempt was abandoned and nobody has said what became of it.
-    Held,
+    /// An attempt was abandoned, and its outcome is unknown until it is resolved.
+    Held {
+        /// Whether this claim found its lease expired, and the key is held from now on.
+        newly: bool,
+    },
     /// The key belongs to another request.
     Mismatch,
     /// The operation was done, but its recording cannot be read. It is never run again.
@@ -163,6 +166,7 @@ impl Runtime {
             lease: policy.lease,
             ttl: policy.ttl,
             abandoned: policy.abandoned,
+            principal: digest.principal(),
         };
         let mut asked = shared.claim(&id, &claim, digest).await?;
         if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
@@ -181,7 +185,7 @@ impl Runtime {
             }
             outcome @ (ClaimOutcome::Completed(_)
             | ClaimOutcome::InFlight { .. }
-            | ClaimOutcome::Held
+            | ClaimOutcome::Held { .. }
             | ClaimOutcome::Mismatch { .. }) => Begun::Told(Verdict::of_claim(&id, outcome)),
         })
     }
@@ -264,7 +268,12 @@ impl Verdict {
         match outcome {
             ClaimOutcome::Completed(recording) => Self::of(id, &recording),
             ClaimOutcome::InFlight { lease_left } => Self::InFlight { lease_left },
-            ClaimOutcome::Held => Self::Held,
+            ClaimOutcome::Held { newly } => {
+                if newly {
+                    tracing::warn!(%id, "the lease of an operation expired and its outcome is unknown; its key is held until it is resolved");
+                }
+                Self::Held { newly }
+            }
             ClaimOutcome::Mismatch { .. } => Self::Mismatch,
             // Not asked for; told to come again.
             ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sha2::{Digest as _, Sha256};
+
 /// The owner of a key: a user, a tenant, an API token. Equal keys of different scopes are different operations, and nothing that
 /// happens in one scope can be seen from another.
 ///
@@ -53,8 +55,33 @@ impl Scope {
         self.principal.is_empty()
     }
 
+    /// What tells this principal from others without naming it.
+    #[must_use]
+    pub fn principal(&self) -> Principal {
+        let mut hasher = Sha256::new_with_prefix("idem/principal/1");
+        for part in self.parts() {
+            hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part);
+        }
+        let mut digest = [0; 16];
+        digest.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
+        Principal(digest)
+    }
+
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [self.kind.as_bytes(), &self.principal]
+    }
+}
+
+/// A digest of a [`Scope`]: the first half of SHA-256 over its kind and its principal, each with its length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Principal([u8; 16]);
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Principal(")?;
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("…)")
     }
 }
 

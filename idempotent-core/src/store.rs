@@ -12,6 +12,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::{Record, RecordId},
+    scope::Principal,
 };
 
 #[cfg(feature = "memory")]
@@ -139,6 +140,8 @@ pub struct Claim {
     pub ttl: Duration,
     /// What to do if this attempt, or the one found lapsed, is abandoned.
     pub abandoned: Abandoned,
+    /// Whose claim it is, where that is known. A store that bounds its size limits the share of one principal.
+    pub principal: Option<Principal>,
 }
 
 /// What a claim came to.
@@ -156,8 +159,11 @@ pub enum ClaimOutcome {
         /// How long its lease lasts yet.
         lease_left: Duration,
     },
-    /// An attempt was abandoned and nobody has said what became of it.
-    Held,
+    /// An attempt was abandoned, and its outcome is unknown until it is resolved.
+    Held {
+        /// Whether this claim made it so: the lease had expired.
+        newly: bool,
+    },
     /// The key belongs to another request.
     Mismatch {
         /// What that request said. It never leaves the process; the runtime looks at which key signed it.

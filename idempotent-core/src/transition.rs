@@ -106,7 +106,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
     }
     match &record.state {
         State::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
-        State::Held => (Change::Keep, ClaimOutcome::Held),
+        State::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
         State::InFlight if !record.lapsed(now) => {
             (Change::Keep, ClaimOutcome::InFlight { lease_left: record.lease_until.since(now) })
         }
@@ -116,7 +116,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
                 let taken = Record { owner: claim.owner, attempt, ..leased(record, claim.lease, now) };
                 (Change::Put(taken), ClaimOutcome::Granted { attempt })
             }
-            Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held),
+            Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held { newly: true }),
         },
     }
 }

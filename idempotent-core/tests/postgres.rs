@@ -97,6 +97,7 @@ fn request() -> Claim {
         lease: Duration::from_secs(30),
         ttl: Duration::from_secs(3600),
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 

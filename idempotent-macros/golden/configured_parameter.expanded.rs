@@ -17,11 +17,11 @@ fn order(
     ) -> HttpResponse {
         HttpResponse::Ok().finish()
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "order", methods : ["POST"], path :
-        "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required,
-        fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
+        86400000u64, lease : 30000u64, wait : 0u64, timeout : 0u64, key : Required,
+        fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, order(user, #[cfg(feature = "audit")] audit))
+    __guard.run(__operation, __scope, order(user, #[cfg(feature = "audit")] audit))
 }

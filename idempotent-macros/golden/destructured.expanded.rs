@@ -19,12 +19,12 @@ pub(crate) fn update_order(
         user.touch(id, update_order);
         HttpResponse::Ok().finish()
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "update_order", methods : ["PATCH"],
-        path : "/orders/{id}", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Nothing, record : Final, abandoned : Retry, claim :
-        Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "update_order", routes : [("PATCH", "/orders/{id}",
+        "update_order")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
+        0u64, key : Required, fingerprint : Nothing, record : Final, abandoned : Retry,
+        claim : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, update_order(user, __arg1, __arg2, __arg3))
+    __guard.run(__operation, __scope, update_order(user, __arg1, __arg2, __arg3))
 }

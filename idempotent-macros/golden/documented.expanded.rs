@@ -18,11 +18,12 @@ pub fn create_payment(
     ) -> actix_web::Result<HttpResponse> {
         Ok(HttpResponse::Created().finish())
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "create_payment", methods : ["POST"],
-        path : "/v1/payments", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "create_payment", routes : [("POST", "/v1/payments",
+        "create_payment")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
+        0u64, key : Required, fingerprint : Raw, record : Final, abandoned : Retry, claim
+        : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, create_payment(user, body))
+    __guard.run(__operation, __scope, create_payment(user, body))
 }

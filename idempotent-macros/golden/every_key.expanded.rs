@@ -11,14 +11,14 @@ fn put_order(
     async fn put_order(user: User, id: web::Path<u64>) -> impl Responder {
         id.to_string()
     }
-    my_crate::reexport::__private::operation! {
-        static __OPERATION = { name : "put-order", handler : "put_order", methods :
-        ["PUT"], path : "/orders/{id}", ttl : 5400000u64, lease : 5000u64, wait : 500u64,
+    let __operation = my_crate::reexport::__private::operation! {
+        name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
+        "put_order")], ttl : 5400000u64, lease : 5000u64, wait : 500u64, timeout : 0u64,
         key : Optional, fingerprint : Custom, record : Success, abandoned : Hold, claim :
-        Lease, }
-    }
+        Lease,
+    };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard
         .fingerprint_by(fingerprints::amount)
-        .run(&__OPERATION, __scope, put_order(user, id))
+        .run(__operation, __scope, put_order(user, id))
 }

@@ -19,11 +19,11 @@ where
     {
         Ok(body)
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "create", methods : ["POST"], path :
-        "", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required, fingerprint
-        : Json, record : Final, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "create", routes : [("POST")], ttl : 86400000u64, lease :
+        30000u64, wait : 0u64, timeout : 0u64, key : Required, fingerprint : Json, record
+        : Final, abandoned : Retry, claim : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, create::<T, LIMIT>(user, body))
+    __guard.run(__operation, __scope, create::<T, LIMIT>(user, body))
 }

@@ -7,11 +7,11 @@ fn r#delete(
     session: Session,
 ) -> ::idempotent_actix::__private::Answer {
     async fn r#delete(session: Session) {}
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "delete", methods : ["DELETE"], path
-        : "", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key : Required,
-        fingerprint : Raw, record : All, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "delete", routes : [("DELETE")], ttl : 86400000u64, lease :
+        30000u64, wait : 0u64, timeout : 0u64, key : Required, fingerprint : Raw, record
+        : All, abandoned : Retry, claim : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&session);
-    __guard.run(&__OPERATION, __scope, r#delete(session))
+    __guard.run(__operation, __scope, r#delete(session))
 }

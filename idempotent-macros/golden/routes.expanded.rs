@@ -12,11 +12,12 @@ fn order(
     async fn order(user: User) -> &'static str {
         "ordered"
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "order", methods : ["POST", "PUT"],
-        path : "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PUT",
+        "/order", "order")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
+        0u64, key : Required, fingerprint : Raw, record : Final, abandoned : Retry, claim
+        : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, order(user))
+    __guard.run(__operation, __scope, order(user))
 }

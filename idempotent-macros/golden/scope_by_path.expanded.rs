@@ -9,14 +9,15 @@ fn order(
     async fn order() -> HttpResponse {
         HttpResponse::Ok().finish()
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "order", methods : ["POST", "PATCH"],
-        path : "/orders", ttl : 86400000u64, lease : 30000u64, wait : 0u64, key :
-        Required, fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PATCH",
+        "/orders", "order")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
+        0u64, key : Required, fingerprint : Raw, record : Final, abandoned : Retry, claim
+        : Lease,
+    };
     let __scope = ::idempotent_actix::__private::scope_by(
         __guard.request(),
         scope::bearer_token,
     );
-    __guard.run(&__OPERATION, __scope, order())
+    __guard.run(__operation, __scope, order())
 }

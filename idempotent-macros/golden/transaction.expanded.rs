@@ -14,11 +14,11 @@ fn order(
     ) -> Order {
         Order::insert(&mut tx, id).await
     }
-    ::idempotent_actix::__private::operation! {
-        static __OPERATION = { name : "", handler : "order", methods : ["POST"], path :
-        "/orders", ttl : 40000u64, lease : 20000u64, wait : 0u64, key : Required,
-        fingerprint : Raw, record : Final, abandoned : Retry, claim : Transaction, }
-    }
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
+        40000u64, lease : 20000u64, wait : 0u64, timeout : 0u64, key : Required,
+        fingerprint : Raw, record : Final, abandoned : Retry, claim : Transaction,
+    };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(&__OPERATION, __scope, order(user, __arg1))
+    __guard.run(__operation, __scope, order(user, __arg1))
 }

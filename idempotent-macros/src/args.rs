@@ -35,6 +35,8 @@ pub(crate) struct Args {
     pub(crate) ttl: u64,
     pub(crate) lease: u64,
     pub(crate) wait: u64,
+    /// Milliseconds; zero leaves it to the application.
+    pub(crate) timeout: u64,
     pub(crate) key: Variant,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) record: Variant,
@@ -66,6 +68,7 @@ impl Args {
             ttl,
             lease,
             wait: entries.take_or("wait", period, 0),
+            timeout: entries.take_or("timeout", positive, 0),
             key: entries.take_or("key", choice(KEY), "Required"),
             fingerprint: entries.take_or("fingerprint", fingerprint, Fingerprint::Supplied("Raw")),
             record: entries.take_or("record", choice(RECORD), "Final"),

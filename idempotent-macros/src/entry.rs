@@ -2,18 +2,20 @@
 //!
 //! It is read by hand because a parser stops at its first mistake; here each entry can report its own.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Punct, Spacing, TokenStream, TokenTree};
 use syn::LitStr;
 
+use crate::duration;
 use crate::errors::{Errors, Reading, Reported};
 use crate::nearest::nearest;
 
 /// Every key, with a value that shows its use in messages.
-pub(crate) const KEYS: [(&str, &str); 12] = [
+pub(crate) const KEYS: [(&str, &str); 13] = [
     ("scope", "user"),
     ("ttl", "24h"),
     ("lease", "30s"),
     ("wait", "5s"),
+    ("timeout", "30s"),
     ("key", "optional"),
     ("fingerprint", "json"),
     ("record", "success"),
@@ -33,10 +35,15 @@ pub(crate) struct Entry {
 impl Entry {
     /// `None` if the tokens between two commas have another form.
     pub(crate) fn parse(tokens: &[TokenTree]) -> Option<Self> {
-        let [TokenTree::Ident(key), TokenTree::Punct(equals), value @ ..] = tokens else {
+        Self::parse_with('=', tokens)
+    }
+
+    /// The same with another mark between key and value.
+    fn parse_with(mark: char, tokens: &[TokenTree]) -> Option<Self> {
+        let [TokenTree::Ident(key), TokenTree::Punct(found), value @ ..] = tokens else {
             return None;
         };
-        let entry = equals.as_char() == '=' && !value.is_empty();
+        let entry = found.as_char() == mark && found.spacing() == Spacing::Alone && !value.is_empty();
         let (key, value) = (key.clone(), value.iter().cloned().collect());
         entry.then_some(Self { key, value })
     }
@@ -65,6 +72,8 @@ pub(crate) fn split(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
 /// the end is unknown, so the known keys and the keys that are read cannot drift apart.
 pub(crate) struct Entries<'a> {
     entries: Vec<Entry>,
+    /// Of an entry without a key, or without a value: its key may be any.
+    keyless: Option<Reported>,
     pub(crate) errors: &'a mut Errors,
 }
 
@@ -72,10 +81,13 @@ impl<'a> Entries<'a> {
     /// Splits the attribute's tokens, and refuses what is no entry and what is set twice.
     pub(crate) fn parse(tokens: TokenStream, errors: &'a mut Errors) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
+        let mut keyless = None;
+        let tokens = tokens.into_iter().map(|token| comma_for_semicolon(token, errors)).collect();
         for tokens in split(tokens) {
-            let Some(entry) = Entry::parse(&tokens) else {
-                let what = "this is not an entry; write `key = \"value\"`, separated by commas";
-                errors.at(tokens.into_iter().collect::<TokenStream>(), what, usage());
+            let Some(entry) = Entry::parse(&tokens).or_else(|| with_colon(&tokens, errors)) else {
+                let known = matches!(tokens.first(), Some(TokenTree::Ident(key)) if key != "scope" && is_key(key));
+                let reported = refuse(tokens, errors);
+                keyless = keyless.or((!known).then_some(reported));
                 continue;
             };
             let key = &entry.key;
@@ -86,7 +98,7 @@ impl<'a> Entries<'a> {
                 entries.push(entry);
             }
         }
-        Self { entries, errors }
+        Self { entries, keyless, errors }
     }
 
     /// Takes the value of `key` through `read`; `None` if the attribute does not set it.
@@ -131,7 +143,7 @@ impl<'a> Entries<'a> {
     /// then its absence is the same mistake and needs no second message.
     pub(crate) fn refuse_the_rest(&mut self, missing: &str) -> Option<Reported> {
         let keys = KEYS.map(|(key, _)| format!("`{key}`")).join(", ");
-        let mut misspelt = None;
+        let mut misspelt = self.keyless;
         for Entry { key, .. } in self.entries.drain(..) {
             let meant = nearest(&key.to_string(), KEYS.map(|(key, _)| key));
             let help = meant.map_or_else(usage, example);
@@ -141,6 +153,47 @@ impl<'a> Entries<'a> {
         }
         misspelt
     }
+}
+
+/// Reports a `;`, and goes on as if a comma stood there.
+fn comma_for_semicolon(token: TokenTree, errors: &mut Errors) -> TokenTree {
+    if !matches!(&token, TokenTree::Punct(mark) if mark.as_char() == ';') {
+        return token;
+    }
+    errors.at(&token, "entries are separated by commas; write `,` in place of `;`", usage());
+    Punct::new(',', Spacing::Alone).into()
+}
+
+/// An entry with `:` in place of `=`, which is reported.
+fn with_colon(tokens: &[TokenTree], errors: &mut Errors) -> Option<Entry> {
+    let entry = Entry::parse_with(':', tokens)?;
+    let what = format!("`{}` is set with `=`; write it in place of `:`", entry.key);
+    errors.at(tokens.get(1), what, example(&entry.key.to_string()));
+    Some(entry)
+}
+
+/// Reports what is no entry.
+fn refuse(tokens: Vec<TokenTree>, errors: &mut Errors) -> Reported {
+    let (what, help) = match tokens.as_slice() {
+        [TokenTree::Ident(key)] if is_key(key) => {
+            (format!("`{key}` has no value; write `{key} = \"…\"`"), example(&key.to_string()))
+        }
+        [value @ (TokenTree::Literal(_) | TokenTree::Ident(_))] => {
+            let text = value.to_string();
+            let text = text.trim_matches('"');
+            let key = if duration::parse(text).is_ok() { "ttl" } else { "scope" };
+            (
+                format!("the value `{value}` has no key; write which key it is for"),
+                format!("write `{key} = \"{text}\"`"),
+            )
+        }
+        _ => ("this is not an entry; write `key = \"value\"`, separated by commas".to_owned(), usage()),
+    };
+    errors.at(tokens.into_iter().collect::<TokenStream>(), what, help)
+}
+
+fn is_key(key: &Ident) -> bool {
+    KEYS.iter().any(|(known, _)| key == known)
 }
 
 /// Right code for one key.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
 /// What has been found wrong so far.
@@ -11,7 +11,7 @@ pub(crate) struct Errors {
     found: Vec<syn::Error>,
 }
 
-/// Proof that a mistake has been reported. Only [`Errors`] can make one, so a part that is missing
+/// Proof that a mistake has been reported. Only [`Errors`] creates one, so a part that is missing
 /// from the expansion always has its message, and no handler is ever left unguarded in silence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported(());
@@ -26,6 +26,17 @@ impl Errors {
     pub(crate) fn at(&mut self, tokens: impl ToTokens, what: impl Display, help: impl Display) -> Reported {
         let message = format!("{what}\nhelp: {help}");
         self.found.push(syn::Error::new_spanned(tokens, message));
+        Reported(())
+    }
+
+    /// Reports a mistake at `span`.
+    pub(crate) fn spanned(&mut self, span: Span, what: impl Display, help: impl Display) -> Reported {
+        self.found.push(syn::Error::new(span, format!("{what}\nhelp: {help}")));
+        Reported(())
+    }
+
+    /// Stands for a syntax error that rustc reports itself: it parses the item before any attribute macro sees it.
+    pub(crate) fn reported_by_rustc() -> Reported {
         Reported(())
     }
 

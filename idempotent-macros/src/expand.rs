@@ -1,14 +1,15 @@
 //! Code for a handler: the only place where any is quoted.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, PathSegment, ReturnType, Signature, parse_quote, parse_quote_spanned};
+use syn::{Attribute, GenericParam, PathSegment, ReturnType, Signature, Visibility, parse_quote, parse_quote_spanned};
 
 use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
-use crate::handler::{Handler, Parameter, Scope};
+use crate::handler::{Handler, Parameter, Scope, is_function_with_body};
 use crate::route::{self, Routing};
 use crate::transaction;
 
@@ -25,7 +26,7 @@ pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStre
 pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
     let args = Args::parse(attribute, errors);
     let Ok(mut handler) = Handler::read(item.clone(), errors) else {
-        return item;
+        return outline(item.clone()).unwrap_or(item);
     };
     handler.refuse_second_guard(errors);
     let supported = handler.refuse_unsupported(errors);
@@ -58,10 +59,9 @@ fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>)
     };
     let over = handler.parameters.len() == CLIPPYS_LIMIT;
     let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
-    let operation = operation(args, handler, routing);
-    let run = run(args, handler, scope);
+    let run = run(args, handler, routing, scope);
     // Lints are silent about an item that ends in a macro's tokens, so these braces are the user's own.
-    let block = quote_spanned!(body.span()=> { #(#inner)* #signature #body #operation #run });
+    let block = quote_spanned!(body.span()=> { #(#inner)* #signature #body #run });
     quote!(#allow #(#outer)* #visibility #guarded #block)
 }
 
@@ -89,14 +89,12 @@ fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
     quote!(#guard: #krate::__private::Guard<#krate::__private::#key, #methods, #krate::__private::#body>)
 }
 
-/// The static description of the operation, which also enters the app's specification.
+/// A reference to the static description of the operation, which also enters the app's specification.
 fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let (krate, name) = (&args.krate, &args.name);
-    let [ttl, lease, wait] = [args.ttl, args.lease, args.wait];
-    let operation = local("__OPERATION");
+    let [ttl, lease, wait, timeout] = [args.ttl, args.lease, args.wait, args.timeout];
     let handler = handler.signature.ident.unraw().to_string();
-    let methods = routing.methods.iter().map(|method| method.name);
-    let path = &routing.path;
+    let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
     let [key, record, abandoned, claim] = [args.key, args.record, args.abandoned, claim].map(variant);
     let fingerprint = variant(match args.fingerprint {
@@ -105,19 +103,32 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     });
     quote! {
         #krate::__private::operation! {
-            static #operation = {
-                name: #name, handler: #handler, methods: [#(#methods),*], path: #path,
-                ttl: #ttl, lease: #lease, wait: #wait,
-                key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned, claim: #claim,
-            }
+            name: #name, handler: #handler, routes: [#(#routes),*],
+            ttl: #ttl, lease: #lease, wait: #wait, timeout: #timeout,
+            key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned, claim: #claim,
         }
     }
 }
 
+/// Method, path and resource of each route; the method alone where the handler is routed by hand.
+fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
+    if routing.routes.is_empty() {
+        let methods = routing.methods.iter().map(|method| method.name);
+        return methods.map(|method| quote!((#method))).collect();
+    }
+    let routes = routing.routes.iter().map(|route| {
+        let (method, path) = (route.method.name, &route.path);
+        let resource = route.resource.as_deref().unwrap_or(handler);
+        quote!((#method, #path, #resource))
+    });
+    routes.collect()
+}
+
 /// Finds the scope and runs the handler. Spans decide where rustc reports what a trait refuses: a scope at
 /// the parameter's type or at the path, an answer at the handler's return type.
-fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
-    let (guard, operation) = (local("__guard"), local("__OPERATION"));
+fn run(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
+    let (guard, operation_name) = (local("__guard"), local("__operation"));
+    let operation = operation(args, handler, routing);
     let (start, _) = answer_span(&handler.signature);
     let scope = match scope {
         Scope::Parameter(Parameter { name, ty, .. }) => {
@@ -136,8 +147,9 @@ fn run(args: &Args, handler: &Handler, scope: &Scope<'_>) -> TokenStream {
     let call = call(handler);
     let scope_name = local("__scope");
     let receiver = at(&guard, start);
-    let run = quote_spanned!(start=> #receiver #fingerprint.run(&#operation, #scope_name, #call));
+    let run = quote_spanned!(start=> #receiver #fingerprint.run(#operation_name, #scope_name, #call));
     quote! {
+        let #operation_name = #operation;
         let #scope_name = #scope;
         #run
     }
@@ -166,6 +178,16 @@ fn original(handler: &Handler) -> TokenStream {
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let attributes = &handler.attributes;
     quote!(#(#attributes)* #visibility #signature #body)
+}
+
+/// In place of a function that cannot be parsed, one of its name and its route: no other attribute reports the same again.
+fn outline(item: TokenStream) -> Option<TokenStream> {
+    let read = |input: ParseStream<'_>| Ok((input.call(Attribute::parse_outer)?, input.parse()?, input.parse()?));
+    let (attributes, visibility, rest): (Vec<_>, Visibility, TokenStream) = read.parse2(item.clone()).ok()?;
+    let mut rest = rest.into_iter().skip_while(|token| !matches!(token, TokenTree::Ident(ident) if ident == "fn"));
+    let name = rest.nth(1).filter(|_| is_function_with_body(item))?;
+    let routes = attributes.iter().filter(|attribute| route::is_route(attribute));
+    Some(quote!(#(#routes)* #visibility async fn #name() -> &'static ::core::primitive::str { "" }))
 }
 
 /// In place of a function that cannot be a handler, one that can: its route attribute and the app that

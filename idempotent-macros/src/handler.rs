@@ -1,6 +1,6 @@
 //! The annotated function: a model of it, and what it may not be.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
@@ -8,6 +8,7 @@ use syn::{Attribute, ExprPath, FnArg, LitStr, Pat, Path, Signature, Type, Visibi
 
 use crate::borrow::borrow;
 use crate::errors::{Errors, Reported};
+use crate::nearest::nearest;
 use crate::transaction;
 
 /// actix-web's handlers take sixteen parameters, and the guard is one of them.
@@ -65,7 +66,18 @@ impl Parse for Handler {
 impl Handler {
     /// Reads the annotated item.
     pub(crate) fn read(item: TokenStream, errors: &mut Errors) -> Result<Self, Reported> {
-        syn::parse2(item.clone()).map_err(|_| {
+        syn::parse2(item.clone()).map_err(|error| {
+            if lacks_a_type(item.clone()) {
+                return Errors::reported_by_rustc();
+            }
+            if is_function_with_body(item.clone()) {
+                let what = format!("this function has a syntax error: {error}");
+                return errors.spanned(
+                    error.span(),
+                    what,
+                    "write `async fn create_payment(user: User) -> HttpResponse { … }`",
+                );
+            }
             let what = "`#[idempotent]` guards a handler, and this is none; put it above an `async fn` with a body";
             errors.at(keyword(item), what, "write `async fn create_payment(user: User) -> HttpResponse { … }`")
         })
@@ -145,8 +157,13 @@ impl Handler {
 
     /// Finds out what `scope` names: a parameter by its bare name, or else a path.
     pub(crate) fn scope(&self, literal: &LitStr, errors: &mut Errors) -> Result<Scope<'_>, Reported> {
-        let name = literal.value();
-        let name = name.trim();
+        let text = literal.value();
+        let name = text.trim();
+        let name = name.strip_prefix("r#").unwrap_or(name);
+        if name == "_" {
+            let what = "`_` is not a name; name the parameter whose scope it is";
+            return Err(errors.at(literal, what, "write `scope = \"user\"` for a parameter `user: User`"));
+        }
         let own = |pattern: &Pat| matches!(pattern, Pat::Ident(pattern) if pattern.ident.unraw() == name);
         if let Some(parameter) = self.parameters.iter().find(|parameter| own(&parameter.pattern)) {
             return Ok(Scope::Parameter(parameter));
@@ -158,11 +175,30 @@ impl Handler {
             let help = format!("write `{name}: …` in the signature and take it apart in the body");
             return Err(errors.at(literal, what, help));
         }
+        if let Some(meant) = self.misspelt_parameter(name) {
+            let what = format!("no parameter is called `{name}`, but one is called `{meant}`; write that name");
+            let help =
+                format!("write `scope = \"{meant}\"`, or `scope = \"self::{name}\"` for a function of that name");
+            return Err(errors.at(literal, what, help));
+        }
         literal.parse().map(Scope::Path).map_err(|_| {
-            let what = format!("`{name}` is neither a parameter's name nor a path; write one of them");
+            let what = format!("`{text}` is neither a parameter's name nor a path; write one of them");
             let help = "write `scope = \"user\"` or `scope = \"path::to::function\"`";
             errors.at(literal, what, help)
         })
+    }
+}
+
+impl Handler {
+    /// The parameter that `name` probably means, where it is no path of several segments.
+    fn misspelt_parameter(&self, name: &str) -> Option<String> {
+        syn::parse_str::<Ident>(name).ok()?;
+        let names = self.parameters.iter().filter_map(|parameter| {
+            let Pat::Ident(pattern) = &parameter.pattern else { return None };
+            Some(pattern.ident.unraw().to_string())
+        });
+        let names: Vec<_> = names.collect();
+        nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
     }
 }
 
@@ -210,6 +246,29 @@ fn keyword(item: TokenStream) -> Option<TokenTree> {
         Ok(keyword)
     };
     behind.parse2(item).ok()
+}
+
+/// Whether `item` looks like a function, whatever its syntax errors.
+pub(crate) fn is_function_with_body(item: TokenStream) -> bool {
+    let tokens: Vec<_> = item.into_iter().collect();
+    let function = tokens.iter().any(|token| matches!(token, TokenTree::Ident(ident) if ident == "fn"));
+    let body = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+    function && tokens.last().is_some_and(body)
+}
+
+/// Whether `item` is a function with a parameter that has a colon and no type.
+fn lacks_a_type(item: TokenStream) -> bool {
+    let mut tokens = item.into_iter().skip_while(|token| !matches!(token, TokenTree::Ident(ident) if ident == "fn"));
+    let parameters = tokens.find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(group.stream()),
+        TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => None,
+    });
+    let punctuation = |token: &TokenTree, wanted| matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted);
+    let parameters: Vec<_> = parameters.into_iter().flatten().collect();
+    parameters.iter().enumerate().any(|(index, token)| {
+        let ends = parameters.get(index + 1).is_none_or(|next| punctuation(next, ','));
+        punctuation(token, ':') && ends
+    })
 }
 
 #[cfg(test)]

@@ -42,8 +42,9 @@ use proc_macro::TokenStream;
 /// | `ttl` | `"90s"`, `"15m"`, `"24h"`, `"7d"`, sums such as `"1h30m"` | `"24h"` | how long the answer can be replayed |
 /// | `lease` | duration, at most half of `ttl` | `"30s"` | how long a claim outlives a process that died. Not with `claim = "transaction"` |
 /// | `wait` | duration | `"0s"` | how long a duplicate waits for the first attempt's answer before it gets 409 |
+/// | `timeout` | duration | the builder's, else none | how long the handler may work; then its attempt is abandoned |
 /// | `key` | `"required"`, `"optional"` | `"required"` | what a request without a key gets: 400, or an unguarded run |
-/// | `fingerprint` | `"body"` (bytes as sent), `"json"` (RFC 8785 canonical form), `"none"`, or a path | `"body"` | what "the same request" means; method, path and query are always part of it |
+/// | `fingerprint` | `"body"` (bytes as sent), `"json"` (RFC 8785 canonical form), `"none"`, or a path | `"body"` | what "the same request" means; method, path and query are always part of it, and `Content-Type` with `"body"` and `"json"` |
 /// | `record` | `"final"`, `"success"`, `"all"` | `"final"` | which answers are kept: everything but 408, 425, 429 and 5xx; 2xx; 5xx too |
 /// | `abandoned` | `"retry"`, `"hold"` | `"retry"` | after a crash in mid-work: let the next request run again, or answer "outcome unknown" until someone resolves it. With `"hold"` an answer that is not kept does the same, unless the handler says `Disposition::Retryable`. Not with `claim = "transaction"` |
 /// | `claim` | `"lease"`, `"transaction"` | `"lease"` | when the claim is committed: before the work, or with it. `"transaction"` needs a `Tx` parameter |
@@ -52,7 +53,7 @@ use proc_macro::TokenStream;
 /// | `crate` | a path | `"::idempotent_actix"` | where the crate is found if it was renamed or re-exported |
 ///
 /// Durations are whole numbers with the units `d`, `h`, `m`, `s` and `ms`, the largest first, up to `36500d`.
-/// `ttl` and `lease` are not zero.
+/// `ttl`, `lease` and `timeout` are not zero.
 ///
 /// # The transaction
 ///
@@ -66,7 +67,7 @@ use proc_macro::TokenStream;
 ///   bounds. It is for short work that concerns the database alone.
 ///
 /// The parameter is taken by value, on its own or in a tuple, once. It is known by the name `Tx`: a type alias with another
-/// name has to be written out.
+/// name has to be written out. Inside another type, such as `Option<Tx<Db>>`, it is a compile error.
 ///
 /// # The handler
 ///

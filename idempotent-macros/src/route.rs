@@ -1,6 +1,6 @@
 //! What the route attributes below `#[idempotent]` say: methods and path.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, LitStr, Meta};
 
@@ -11,27 +11,44 @@ use crate::method::{Method, MethodKey};
 /// How the handler is reached.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Routing {
-    /// Each once.
+    /// Each method once.
     pub(crate) methods: Vec<Method>,
-    /// Of the first route attribute; empty for a handler that is routed by hand.
+    /// Each method of each route attribute; empty for a handler that is routed by hand.
+    pub(crate) routes: Vec<Route>,
+}
+
+/// One way to the handler.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Route {
+    pub(crate) method: Method,
     pub(crate) path: String,
+    /// The name of the resource that actix-web registers, where it is not the handler's.
+    pub(crate) resource: Option<String>,
 }
 
 impl Routing {
     /// Combines the route attributes with the `method` key.
     pub(crate) fn of(attributes: &[Attribute], method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
-        let routes: Vec<_> = attributes.iter().filter_map(RouteAttribute::of).collect();
-        let Some(first) = routes.first() else {
+        let attributes: Vec<_> = attributes.iter().filter_map(RouteAttribute::of).collect();
+        let Some(first) = attributes.first() else {
             return Self::by_hand(method, errors);
         };
-        let listed = routes.iter().flat_map(|route| &route.methods);
-        let mut methods = Vec::new();
+        let (mut methods, mut routes) = (Vec::new(), Vec::new());
         let mut refused = Ok(());
-        for (name, at) in listed {
-            match Method::named(name) {
-                Some(method) if methods.contains(&method) => {}
-                Some(method) => methods.push(method),
-                None => refused = Err(errors.at(at, Method::refusal(name), EXAMPLE)),
+        for attribute in &attributes {
+            for (name, at) in &attribute.methods {
+                let Some(method) = Method::named(name) else {
+                    refused = Err(errors.at(at, Method::refusal(name), EXAMPLE));
+                    continue;
+                };
+                if !methods.contains(&method) {
+                    methods.push(method);
+                }
+                let (path, resource) = (attribute.path.clone().unwrap_or_default(), attribute.resource.clone());
+                let route = Route { method, path, resource };
+                if !routes.contains(&route) {
+                    routes.push(route);
+                }
             }
         }
         refused?;
@@ -41,15 +58,13 @@ impl Routing {
             let help = "write `#[route(\"/v1/payments\", method = \"POST\")]`, or `#[post(\"/v1/payments\")]` below `#[routes]`";
             return Err(errors.at(name, what, help));
         }
-        let path = routes.iter().find_map(|route| route.path.clone());
-        let path = path.unwrap_or_default();
-        Self { methods, path }.agreeing(method, errors)
+        Self { methods, routes }.agreeing(method, errors)
     }
 
     /// Where no route attribute is in sight, the `method` key has to say it.
     fn by_hand(method: &MethodKey, errors: &mut Errors) -> Result<Self, Reported> {
         match method {
-            Some(Ok((method, _))) => Ok(Self { methods: vec![*method], path: String::new() }),
+            Some(Ok((method, _))) => Ok(Self { methods: vec![*method], routes: Vec::new() }),
             Some(Err(reported)) => Err(*reported),
             None => {
                 let what = "the handler's method is unknown: no route attribute stands below `#[idempotent]`; \
@@ -90,6 +105,8 @@ pub(crate) fn is_route(attribute: &Attribute) -> bool {
 struct RouteAttribute {
     name: Ident,
     path: Option<String>,
+    /// The value of `name = "…"`.
+    resource: Option<String>,
     /// Each with the tokens that name it.
     methods: Vec<(String, TokenStream)>,
 }
@@ -101,30 +118,31 @@ impl RouteAttribute {
     fn of(attribute: &Attribute) -> Option<Self> {
         let name = attribute.path().segments.last()?.ident.clone();
         let known = name.to_string();
-        let (path, methods) = match &attribute.meta {
+        let (path, resource, methods) = match &attribute.meta {
             Meta::List(list) => {
                 let mut entries = entry::split(list.tokens.clone()).into_iter();
                 let path: LitStr = syn::parse2(entries.next()?.into_iter().collect()).ok()?;
+                let entries: Vec<_> = entries.filter_map(|tokens| Entry::parse(&tokens)).collect();
                 let methods = match known.as_str() {
-                    "route" => entries.filter_map(listed_method).collect(),
+                    "route" => entries.iter().filter_map(listed_method).collect(),
                     known if OF_ONE_METHOD.split(' ').any(|own| own == known) => {
                         vec![(known.to_ascii_uppercase(), name.to_token_stream())]
                     }
                     _ => return None,
                 };
-                (Some(path.value()), methods)
+                let resource = entries.iter().find(|entry| entry.key == "name").and_then(Entry::string);
+                (Some(path.value()), resource.map(|resource| resource.value()), methods)
             }
-            Meta::Path(_) if known == "routes" => (None, Vec::new()),
+            Meta::Path(_) if known == "routes" => (None, None, Vec::new()),
             Meta::Path(_) | Meta::NameValue(_) => return None,
         };
-        Some(Self { name, path, methods })
+        Some(Self { name, path, resource, methods })
     }
 }
 
 /// The `method = "POST"` of `#[route]`. That it must be written in capitals is actix-web's to say.
-fn listed_method(tokens: Vec<TokenTree>) -> Option<(String, TokenStream)> {
-    let entry = Entry::parse(&tokens).filter(|entry| entry.key == "method")?;
-    let literal = entry.string()?;
+fn listed_method(entry: &Entry) -> Option<(String, TokenStream)> {
+    let literal = (entry.key == "method").then(|| entry.string())??;
     let name = literal.value().to_ascii_uppercase();
     Some((name, literal.to_token_stream()))
 }
@@ -133,25 +151,31 @@ fn listed_method(tokens: Vec<TokenTree>) -> Option<(String, TokenStream)> {
 mod tests {
     use syn::{Attribute, parse_quote};
 
-    use super::{Method, Routing};
+    use super::{Method, Route, Routing};
     use crate::errors::Errors;
 
     fn routing(attributes: &[Attribute]) -> Option<Routing> {
         Routing::of(attributes, &None, &mut Errors::default()).ok()
     }
 
+    fn route(method: Method, path: &str, resource: Option<&str>) -> Route {
+        Route { method, path: path.to_owned(), resource: resource.map(str::to_owned) }
+    }
+
     #[test]
     fn a_route_attribute_is_known_by_its_last_segment() {
         for attribute in [
             parse_quote!(#[post("/pay")]),
-            parse_quote!(#[actix_web::post("/pay", name = "pay", wrap = "Log")]),
+            parse_quote!(#[actix_web::post("/pay", wrap = "Log")]),
             parse_quote!(#[route("/pay", method = "POST", guard = "fits")]),
             parse_quote!(#[::actix_web::route("/pay", method = "POST", method = "POST")]),
             parse_quote!(#[route("/pay", method = "post")]),
         ] {
-            let expected = Routing { methods: vec![Method::POST], path: "/pay".to_owned() };
-            assert_eq!(routing(&[attribute]), Some(expected));
+            let routes = vec![route(Method::POST, "/pay", None)];
+            assert_eq!(routing(&[attribute]), Some(Routing { methods: vec![Method::POST], routes }));
         }
+        let named = routing(&[parse_quote!(#[post("", wrap = "Log", name = "payments")])]).unwrap();
+        assert_eq!(named.routes, [route(Method::POST, "", Some("payments"))]);
     }
 
     #[test]
@@ -164,7 +188,9 @@ mod tests {
         ];
         let routing = routing(&attributes).unwrap();
         let methods: Vec<_> = routing.methods.iter().map(|method| method.name).collect();
-        assert_eq!((methods, routing.path.as_str()), (vec!["PUT", "PATCH"], "/a"));
+        assert_eq!(methods, ["PUT", "PATCH"]);
+        let routes: Vec<_> = routing.routes.iter().map(|route| (route.method.name, &*route.path)).collect();
+        assert_eq!(routes, [("PUT", "/a"), ("PATCH", "/b"), ("PUT", "/c")]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::handler::Handler;
 /// Right code for the parameter.
 pub(crate) const EXAMPLE: &str = "write `mut tx: Tx<Postgres>`";
 
-/// Reports a second `Tx`, and a missing one where `claim` is `"transaction"`, which stands at that literal.
+/// Reports a second `Tx`, one inside another type, and a missing one where `claim` is `"transaction"`, at that literal.
 pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Errors) -> Result<(), Reported> {
     let parameters = handler.parameters.iter();
     let certain = parameters.clone().filter(|parameter| parameter.cfg.is_empty());
@@ -19,21 +19,24 @@ pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Erro
         return Err(errors.at(second, what, EXAMPLE));
     }
     let mut types = parameters.map(|parameter| &parameter.ty);
-    let Some(claim) = claim.filter(|_| types.clone().all(|ty| taken(ty).is_empty())) else {
-        return Ok(());
-    };
-    match types.find(|ty| named(ty)) {
-        Some(ty) if borrow(ty.to_token_stream()).is_some() => Ok(()), // reported already
-        Some(ty) => {
-            let what = "the claim needs the `Tx` itself, and this is another type around it; take `Tx` by value";
-            Err(errors.at(ty, what, EXAMPLE))
-        }
-        None => {
-            let what = "`transaction` commits claim, work and answer in one `Tx`, and the handler takes none; \
+    if let Some(around) = types.clone().find(|ty| named(ty) && taken(ty).is_empty() && !borrows(ty)) {
+        let what = "the handler needs the `Tx` itself, and this is another type around it; take `Tx` by value. \
+            If it is another crate's `Tx`, import it under another name";
+        return Err(errors.at(around, what, EXAMPLE));
+    }
+    match claim {
+        Some(claim) if !types.any(named) => {
+            let what = "`transaction` commits claim, work and response in one `Tx`, and the handler takes none; \
                 add it as a parameter, written out as `Tx<…>` where it has a type alias";
             Err(errors.at(claim, what, EXAMPLE))
         }
+        _ => Ok(()),
     }
+}
+
+/// Whether the type is reported already.
+fn borrows(ty: &Type) -> bool {
+    borrow(ty.to_token_stream()).is_some()
 }
 
 /// Each `Tx` that an extractor of this type gives by value: itself, or in a tuple.
@@ -102,7 +105,8 @@ mod tests {
             (quote!(tx: Tx<Postgres>), true),
             (quote!(user: User, Tx(mut tx): idempotent_actix::Tx<Postgres>), true),
             (quote!((user, mut tx): (User, Tx<Postgres>)), true),
-            (quote!(tx: Tx<Postgres>, other: Option<Tx<Postgres>>), true),
+            (quote!(tx: Tx<Postgres>, other: Option<Tx<Postgres>>), false),
+            (quote!(tx: Result<Tx<Postgres>, Error>), false),
             (quote!(#[cfg(a)] tx: Tx<Postgres>, #[cfg(not(a))] tx: Tx<Sqlite>), true),
             (quote!(#[cfg(a)] body: Body, tx: Tx<Postgres>, more: Tx<Postgres>), false),
             (quote!(tx: Transaction), false),

@@ -8,6 +8,8 @@ pub mod log;
 pub mod probe;
 pub mod server;
 pub mod servers;
+#[cfg(doctest)]
+mod signatures;
 pub mod store;
 pub mod world;
 

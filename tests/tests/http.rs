@@ -12,6 +12,7 @@
 mod http {
     mod abandoned;
     mod bodies;
+    mod bounds;
     mod conflicts;
     mod extractors;
     mod fencing;
@@ -36,6 +37,7 @@ mod http {
     mod security;
     mod store_failures;
     mod store_refusals;
+    mod streams;
     mod transactions;
     mod unsupported;
     mod waiting;

@@ -8,3 +8,7 @@ mod disconnects;
 mod http2;
 #[path = "survival/project.rs"]
 mod project;
+#[path = "survival/random_disconnects.rs"]
+mod random_disconnects;
+#[path = "survival/task_locals.rs"]
+mod task_locals;

@@ -1,26 +1,56 @@
-//! The answer of a guarded handler, on its way.
+//! The future of a guarded handler's response.
 
 use std::{
+    cell::Cell,
     fmt,
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
 };
 
-use actix_web::{HttpRequest, HttpResponse, rt::task::JoinHandle};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use futures_util::future::LocalBoxFuture;
+use tracing::Span;
 
-use crate::{idempotency::Idempotency, outcome::Outcome, problem::Kind};
+use super::detach::detach;
+use crate::{idempotency::Idempotency, operation::Slot, outcome::Outcome, problem::Kind};
 
-/// What [`Guard::run`](crate::__private::Guard::run) comes to.
+/// What [`Guard::run`](crate::__private::Guard::run) returns.
 pub struct GuardedAnswer(Way);
 
 enum Way {
+    /// The response is there, and nothing runs.
     Given(Option<HttpResponse>),
-    /// Without a key: it ends where its connection does.
-    Here(LocalBoxFuture<'static, HttpResponse>),
-    /// In a task of its own, with what it takes to answer should that be cut off.
-    Apart(JoinHandle<HttpResponse>, Idempotency, HttpRequest),
+    /// The request has no key: the handler ends with its connection.
+    Unkeyed(LocalBoxFuture<'static, HttpResponse>),
+    Keyed(Keyed),
+}
+
+/// Set once the operation of a request has begun; in the request's extensions where a middleware wants to know.
+#[derive(Clone, Default)]
+pub(crate) struct Begun(Rc<Cell<bool>>);
+
+impl Begun {
+    pub(crate) fn get(&self) -> bool {
+        self.0.get()
+    }
+}
+
+/// Claim, work and recording of a request with a key.
+///
+/// They are polled in the connection's own future, where the task-locals and spans of middleware are set. Dropped after its first poll,
+/// that is when the client disconnects, the future moves to a task of its own, so that no claim is left without its work and no work
+/// without its recording.
+struct Keyed {
+    /// Taken out while it is polled, so that work that panicked is not polled again.
+    work: Option<LocalBoxFuture<'static, HttpResponse>>,
+    begun: bool,
+    slot: Rc<Slot>,
+    span: Span,
+    idempotency: Idempotency,
+    request: HttpRequest,
 }
 
 impl GuardedAnswer {
@@ -28,12 +58,17 @@ impl GuardedAnswer {
         Self(Way::Given(Some(response)))
     }
 
-    pub(super) fn here(work: impl Future<Output = HttpResponse> + 'static) -> Self {
-        Self(Way::Here(Box::pin(work)))
+    pub(super) fn unkeyed(work: impl Future<Output = HttpResponse> + 'static) -> Self {
+        Self(Way::Unkeyed(Box::pin(work)))
     }
 
-    pub(super) fn apart(task: JoinHandle<HttpResponse>, idempotency: Idempotency, request: HttpRequest) -> Self {
-        Self(Way::Apart(task, idempotency, request))
+    pub(super) fn keyed(
+        work: LocalBoxFuture<'static, HttpResponse>,
+        slot: Rc<Slot>,
+        idempotency: Idempotency,
+        request: HttpRequest,
+    ) -> Self {
+        Self(Way::Keyed(Keyed { work: Some(work), begun: false, slot, span: Span::current(), idempotency, request }))
     }
 }
 
@@ -44,14 +79,49 @@ impl Future for GuardedAnswer {
         match &mut self.0 {
             // actix does not poll a handler again once it is ready.
             Way::Given(response) => response.take().map_or(Poll::Pending, Poll::Ready),
-            Way::Here(work) => work.as_mut().poll(cx),
-            Way::Apart(task, idempotency, request) => Pin::new(task).poll(cx).map(|answer| {
-                answer.unwrap_or_else(|error| {
-                    tracing::error!(%error, "a guarded operation was cut off outside of its handler");
-                    let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
-                    idempotency.render(&problem, Outcome::Panicked, request)
-                })
-            }),
+            Way::Unkeyed(work) => work.as_mut().poll(cx),
+            Way::Keyed(keyed) => keyed.poll(cx),
+        }
+    }
+}
+
+impl Keyed {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<HttpResponse> {
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        if !self.begun {
+            self.begun = true;
+            if let Some(begun) = self.request.extensions().get::<Begun>() {
+                begun.0.set(true);
+            }
+        }
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(response)) => Poll::Ready(response),
+            Ok(Poll::Pending) => {
+                self.work = Some(work);
+                Poll::Pending
+            }
+            Err(_) => {
+                // Its destructors may panic too.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+                Poll::Ready(self.panicked())
+            }
+        }
+    }
+
+    /// The response where the layer itself panicked: a panic of the handler has been caught before.
+    fn panicked(&self) -> HttpResponse {
+        tracing::error!("a guarded operation panicked outside of its handler; its lease expires");
+        let problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
+        self.idempotency.render(&problem, Outcome::Panicked, &self.request)
+    }
+}
+
+impl Drop for Keyed {
+    fn drop(&mut self) {
+        // Before the first poll nothing was done.
+        if let Some(work) = self.work.take().filter(|_| self.begun) {
+            self.slot.detached.set(true);
+            detach(work, self.span.clone());
         }
     }
 }

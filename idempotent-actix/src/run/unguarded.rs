@@ -1,12 +1,15 @@
 //! A run without a key, and what becomes of transactions that are not committed.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, rt};
 use futures_util::FutureExt;
 use idempotent_core::{StoreError, store::Transaction};
 
-use super::{Work, fails, ran};
+use super::{
+    Work,
+    attempt::{fails, ran},
+};
 use crate::{
     account::Account,
     idempotency::Idempotency,
@@ -15,7 +18,12 @@ use crate::{
 };
 
 /// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
-pub(super) async fn unguarded(idempotency: &Idempotency, request: &HttpRequest, work: Work) -> HttpResponse {
+pub(super) async fn unguarded(
+    idempotency: &Idempotency,
+    request: &HttpRequest,
+    work: Work,
+    time_limit: Option<Duration>,
+) -> HttpResponse {
     let account = Account::of(request);
     if let Some(account) = &account {
         match idempotency.runtime().transaction().await {
@@ -23,19 +31,34 @@ pub(super) async fn unguarded(idempotency: &Idempotency, request: &HttpRequest, 
             Err(error) => return no_transaction(idempotency, request, &error),
         }
     }
-    let answer = AssertUnwindSafe(work).catch_unwind().await;
+    let answer = within(time_limit, AssertUnwindSafe(work).catch_unwind()).await;
     let committed = match account.map(|account| account.close()) {
         None => Ok(()),
-        Some(transaction) => finish(transaction, answer.as_ref().is_ok_and(|response| !fails(response))).await,
+        Some(transaction) => {
+            let done = matches!(&answer, Some(Ok(response)) if !fails(response));
+            finish(transaction, done).await
+        }
     };
     match (answer, committed) {
-        (Ok(response), Ok(())) => ran(response),
-        (Ok(_), Err(transient)) => not_committed(idempotency, request, transient),
-        (Err(_), _) => {
-            let problem =
-                idempotency.problem(Kind::HandlerFailed, "part of the operation may have been done").not_retryable();
-            idempotency.render(&problem, Outcome::Panicked, request)
-        }
+        (Some(Ok(response)), Ok(())) => ran(response),
+        (Some(Ok(_)), Err(transient)) => not_committed(idempotency, request, transient),
+        (Some(Err(_)), _) => broke_off(idempotency, request, Kind::HandlerFailed, Outcome::Panicked),
+        (None, _) => broke_off(idempotency, request, Kind::HandlerTimedOut, Outcome::TimedOut),
+    }
+}
+
+fn broke_off(idempotency: &Idempotency, request: &HttpRequest, kind: Kind, outcome: Outcome) -> HttpResponse {
+    let problem = idempotency.problem(kind, "part of the operation may have been done").not_retryable();
+    idempotency.render(&problem, outcome, request)
+}
+
+/// The output of `work`, unless the time is over before.
+pub(super) async fn within<T>(time_limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+    let work = pin!(work);
+    match time_limit {
+        None => Some(work.await),
+        // Boxed: keeps the future of operations without a time limit small.
+        Some(limit) => Box::pin(rt::time::timeout(limit, work)).await.ok(),
     }
 }
 

@@ -8,7 +8,10 @@ use std::{
 
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::outcome::Replayable;
+use crate::{
+    outcome::Replayable,
+    recording::{REPLAY, REPLAYED},
+};
 
 /// A handler's future, as it looks from outside. This is compiled for each handler anew, so it is all that is.
 pub(super) trait Answering {
@@ -38,6 +41,12 @@ impl Future for Work {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<HttpResponse> {
         let Self { handler, request } = &mut *self;
-        handler.as_mut().poll_answer(cx, request)
+        handler.as_mut().poll_answer(cx, request).map(|mut response| {
+            // They say what became of the request, which the handler does not know.
+            for marker in [REPLAYED, REPLAY] {
+                response.headers_mut().remove(marker);
+            }
+            response
+        })
     }
 }

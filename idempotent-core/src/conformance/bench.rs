@@ -50,6 +50,7 @@ impl Bench {
             lease: self.tick(),
             ttl: self.tick() * 4,
             abandoned: Abandoned::Retry,
+            principal: None,
         }
     }
 

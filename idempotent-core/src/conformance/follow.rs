@@ -150,7 +150,12 @@ impl Pair {
             Step::Claim { key, owner, fingerprint: of, lease, ttl, abandoned } => {
                 let (lease, ttl) = (self.ticks(lease % 4), self.ticks(ttl % 8));
                 let owner = self.owner(owner);
-                self.claim(key, &Claim { fingerprint: fingerprint(of % 2), owner, lease, ttl, abandoned }, at).await;
+                self.claim(
+                    key,
+                    &Claim { fingerprint: fingerprint(of % 2), owner, lease, ttl, abandoned, principal: None },
+                    at,
+                )
+                .await;
             }
             Step::Renew { owner, lease } => self.renew(owner, self.ticks(lease % 4), at).await,
             Step::Complete { key, owner, answer } => {

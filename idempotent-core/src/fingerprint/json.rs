@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 /// The canonical form of a JSON text (RFC 8785), or `None` where two texts that a handler could tell apart would share one.
 ///
 /// That is the case for what RFC 8785 takes no responsibility for (§3.1: input must be I-JSON, RFC 7493): repeated names in an
-/// object, and numbers of more than 15 significant digits, which a double cannot tell apart. It is also the case for what is no JSON.
+/// object, and numbers that a double cannot tell apart: of more than 15 significant digits, or closer to zero than 2.2e-308. It is also the case for what is no JSON.
 /// So are texts of more than 20,000 values, which would take many times their size. Such a body has to be compared as it was sent.
 #[must_use]
 pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
-    if has_long_number(text) {
+    if has_inexact_number(text) {
         return None;
     }
     if has_too_many_values(text) {
@@ -42,28 +42,38 @@ fn has_too_many_values(text: &[u8]) -> bool {
     values > MOST_VALUES
 }
 
-/// Whether a number in the text has more than 15 significant digits. Digits within strings do not count.
-fn has_long_number(text: &[u8]) -> bool {
-    let (mut in_string, mut escaped, mut in_exponent, mut digits) = (false, false, false, 0u32);
-    for &byte in text {
+/// Whether a double does not hold one of the numbers in the text. Numbers within strings do not count.
+fn has_inexact_number(text: &[u8]) -> bool {
+    let (mut in_string, mut escaped, mut start) = (false, false, None);
+    let inexact = |start: Option<usize>, end| start.and_then(|start| text.get(start..end)).is_some_and(is_inexact);
+    for (at, &byte) in text.iter().enumerate() {
         if in_string {
             in_string = escaped || byte != b'"';
             escaped = !escaped && byte == b'\\';
             continue;
         }
-        match byte {
-            b'"' => in_string = true,
-            b'e' | b'E' => in_exponent = true,
-            b'0' if digits == 0 => {}
-            b'0'..=b'9' if !in_exponent => digits += 1,
-            b'0'..=b'9' | b'.' | b'-' | b'+' => {}
-            _ => (in_exponent, digits) = (false, 0),
+        if matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E') {
+            start.get_or_insert(at);
+            continue;
         }
-        if digits > 15 {
+        if inexact(start.take(), at) {
             return true;
         }
+        in_string = byte == b'"';
     }
-    false
+    inexact(start, text.len())
+}
+
+/// Whether a number has more than 15 significant digits, or is so small that a double has fewer than 15 for it, or is a negative zero,
+/// which RFC 8785 writes without its sign.
+fn is_inexact(number: &[u8]) -> bool {
+    let mantissa = number.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
+    let digits = mantissa.filter(|byte| byte.is_ascii_digit()).skip_while(|digit| **digit == b'0').count();
+    if digits == 0 {
+        return number.starts_with(b"-");
+    }
+    let value = std::str::from_utf8(number).ok().and_then(|number| number.parse::<f64>().ok());
+    digits > 15 || value.is_some_and(|value| value.abs() < f64::MIN_POSITIVE)
 }
 
 /// A JSON value none of whose objects names a member twice.
@@ -165,6 +175,9 @@ mod tests {
         assert_eq!(canonical("not json"), None);
         assert_eq!(canonical(""), None);
         assert_eq!(canonical("1e999"), None);
+        for zero in ["1e-400", "-1E-400", "[0.1e-308]", "{\"a\":1e-310}", "-0", "-0.0e5"] {
+            assert_eq!(canonical(zero), None, "{zero}");
+        }
     }
 
     #[test]
@@ -181,5 +194,6 @@ mod tests {
         assert!(canonical("[123456789012345,123456789012345]").is_some());
         assert!(canonical("0.000000000000000001").is_some());
         assert!(canonical("1e-300").is_some());
+        assert!(canonical("[0,0.0,0e-999,true,false,null]").is_some());
     }
 }

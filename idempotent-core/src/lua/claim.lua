@@ -1,6 +1,6 @@
 -- Someone asks for the key. It writes only what a full server must be able to refuse.
 -- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned
--- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {5, fingerprint} mismatch,
+-- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {4, 1} held from now on, {5, fingerprint} mismatch,
 -- {6, attempt} granted again to its owner.
 local fingerprint, owner, lease, ttl, abandoned = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
 local now, r = time(), read()
@@ -34,7 +34,7 @@ end
 if r.abandoned == HOLD or abandoned == HOLD then
     r.state = HELD
     write(r)
-    return { 4, 0 }
+    return { 4, 1 }
 end
 r.owner, r.attempt, r.lease_until = owner, math.min(r.attempt + 1, 4294967295), now + lease
 write(r)

@@ -105,7 +105,11 @@ impl Shared {
             sends.fetch_add(1, Ordering::Relaxed);
             self.answer(self.store.claim(id, claim))
         };
-        let outcome = twice(send).await?;
+        let outcome = twice(send).await.inspect_err(|error| {
+            if error.is_share_exceeded() {
+                unsure.claim = None;
+            }
+        })?;
         // A first send without an acknowledgement may still be what the second one has found in flight.
         if sends.into_inner() == 1 || !matches!(outcome, ClaimOutcome::InFlight { .. }) {
             unsure.claim = None;
@@ -122,7 +126,7 @@ impl Shared {
         };
         match &found.record.state {
             _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
-            _ if found.record.is_held(found.at) => Verdict::Held,
+            _ if found.record.is_held(found.at) => Verdict::Held { newly: false },
             State::Completed(recording) => Verdict::of(id, recording),
             State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
         }

@@ -74,7 +74,7 @@ impl End {
     fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.step {
             Step::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
-            Step::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held),
+            Step::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held { newly: false }),
             Step::Abandon(Abandoned::Retry) | Step::Release | Step::GiveBack => None,
         }
     }
@@ -285,7 +285,7 @@ impl Shared {
         let found = self.answer(self.store.look_up(&end.id)).await.ok().flatten().map(|found| found.record);
         match found.filter(|record| record.owner == end.claim.owner).map(|record| record.state) {
             Some(State::Completed(recording)) => ClaimOutcome::Completed(recording),
-            Some(State::Held) => ClaimOutcome::Held,
+            Some(State::Held) => ClaimOutcome::Held { newly: false },
             Some(State::InFlight) | None => ClaimOutcome::InFlight { lease_left: Duration::ZERO },
         }
     }

@@ -71,7 +71,7 @@ impl Runtime {
         }
         let fingerprint = shared.options.fingerprint_keys.sign(digest);
         let Policy { lease, ttl, abandoned, .. } = *policy;
-        let mut claim = Claim { fingerprint, owner: draw()?, lease, ttl, abandoned };
+        let mut claim = Claim { fingerprint, owner: draw()?, lease, ttl, abandoned, principal: digest.principal() };
         let started = Instant::now();
         let place = if policy.wait.is_zero() { None } else { shared.waiting.enter(&id) };
         loop {

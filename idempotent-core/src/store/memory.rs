@@ -24,13 +24,19 @@ use crate::{
     transition::Change,
 };
 
-use self::shard::{Shards, Slot};
+use self::{
+    shard::{NoRoom, Shards, Slot},
+    shares::Share,
+};
 
 mod shard;
+mod shares;
 
 const NAME: &str = "memory";
 const MAX_RECORDS: usize = 100_000;
 const MAX_BYTES: usize = 256 * 1024 * 1024;
+/// A principal may take this part of a store that is half full.
+const SHARES: usize = 10;
 /// How many shards a purge walks before it lets other tasks run.
 const SHARDS_A_TURN: usize = 16;
 
@@ -44,6 +50,10 @@ const SHARDS_A_TURN: usize = 16;
 /// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes). A new claim that finds it full is refused with a transient
 /// [`StoreError`], after expired records of its shard were dropped. Nothing alive is ever evicted, and an answer that was worked
 /// for is kept even if it goes beyond the bound.
+///
+/// Once the store is half full, one principal may take a tenth of its records and of its bytes; see [`max_share`](Self::max_share).
+/// Beyond that its new claims are refused, while those of others go on. Claims whose principal is not known, such as those in the global
+/// scope, have no such limit.
 ///
 /// # Examples
 /// ```
@@ -67,19 +77,33 @@ impl MemoryStore {
     /// An empty store on the clock of your choice, such as a [`ManualClock`](crate::clock::ManualClock) in tests.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { shards: Shards::new(MAX_RECORDS, MAX_BYTES), clock: Arc::new(clock), next_purged: AtomicUsize::new(0) }
+        let share = Share { records: MAX_RECORDS / SHARES, bytes: MAX_BYTES / SHARES };
+        let shards = Shards::new(MAX_RECORDS, MAX_BYTES, share);
+        Self { shards, clock: Arc::new(clock), next_purged: AtomicUsize::new(0) }
     }
 
-    /// Bounds the number of records, in place of 100,000. What the store held is forgotten: call it before use.
+    /// Bounds the number of records, in place of 100,000; a principal's share becomes a tenth of it. What the store held is forgotten:
+    /// call it before use.
     #[must_use]
     pub fn max_records(self, records: usize) -> Self {
-        Self { shards: Shards::new(records, self.shards.max_bytes()), ..self }
+        let share = Share { records: (records / SHARES).max(1), ..self.shards.share() };
+        Self { shards: Shards::new(records, self.shards.max_bytes(), share), ..self }
     }
 
-    /// Bounds the bytes of all recordings, in place of 256 MiB. What the store held is forgotten: call it before use.
+    /// Bounds the bytes of all recordings, in place of 256 MiB; a principal's share becomes a tenth of it. What the store held is
+    /// forgotten: call it before use.
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
-        Self { shards: Shards::new(self.shards.max_records(), bytes), ..self }
+        let share = Share { bytes: (bytes / SHARES).max(1), ..self.shards.share() };
+        Self { shards: Shards::new(self.shards.max_records(), bytes, share), ..self }
+    }
+
+    /// Bounds what one principal may take once the store is half full, in place of a tenth of its records and of its bytes. What the
+    /// store held is forgotten: call it after the two bounds above, and before use.
+    #[must_use]
+    pub fn max_share(self, records: usize, bytes: usize) -> Self {
+        let share = Share { records, bytes };
+        Self { shards: Shards::new(self.shards.max_records(), self.shards.max_bytes(), share), ..self }
     }
 
     /// Takes one step of the state machine while nobody else can look at the record. The clock is read under the lock, so that the
@@ -87,20 +111,23 @@ impl MemoryStore {
     fn step<T>(&self, id: &RecordId, step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T)) -> T {
         let mut slot = self.shards.lock(id);
         let (change, outcome) = step(slot.record(), self.clock.now());
-        slot.apply(change);
+        slot.apply(change, None);
         outcome
     }
 
     fn claim_slot(&self, slot: &mut Slot<'_>, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let now = self.clock.now();
         if slot.record().is_some_and(|record| record.expired(now)) {
-            slot.apply(Change::Remove);
+            slot.apply(Change::Remove, None);
         }
         if slot.record().is_none() {
-            slot.make_room(now).map_err(|full| StoreError::transient(NAME, "claim", full))?;
+            slot.make_room(now, claim.principal).map_err(|refused| match refused {
+                NoRoom::Full { .. } => StoreError::transient(NAME, "claim", refused),
+                NoRoom::Share(_) => StoreError::share_exceeded(NAME, "claim", refused),
+            })?;
         }
         let (change, outcome) = transition::claim(slot.record(), claim, now);
-        slot.apply(change);
+        slot.apply(change, claim.principal);
         Ok(outcome)
     }
 }

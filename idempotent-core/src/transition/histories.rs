@@ -173,7 +173,7 @@ impl World<'_> {
         let [lease, ttl] = [lease, ttl].map(|seconds| Duration::from_secs(seconds.into()));
         let owner = OwnerToken::from_bytes((self.attempts.len() as u128 + 1).to_be_bytes());
         let fingerprint = Fingerprint::from_bytes([fingerprint; 36]);
-        let claim = Claim { fingerprint, owner, lease, ttl, abandoned };
+        let claim = Claim { fingerprint, owner, lease, ttl, abandoned, principal: None };
         self.attempts.push(Attempt { claim, lease_until: None });
         self.send(self.attempts.len() - 1);
     }
@@ -186,7 +186,7 @@ impl World<'_> {
                 assert_eq!(answer, Self::answer_to(&claim), "I5: an answer to another payload");
                 self.seen.replays += 1;
             }
-            Outcome::Claim(ClaimOutcome::Held) => {
+            Outcome::Claim(ClaimOutcome::Held { .. }) => {
                 self.seen.held += 1;
                 let expired = before.is_some_and(|record| record.expires_at <= self.now);
                 self.seen.refused_by_hold_after_the_ttl += u32::from(expired);

@@ -19,8 +19,8 @@ const TABLE: &str = "
     claim:*          in-flight      other other retry over live = keep      mismatch
     claim:*          in-flight      other same  *     live *    = keep      in-flight
     claim:retry      in-flight      other same  retry over live = take      granted:4
-    claim:hold       in-flight      other same  retry over live = hold      held
-    claim:*          in-flight      other same  hold  over *    = hold      held
+    claim:hold       in-flight      other same  retry over live = hold      newly-held
+    claim:*          in-flight      other same  hold  over *    = hold      newly-held
     claim:*          held           *     other *     *    *    = keep      mismatch
     claim:*          held           *     same  *     *    *    = keep      held
     claim:*          completed      *     other *     *    live = keep      mismatch
@@ -157,7 +157,7 @@ fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Reco
 fn claim_of([event, _, _, payload, ..]: [&str; 7]) -> Claim {
     let fingerprint = Fingerprint::from_bytes([if payload == "same" { 1 } else { 2 }; 36]);
     let abandoned = policy(event.strip_prefix("claim:").unwrap_or_default());
-    Claim { fingerprint, owner: MINE, lease: LEASE, ttl: TTL, abandoned }
+    Claim { fingerprint, owner: MINE, lease: LEASE, ttl: TTL, abandoned, principal: None }
 }
 
 fn step(combination: [&str; 7]) -> (Change, Outcome) {
@@ -223,7 +223,8 @@ fn outcome(word: &str) -> Outcome {
         "purged" => return Outcome::Purge(true),
         "spared" => return Outcome::Purge(false),
         "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first answer")),
-        "held" => ClaimOutcome::Held,
+        "held" => ClaimOutcome::Held { newly: false },
+        "newly-held" => ClaimOutcome::Held { newly: true },
         "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
         "in-flight" => ClaimOutcome::InFlight { lease_left: Duration::from_millis(1) },
         granted => ClaimOutcome::Granted { attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap() },

@@ -30,7 +30,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
         Outcome::Claim(ClaimOutcome::Completed(_)) => "completed",
         Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-        Outcome::Claim(ClaimOutcome::Held) => "held",
+        Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
         Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
         Outcome::Fence(Fence::Passed) => "passed",
         Outcome::Fence(Fence::Fenced) => "fenced",

@@ -182,7 +182,7 @@ impl Stage {
                 drop(attempt);
             }
             // The handler has committed the claim, with what it had written.
-            (Begun::Told(Verdict::Held), NotStored) => assert_eq!(self.form, Form::Within, "{context}"),
+            (Begun::Told(Verdict::Held { .. }), NotStored) => assert_eq!(self.form, Form::Within, "{context}"),
             (Begun::Told(Verdict::InFlight { .. }), NotStored) => {}
             (told, _) => panic!("{context}: the retry is {told:?}"),
         }
@@ -316,7 +316,7 @@ async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends
             assert!(matches!(ending, Ending::NotCommitted { .. }), "{context}");
             assert_eq!(stage.found(&id).await, (1, Some(State::Held)), "{context}");
             let retry = stage.begin(id).await;
-            assert!(matches!(retry, Begun::Told(Verdict::Held)), "{context}: the retry is {retry:?}");
+            assert!(matches!(retry, Begun::Told(Verdict::Held { .. })), "{context}: the retry is {retry:?}");
         }
     }
 }

@@ -77,7 +77,7 @@ async fn the_store_follows_the_pure_function() {
     for (what, seen) in [
         ("takeovers", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Granted { attempt: 2.. })))),
         ("replays", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Completed(_))))),
-        ("held", count(|outcome| *outcome == Outcome::Claim(ClaimOutcome::Held))),
+        ("held", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Held { .. })))),
         ("mismatches", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Mismatch { .. })))),
         ("passed", count(|outcome| *outcome == Outcome::Fence(Fence::Passed))),
         ("fenced", count(|outcome| *outcome == Outcome::Fence(Fence::Fenced))),

@@ -140,7 +140,7 @@ async fn a_key_expires_with_its_record_and_what_can_be_held_does_not() {
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let hold = Claim { abandoned: Abandoned::Hold, ..request() };
-    assert_eq!(store.claim(&id, &hold).await.unwrap(), ClaimOutcome::Held);
+    assert_eq!(store.claim(&id, &hold).await.unwrap(), ClaimOutcome::Held { newly: true });
     assert_eq!(ttl(&id), -1);
 }
 

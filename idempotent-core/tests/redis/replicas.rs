@@ -236,7 +236,7 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     assert_eq!(store.abandon(&owned, Abandoned::Hold).await.unwrap(), Fence::Fenced);
     assert_eq!(store.claim(&done, &request()).await.unwrap(), outcome);
     let next = promoted(master, &replica).await;
-    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Held);
+    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Held { newly: false });
 }
 
 /// Fails if a master that became a replica still says what became of a key: the new master may know better. The connections of the

@@ -39,6 +39,7 @@ pub(super) fn request() -> Claim {
         lease: Duration::from_secs(30),
         ttl: Duration::from_secs(24 * 60 * 60),
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 

@@ -126,6 +126,7 @@ fn claim() -> Claim {
         lease: Policy::DEFAULT.lease,
         ttl: Policy::DEFAULT.ttl,
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 

@@ -39,7 +39,7 @@ fn tally(outcomes: &[Outcome]) -> BTreeMap<&'static str, usize> {
             Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
             Outcome::Claim(ClaimOutcome::Completed(_)) => "replayed",
             Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-            Outcome::Claim(ClaimOutcome::Held) => "held",
+            Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
             Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
             Outcome::Fence(Fence::Passed) => "passed",
             Outcome::Fence(Fence::Fenced) => "fenced",

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
+    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Scope, Store, StoreError,
     clock::{ManualClock, Timestamp},
     store::{Claim, ClaimOutcome, Fence, memory::MemoryStore},
 };
@@ -26,6 +26,7 @@ fn claim() -> Claim {
         lease: Duration::from_secs(30),
         ttl: TTL,
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 
@@ -125,4 +126,53 @@ async fn many_claims_at_once_overshoot_the_bound_by_no_more_than_the_threads() {
     let granted = granted.into_iter().filter(|granted| *granted).count();
     let threads = tokio::runtime::Handle::current().metrics().num_workers();
     assert!((1_000..=1_000 + threads).contains(&granted), "{granted}");
+}
+
+fn claim_of(user: &str) -> Claim {
+    Claim { principal: Some(Scope::of("user", user).principal()), ..claim() }
+}
+
+/// Claims new keys of a user until one is refused, and says how many were granted.
+async fn fill_for(store: &MemoryStore, user: &str, from: u64) -> (u64, StoreError) {
+    for number in from.. {
+        if let Err(error) = store.claim(&id(number), &claim_of(user)).await {
+            return (number - from, error);
+        }
+    }
+    unreachable!("the store is bounded")
+}
+
+/// One user that sends without end takes half of the store at most, and every other user still gets a share.
+#[tokio::test]
+async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full() {
+    let (store, clock) = store();
+    let store = store.max_records(1_000).max_share(100, usize::MAX);
+    let (granted, error) = fill_for(&store, "mallory", 0).await;
+    assert_eq!(granted, 500);
+    assert!(error.is_share_exceeded() && !error.is_transient());
+    assert!(whole(&error).contains("share of 100 records"), "{}", whole(&error));
+    for (number, user) in ["alice", "bob", "carol"].into_iter().enumerate() {
+        let (granted, error) = fill_for(&store, user, 1_000 * (number as u64 + 1)).await;
+        assert_eq!((granted, error.is_share_exceeded()), (100, true), "{user}");
+    }
+    assert!(store.claim(&id(9_000), &claim()).await.is_ok(), "the global scope has no share");
+    // What is there goes on, and what has expired does not count.
+    assert!(matches!(store.claim(&id(0), &claim_of("mallory")).await.unwrap(), ClaimOutcome::InFlight { .. }));
+    clock.advance(TTL);
+    while store.purge(u32::MAX).await.unwrap() > 0 {}
+    assert_eq!(fill_for(&store, "mallory", 0).await.0, 500);
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_principals_recordings_count_towards_its_share() {
+    let store = store().0.max_bytes(1_000).max_share(usize::MAX, 100);
+    for (number, user) in [(0, "mallory"), (1, "mallory"), (2, "alice")] {
+        let claim = claim_of(user);
+        store.claim(&id(number), &claim).await.unwrap();
+        let lease = Lease { id: id(number), owner: claim.owner };
+        let bytes = if user == "mallory" { 300 } else { 50 };
+        assert_eq!(store.complete(&lease, &Bytes::from(vec![0; bytes])).await.unwrap(), Fence::Passed);
+    }
+    assert!(store.claim(&id(3), &claim_of("mallory")).await.unwrap_err().is_share_exceeded());
+    assert!(store.claim(&id(3), &claim_of("alice")).await.is_ok());
 }

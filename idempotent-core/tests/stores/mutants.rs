@@ -138,7 +138,7 @@ impl Mutant {
             if record.is_none() && self.has(Fault::RenewalInserts) {
                 let fingerprint = idempotent_core::Fingerprint::from_bytes([1; 36]);
                 let (lease, ttl, abandoned) = (renewal.extend, renewal.extend, Abandoned::Retry);
-                let claim = Claim { fingerprint, owner, lease, ttl, abandoned };
+                let claim = Claim { fingerprint, owner, lease, ttl, abandoned, principal: None };
                 return (transition::claim(None, &claim, now).0, Fence::Passed);
             }
             transition::renew(record, self.owner(record, owner, Fault::RenewWithoutFence), renewal.extend, now)

@@ -235,6 +235,7 @@ async fn a_claim_meets_a_transaction_of_another_process_as_any_other() {
         lease: LEASE,
         ttl: Duration::from_secs(60),
         abandoned: idempotent_core::Abandoned::Retry,
+        principal: None,
     };
     let began = Instant::now();
     let error = store.claim(&id(0), &claim).await.unwrap_err();

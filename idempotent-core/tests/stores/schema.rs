@@ -36,6 +36,7 @@ async fn a_table_of_a_later_release_that_says_so_is_shared() {
         lease: Duration::from_secs(30),
         ttl: Duration::from_secs(60),
         abandoned: Abandoned::Retry,
+        principal: None,
     };
     assert_eq!(store.claim(&ID, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
     let lease = Lease { id: ID, owner: claim.owner };

@@ -275,7 +275,7 @@ async fn a_commit_that_did_not_happen_is_held_where_that_is_wanted() {
     let policy = Policy { abandoned: Abandoned::Hold, ..Policy::DEFAULT };
     assert_eq!(world.run(&policy).await.1, Ending::NotCommitted { transient: true });
     assert_eq!((world.state().await, world.effects().await), (Some(State::Held), 0));
-    assert!(matches!(world.begin(&policy).await, Begun::Told(Verdict::Held)));
+    assert!(matches!(world.begin(&policy).await, Begun::Told(Verdict::Held { .. })));
 }
 
 #[tokio::test]

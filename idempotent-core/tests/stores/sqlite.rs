@@ -24,6 +24,7 @@ fn claim() -> Claim {
         lease: Duration::from_secs(30),
         ttl: Duration::from_secs(60),
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 

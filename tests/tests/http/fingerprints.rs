@@ -116,6 +116,8 @@ fn a_function_of_the_apps_own_says_what_counts() {
     assert_eq!(server.send(&request("/as-word")).status, 201);
     assert_problem(&server.send(&request("/as-word?a=1")), 422, "key_reused", false);
     assert_eq!(world.probe.notes(), ["alice pay 1"], "the body is there for the handler too");
+    // The function did not return it.
+    assert!(server.send(&request("/as-word").header("Content-Type", "text/x-other")).is_replay());
 }
 
 #[test]

@@ -80,6 +80,7 @@ pub(crate) fn assert_problem(answer: &Answer, status: u16, code: &str, retryable
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert_eq!(answer.header("link"), Some(&*format!("</idempotency#{code}>; rel=\"describedby\"")));
     assert_eq!(answer.header("idempotency-replayed"), None);
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
     let problem = answer.json();
     let members: Vec<_> = problem.as_object().unwrap().keys().collect();
     assert_eq!(members, ["code", "detail", "retryable", "status", "title", "type"]);

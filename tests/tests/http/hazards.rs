@@ -13,8 +13,10 @@ use actix_web::{
     web::{self, Bytes, Data, ServiceConfig},
 };
 use futures_util::{StreamExt, stream};
-use idempotent_actix::{IntoScopeKey, Key, RecordId, Scope, idempotent, scope};
-use tests::{Op, Probe, Request, Server, World};
+use idempotent_actix::{
+    Idempotency, IntoScopeKey, Key, Operation, RecordId, Scope, idempotent, scope, store::MemoryStore,
+};
+use tests::{Op, Probe, Request, Server, World, log};
 
 #[idempotent(scope = "scope::global")]
 #[post("/pay")]
@@ -154,4 +156,49 @@ fn the_same_bytes_in_another_encoding_are_another_request() {
     let two = server.send(&Request::post("/seen").key("k").body(zipped));
     assert_eq!(one.status, 201, "{}", one.text());
     assert!(!two.is_replay(), "another meaning, replayed: {:?}", world.probe.notes());
+}
+
+/// actix-http takes the rest of the connection for the body of such a request. The body ends where its length says.
+#[test]
+fn a_request_that_asks_for_a_websocket_gets_a_response() {
+    let world = World::new();
+    let server = world.serve(|config: &mut ServiceConfig| {
+        config.service(pay);
+    });
+    let upgrade = |key: &str| {
+        let request = Request::post("/pay").key(key).header("Connection", "Upgrade");
+        request.header("Upgrade", "websocket").header("Sec-WebSocket-Version", "13")
+    };
+    for (key, body) in [("without a body", ""), ("with a body", "pay 1")] {
+        let first = server.send(&upgrade(&key.replace(' ', "-")).body(body));
+        assert_eq!(first.status, 201, "{key}");
+        assert!(server.send(&upgrade(&key.replace(' ', "-")).body(body)).is_replay(), "{key}");
+    }
+    assert_eq!(server.send(&upgrade("with-a-body").body("pay 2")).status, 422);
+    assert_eq!(world.probe.runs(), 2);
+}
+
+#[idempotent(scope = "scope::global")]
+#[post("/without-a-handle")]
+async fn without_a_handle(_first: Operation, _second: Option<Operation>) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[test]
+fn a_handle_that_is_not_registered_is_logged_once_for_each_request() {
+    log::capture();
+    let server = Server::start(|| App::new().service(without_a_handle));
+    assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 500);
+    let lines = log::captured();
+    let lines = lines.lines().filter(|line| line.contains("/without-a-handle") && line.contains("no `Idempotency`"));
+    assert_eq!(lines.count(), 1);
+}
+
+#[test]
+fn a_handle_that_each_worker_builds_for_itself_is_logged() {
+    log::capture();
+    let server = Server::start(|| App::new().app_data(Idempotency::new(MemoryStore::new())).service(without_a_handle));
+    assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 200);
+    let warned = |line: &str| line.contains("ERROR") && line.contains("is built on a worker's thread");
+    assert!(log::captured().lines().any(warned));
 }

@@ -9,7 +9,7 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Operation, Outcome, RecordId, idempotent};
-use tests::{Probe, Request, Server, World};
+use tests::{Probe, Request, Server, World, log};
 
 use super::handlers::{User, all, assert_problem};
 
@@ -175,4 +175,42 @@ fn middleware_sees_what_became_of_each_request() {
         format!("unavailable {k3}"),
     ];
     assert_eq!(notes, expected);
+}
+
+/// A key that becomes held has an outcome of its own, and one line in the log: whoever resolves held keys has to learn of it.
+#[test]
+fn a_key_that_becomes_held_is_an_outcome_and_a_line_in_the_log() {
+    log::capture();
+    let world = World::answering(|run| match run {
+        1 => HttpResponse::InternalServerError().finish(),
+        _ => HttpResponse::Created().finish(),
+    });
+    let server = observed(&world);
+    let careful = |key: &str| Request::post("/careful").user("alice").key(key);
+    let statuses = ["unknown", "unknown", "unknown"].map(|key| server.send(&careful(key)).status);
+    assert_eq!(statuses, [500, 409, 409]);
+    world.probe.hold();
+    let lapsing = server.begin(&careful("lapsing"));
+    world.probe.await_runs(2);
+    world.pass(Duration::from_secs(3600));
+    let statuses = ["lapsing", "lapsing"].map(|key| server.send(&careful(key)).status);
+    assert_eq!(statuses, [409, 409]);
+    drop(lapsing);
+    let id = |key| World::id("alice", "POST /careful", key).to_string();
+    let (unknown, lapsed) = (id("unknown"), id("lapsing"));
+    let mut notes = world.probe.notes();
+    notes.retain(|note| note != "alice");
+    let expected = [
+        format!("became_held {unknown}"),
+        format!("held {unknown}"),
+        format!("held {unknown}"),
+        format!("became_held {lapsed}"),
+        format!("held {lapsed}"),
+    ];
+    assert_eq!(notes, expected);
+    let log = log::captured();
+    for id in [unknown, lapsed] {
+        let lines = log.lines().filter(|line| line.contains(&id) && line.contains("is held until it is resolved"));
+        assert_eq!(lines.count(), 1, "{id}:\n{log}");
+    }
 }

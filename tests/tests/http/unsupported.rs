@@ -2,8 +2,8 @@
 
 use actix_web::{
     App, HttpResponse, get,
-    http::Method,
-    post,
+    http::{Method, header::HeaderName},
+    post, routes,
     web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{KeyRule, RejectUnsupportedKeys, StoreFailure, idempotent};
@@ -33,16 +33,59 @@ async fn by_hand(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
+#[idempotent(scope = "user")]
+#[routes]
+#[post("/first")]
+#[put("/second")]
+async fn two_paths(user: User, probe: Data<Probe>) -> HttpResponse {
+    probe.note(user.0);
+    probe.run().await
+}
+
+/// Its path is that of the scope around it.
+#[idempotent(scope = "user")]
+#[post("")]
+async fn bare(user: User, probe: Data<Probe>) -> HttpResponse {
+    probe.note(user.0);
+    probe.run().await
+}
+
+#[get("")]
+async fn bare_list(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[post("")]
+async fn bare_and_unguarded(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+/// Without a slash in front, which actix-web adds.
+#[idempotent(scope = "user")]
+#[post("slashless")]
+async fn slashless(user: User, probe: Data<Probe>) -> HttpResponse {
+    probe.note(user.0);
+    probe.run().await
+}
+
+#[post("/notslashless")]
+async fn not_slashless(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
 fn services(config: &mut ServiceConfig) {
     config.service(read).service(write).service(list).route("/hand-routed", web::post().to(by_hand));
+    config.service(two_paths).service(slashless).service(not_slashless);
+    config.service(web::scope("/users/{user}/bare").service(bare_list).service(bare));
+    config.service(web::scope("/plainly").service(bare_and_unguarded));
     config.service(web::scope("/v1").configure(all));
     all(config);
 }
 
 fn rejecting(world: &World, allowed: bool) -> Server {
-    let setup = world.setup();
+    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
     Server::start(move || {
-        let mut reject = RejectUnsupportedKeys::new();
+        let mut reject = RejectUnsupportedKeys::new(&idempotency);
         if allowed {
             reject = reject.allow(Method::POST, "/hand-routed").allow(Method::POST, "/plain/{id}");
         }
@@ -64,6 +107,10 @@ fn a_key_for_an_operation_without_the_attribute_is_refused() {
         ("POST", "/hand-routed"),
         ("GET", "/payments"),
         ("DELETE", "/payments"),
+        ("POST", "/plainly"),
+        ("POST", "/notslashless"),
+        ("POST", "/second"),
+        ("PUT", "/first"),
     ] {
         let refused = server.send(&keyed(method, target));
         assert_eq!(assert_problem(&refused, 400, "key_unsupported", false), None);
@@ -84,9 +131,30 @@ fn a_key_for_an_annotated_operation_gets_through_under_any_scope() {
         assert_eq!(first.status, 201, "{target}");
         server.send(&keyed("POST", target)).assert_replays(&first);
     }
-    let put = server.send(&keyed("PUT", "/either"));
-    server.send(&keyed("PUT", "/either")).assert_replays(&put);
-    assert_eq!(world.probe.runs(), 5);
+    for (method, target) in
+        [("PUT", "/either"), ("POST", "/first"), ("PUT", "/second"), ("POST", "/users/7/bare"), ("POST", "/slashless")]
+    {
+        let first = server.send(&keyed(method, target));
+        assert_eq!(first.status, 201, "{method} {target}");
+        server.send(&keyed(method, target)).assert_replays(&first);
+    }
+    assert_eq!(world.probe.runs(), 9);
+}
+
+/// The middleware cannot see what is registered in an inner scope.
+#[test]
+fn a_handle_that_is_registered_in_an_inner_scope_is_enough() {
+    let world = World::set(|builder| builder.header(HeaderName::from_static("x-key")));
+    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
+    let server = Server::start(move || {
+        let inner = web::scope("/v1").configure(&setup).service(write).configure(all);
+        App::new().service(inner).wrap(RejectUnsupportedKeys::new(&idempotency))
+    });
+    let keyed = |target: &str| Request::post(target).user("alice").header("X-Key", "k");
+    assert_problem(&server.send(&keyed("/v1/plain/1")), 400, "key_unsupported", false);
+    let first = server.send(&keyed("/v1/payments"));
+    server.send(&keyed("/v1/payments")).assert_replays(&first);
+    assert_eq!(world.probe.runs(), 1);
 }
 
 #[test]
@@ -133,36 +201,43 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
     assert_eq!(specification["key"]["max_bytes"], 255);
     assert_eq!(specification["key"]["rule"]["min_bytes"], 8);
     assert_eq!(
-        (&specification["body_limit_bytes"], &specification["replayed_body_limit_bytes"]),
+        (&specification["body_limit_bytes"], &specification["replayed_bytes_limit"]),
         (&100.into(), &200.into())
     );
     assert_eq!(specification["when_store_fails"], "run_unguarded");
     let operations = specification["operations"].as_array().unwrap();
-    let find = |path: &str, name: &str| {
+    let find = |path: Option<&str>, name: &str| {
         let mut found = operations.iter().filter(|operation| {
-            operation["path"] == path && [&operation["handler"], &operation["name"]].contains(&&name.into())
+            operation["routes"][0]["path"] == serde_json::json!(path)
+                && [&operation["handler"], &operation["name"]].contains(&&name.into())
         });
         (found.next().unwrap_or_else(|| panic!("{name} is missing")), found.next()).0
     };
     let brief = serde_json::json!({
-        "handler": "brief", "name": null, "methods": ["POST"], "path": "/brief", "key": "required", "ttl_seconds": 60.0,
+        "handler": "brief", "name": null, "routes": [{ "method": "POST", "path": "/brief" }], "timeout_seconds": null, "key": "required", "ttl_seconds": 60.0,
         "claim": "lease", "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final", "abandoned": "retry",
     });
-    assert_eq!(find("/brief", "brief"), &brief);
-    assert_eq!(find("/careful", "careful")["abandoned"], "hold");
-    assert_eq!(find("/success", "success")["record"], "success");
-    assert_eq!(find("/everything", "everything")["record"], "all");
-    assert_eq!(find("/optional", "optional")["key"], "optional");
-    assert_eq!(find("/as-json", "as_json")["fingerprint"], "json");
-    assert_eq!(find("/as-word", "as_word")["fingerprint"], "custom");
-    assert_eq!(find("/unhashed", "unhashed")["fingerprint"], "none");
-    assert_eq!(find("/impatient", "impatient")["wait_seconds"], 0.15);
-    assert_eq!(find("/either", "either")["methods"], serde_json::json!(["PUT", "PATCH"]));
-    let by_hand = find("", "by hand in the specification");
+    assert_eq!(find(Some("/brief"), "brief"), &brief);
+    assert_eq!(find(Some("/careful"), "careful")["abandoned"], "hold");
+    assert_eq!(find(Some("/success"), "success")["record"], "success");
+    assert_eq!(find(Some("/everything"), "everything")["record"], "all");
+    assert_eq!(find(Some("/optional"), "optional")["key"], "optional");
+    assert_eq!(find(Some("/as-json"), "as_json")["fingerprint"], "json");
+    assert_eq!(find(Some("/as-word"), "as_word")["fingerprint"], "custom");
+    assert_eq!(find(Some("/unhashed"), "unhashed")["fingerprint"], "none");
+    assert_eq!(find(Some("/impatient"), "impatient")["wait_seconds"], 0.15);
+    let either = serde_json::json!([{ "method": "PUT", "path": "/either" }, { "method": "PATCH", "path": "/either" }]);
+    assert_eq!(find(Some("/either"), "either")["routes"], either);
+    let both = serde_json::json!([{ "method": "POST", "path": "/first" }, { "method": "PUT", "path": "/second" }]);
+    assert_eq!(find(Some("/first"), "two_paths")["routes"], both);
+    assert_eq!(find(Some(""), "bare")["routes"], serde_json::json!([{ "method": "POST", "path": "" }]));
+    let by_hand = find(None, "by hand in the specification");
     assert_eq!((&by_hand["ttl_seconds"], &by_hand["lease_seconds"]), (&3600.0.into(), &30.0.into()));
     let problems = specification["problems"].as_array().unwrap();
     let in_flight = problems.iter().find(|problem| problem["code"] == "in_flight").unwrap();
     assert_eq!((&in_flight["status"], &in_flight["retryable"]), (&409.into(), &true.into()));
     assert_eq!(in_flight["type"], "https://docs.example/errors/in_flight");
-    assert_eq!(problems.len(), 14);
+    let codes: std::collections::BTreeSet<_> =
+        problems.iter().map(|problem| problem["code"].as_str().unwrap()).collect();
+    assert_eq!((problems.len(), codes.len()), (18, 16));
 }

@@ -127,7 +127,7 @@ fn the_policy_is_published() {
     let server = Payments::start(&files);
     let specification = server.send(&Request::new("GET", "/idempotency")).json();
     let operations = specification["operations"].as_array().unwrap();
-    let of = |path: &str| operations.iter().find(|operation| operation["path"] == path).unwrap();
+    let of = |path: &str| operations.iter().find(|operation| operation["routes"][0]["path"] == path).unwrap();
     let payments = of("/v1/payment_intents");
     assert_eq!((&payments["lease_seconds"], &payments["wait_seconds"]), (&5.0.into(), &0.0.into()));
     let refunds = of("/v1/refunds");

@@ -59,7 +59,7 @@ pub(in crate::conformance) async fn what_is_done_to_one_key_of_an_owner_is_not_d
         one.claim(&next).await;
         assert_eq!(other.record().await, before);
         if let Some(resolution) = resolution {
-            assert_eq!(other.claim(&next).await, ClaimOutcome::Held);
+            assert_eq!(other.claim(&next).await, ClaimOutcome::Held { newly: true });
             let before = other.record().await;
             assert_eq!(one.resolve(&request.owner, resolution).await, ResolveOutcome::Resolved);
             assert_eq!(other.record().await, before);

@@ -19,7 +19,7 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(bench: Bench) {
         let before = key.record().await.unwrap();
         assert_eq!(key.abandon(&lease, policy).await, Fence::Passed);
         assert_eq!(key.record().await, Some(Record { state: State::Held, ..before }));
-        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held);
+        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held { newly: false });
         assert_eq!(key.record().await.unwrap().state, State::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
     }
@@ -34,10 +34,10 @@ pub(in crate::conformance) async fn a_lapsed_key_is_held_when_either_claim_wants
         let key = bench.key();
         let lease = key.claimed(first).await;
         bench.lapse().await;
-        assert_eq!(key.claim(&second).await, ClaimOutcome::Held);
+        assert_eq!(key.claim(&second).await, ClaimOutcome::Held { newly: true });
         assert_eq!(key.record().await.unwrap().state, State::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
-        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held);
+        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held { newly: false });
     }
 }
 
@@ -47,10 +47,10 @@ pub(in crate::conformance) async fn a_held_key_never_runs_again_even_after_its_t
     lapsed.claimed(bench.hold_request()).await;
     bench.expire().await;
     bench.purge_all().await;
-    for key in [abandoned, lapsed] {
+    for (key, lapsed) in [(abandoned, false), (lapsed, true)] {
         assert!(key.record().await.is_some());
-        for request in [bench.request(), bench.hold_request()] {
-            assert_eq!(key.claim(&request).await, ClaimOutcome::Held);
+        for (request, newly) in [(bench.request(), lapsed), (bench.hold_request(), false)] {
+            assert_eq!(key.claim(&request).await, ClaimOutcome::Held { newly });
         }
     }
 }
@@ -60,7 +60,7 @@ pub(in crate::conformance) async fn a_late_owner_completes_a_held_key(bench: Ben
     let one = abandoned.held().await;
     let two = lapsed.claimed(bench.hold_request()).await;
     bench.lapse().await;
-    assert_eq!(lapsed.claim(&bench.request()).await, ClaimOutcome::Held);
+    assert_eq!(lapsed.claim(&bench.request()).await, ClaimOutcome::Held { newly: true });
     for (key, lease) in [(abandoned, one), (lapsed, two)] {
         assert_eq!(key.complete(&lease, &answer("late")).await, Fence::Passed);
         assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("late")));

@@ -149,8 +149,8 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_can_end_held(be
     let lease = key.lease(claim.owner);
     assert_eq!(transaction.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
     transaction.commit().await.unwrap();
-    assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held);
-    assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held);
+    assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held { newly: false });
+    assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held { newly: false });
 }
 
 pub(in crate::conformance) async fn a_claim_within_a_transaction_meets_what_is_committed(bench: Bench) {
@@ -168,7 +168,7 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_meets_what_is_c
         assert!(matches!(outcome, ClaimOutcome::Mismatch { .. }), "{outcome:?}");
     }
     assert_eq!(live.record().await, before);
-    assert_eq!(told(transactions, &held, &bench.hold_request()).await, ClaimOutcome::Held);
+    assert_eq!(told(transactions, &held, &bench.hold_request()).await, ClaimOutcome::Held { newly: true });
     assert_eq!(held.record().await.unwrap().state, State::Held);
     let claim = bench.request();
     let mut transaction = within(transactions, &lapsed, &claim, 2).await;

@@ -2,6 +2,8 @@
 
 use std::{mem, time::Duration};
 
+use tokio::time::timeout;
+
 use super::{Ending, Granted, Stage, Work};
 use crate::{
     error::StoreError,
@@ -14,6 +16,9 @@ use crate::{
 
 /// How long a transaction whose commit was not acknowledged is waited for.
 const IN_DOUBT: Duration = Duration::from_secs(2);
+
+/// How long a rollback may take: it may wait for a statement in the middle of which the handler was dropped.
+const ROLLBACK_LIMIT: Duration = Duration::from_secs(1);
 
 /// What became of a commit that was not acknowledged.
 enum Settled {
@@ -181,8 +186,8 @@ impl Shared {
             transaction.roll_back().await;
             Ok(())
         });
-        // Too late is as good: the connection is closed.
-        let _ = self.answer(rolled_back).await;
+        // Dropped in the middle, it closes the connection, which rolls back as well.
+        let _ = timeout(ROLLBACK_LIMIT, self.answer(rolled_back)).await;
     }
 }
 

@@ -30,7 +30,7 @@ async fn another_payload_is_a_mismatch_in_every_state() {
     let attempt = run(&runtime, "k", "b", &HOLD).await;
     assert_eq!(told(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "in flight");
     store.advance(HOLD.lease);
-    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held);
+    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: true });
     assert_eq!(told(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "held");
     assert_eq!(attempt.complete(&answer("late")).await, Ending::Stored, "nobody had replaced it");
     assert_eq!(told(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "completed");

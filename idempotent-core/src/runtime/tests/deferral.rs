@@ -176,7 +176,7 @@ async fn what_is_to_be_held_is_kept_until_the_store_has_it() {
     assert_eq!(runtime.shared.renewal.count(), 1, "the lease lives on");
     soon(runtime.settled()).await;
     store.advance(policy.lease * 2);
-    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Held);
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Held { newly: false });
     assert_eq!(runtime.shared.renewal.count(), 0);
 }
 

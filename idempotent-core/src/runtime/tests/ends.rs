@@ -34,7 +34,7 @@ async fn an_abandoned_key_is_held_where_either_side_asks_for_it() {
     let runtime = runtime(&store);
     for (key, policy, abandoned) in [("p", HOLD, Abandoned::Retry), ("h", Policy::DEFAULT, Abandoned::Hold)] {
         assert_eq!(run(&runtime, key, "b", &policy).await.abandon(abandoned).await, Ending::Stored);
-        assert_eq!(told(&runtime, key, "b", &policy).await, Verdict::Held);
+        assert_eq!(told(&runtime, key, "b", &policy).await, Verdict::Held { newly: false });
     }
 }
 

@@ -49,7 +49,7 @@ async fn it_is_held_when_the_successor_gave_up() {
     let store = Faulty::new();
     let (attempt, successor) = fenced(&store, &runtime(&store)).await;
     store.inner().abandon(&successor, Abandoned::Hold).await.unwrap();
-    assert_eq!(verdict(attempt).await, Verdict::Held);
+    assert_eq!(verdict(attempt).await, Verdict::Held { newly: false });
 }
 
 #[tokio::test]

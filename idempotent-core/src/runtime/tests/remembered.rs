@@ -159,11 +159,11 @@ async fn what_is_to_be_held_is_held_though_its_record_was_lost() {
     store.fail(Op::Abandon, Fault::Before, FOR_EVER);
     assert_eq!(attempt.abandon(Abandoned::Hold).await, Ending::Deferred);
     let claims = store.calls(Op::Claim);
-    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held, "from memory");
+    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false }, "from memory");
     assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(State::InFlight)));
     store.lose(id("k")).await;
     store.heal();
-    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held);
+    assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false });
     soon(runtime.settled()).await;
     assert_eq!(state(&store).await, Some(State::Held));
 }

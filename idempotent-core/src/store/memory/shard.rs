@@ -14,6 +14,8 @@ use std::{
 use crate::{
     clock::Timestamp,
     record::{Record, RecordId, State},
+    scope::Principal,
+    store::memory::shares::{Share, Shares},
     transition::Change,
 };
 
@@ -27,16 +29,22 @@ pub(super) struct Shards {
     room: Room,
 }
 
-type Map = HashMap<RecordId, Record, Seed>;
+type Map = HashMap<RecordId, Entry, Seed>;
+
+/// A record, and whose share of the store it counts towards.
+struct Entry {
+    record: Record,
+    principal: Option<Principal>,
+}
 
 impl Shards {
-    pub(super) fn new(max_records: usize, max_bytes: usize) -> Self {
+    pub(super) fn new(max_records: usize, max_bytes: usize, share: Share) -> Self {
         let hashing = Seed::random();
         let shards = (max_records / RECORDS_A_SHARD).clamp(1, 65_536).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Mutex::new(Map::with_hasher(hashing))).collect(),
             hashing,
-            room: Room { records: Gauge::new(max_records), bytes: Gauge::new(max_bytes) },
+            room: Room { records: Gauge::new(max_records), bytes: Gauge::new(max_bytes), shares: Shares::new(share) },
         }
     }
 
@@ -46,6 +54,10 @@ impl Shards {
 
     pub(super) fn max_bytes(&self) -> usize {
         self.room.bytes.max
+    }
+
+    pub(super) fn share(&self) -> Share {
+        self.room.shares.share
     }
 
     pub(super) fn count(&self) -> usize {
@@ -80,8 +92,8 @@ impl fmt::Debug for Shards {
 }
 
 fn drop_expired(map: &mut Map, room: &Room, now: Timestamp, limit: usize) -> usize {
-    let expired = map.extract_if(|_, record| record.expired(now));
-    expired.take(limit).map(|(_, record)| room.give_back(&record)).count()
+    let expired = map.extract_if(|_, entry| entry.record.expired(now));
+    expired.take(limit).map(|(_, entry)| room.give_back(&entry)).count()
 }
 
 /// The place of one record, locked.
@@ -93,16 +105,18 @@ pub(super) struct Slot<'a> {
 
 impl Slot<'_> {
     pub(super) fn record(&self) -> Option<&Record> {
-        self.map.get(&self.id)
+        self.map.get(&self.id).map(|entry| &entry.record)
     }
 
-    /// Applies what the state machine decided.
-    pub(super) fn apply(&mut self, change: Change) {
+    /// Applies what the state machine decided. A record that is there stays its principal's.
+    pub(super) fn apply(&mut self, change: Change, principal: Option<Principal>) {
         let old = match change {
             Change::Keep => None,
             Change::Put(record) => {
-                self.room.take(&record);
-                self.map.insert(self.id, record)
+                let principal = self.map.get(&self.id).map_or(principal, |entry| entry.principal);
+                let entry = Entry { record, principal };
+                self.room.take(&entry);
+                self.map.insert(self.id, entry)
             }
             Change::Remove => self.map.remove(&self.id),
         };
@@ -111,12 +125,12 @@ impl Slot<'_> {
         }
     }
 
-    /// Sees to it that there is room for one record more, if need be by dropping the expired records of this shard.
-    pub(super) fn make_room(&mut self, now: Timestamp) -> Result<(), Full> {
-        if self.room.is_full() {
+    /// Ensures that there is room for one more record of a principal, if need be by dropping the expired records of this shard.
+    pub(super) fn make_room(&mut self, now: Timestamp, principal: Option<Principal>) -> Result<(), NoRoom> {
+        if self.room.admits(principal).is_err() {
             drop_expired(&mut self.map, self.room, now, usize::MAX);
         }
-        if self.room.is_full() { Err(self.room.full()) } else { Ok(()) }
+        self.room.admits(principal)
     }
 }
 
@@ -125,25 +139,39 @@ impl Slot<'_> {
 struct Room {
     records: Gauge,
     bytes: Gauge,
+    shares: Shares,
 }
 
 impl Room {
-    fn is_full(&self) -> bool {
-        self.records.is_full() || self.bytes.is_full()
+    /// Whether there is room for one more record of a principal.
+    fn admits(&self, principal: Option<Principal>) -> Result<(), NoRoom> {
+        if self.records.is_full() || self.bytes.is_full() {
+            return Err(NoRoom::Full { records: self.records.used(), bytes: self.bytes.used() });
+        }
+        // While half of the store is free, no principal takes another one's place.
+        let half = self.records.is_half_full() || self.bytes.is_half_full();
+        match principal {
+            Some(principal) if half && self.shares.is_used_up(principal) => Err(NoRoom::Share(self.shares.share)),
+            _ => Ok(()),
+        }
     }
 
-    fn full(&self) -> Full {
-        Full { records: self.records.used(), bytes: self.bytes.used() }
-    }
-
-    fn take(&self, record: &Record) {
+    fn take(&self, entry: &Entry) {
+        let bytes = bytes_of(&entry.record);
         self.records.used.fetch_add(1, Ordering::Relaxed);
-        self.bytes.used.fetch_add(bytes_of(record), Ordering::Relaxed);
+        self.bytes.used.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(principal) = entry.principal {
+            self.shares.take(principal, bytes);
+        }
     }
 
-    fn give_back(&self, record: &Record) {
+    fn give_back(&self, entry: &Entry) {
+        let bytes = bytes_of(&entry.record);
         self.records.used.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.used.fetch_sub(bytes_of(record), Ordering::Relaxed);
+        self.bytes.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(principal) = entry.principal {
+            self.shares.give_back(principal, bytes);
+        }
     }
 }
 
@@ -171,6 +199,10 @@ impl Gauge {
     fn is_full(&self) -> bool {
         self.used() >= self.max
     }
+
+    fn is_half_full(&self) -> bool {
+        self.used() >= self.max / 2
+    }
 }
 
 impl fmt::Display for Gauge {
@@ -179,20 +211,28 @@ impl fmt::Display for Gauge {
     }
 }
 
-/// Why a claim was refused.
+/// Why a claim is refused.
 #[derive(Debug)]
-pub(super) struct Full {
-    records: usize,
-    bytes: usize,
+pub(super) enum NoRoom {
+    Full { records: usize, bytes: usize },
+    Share(Share),
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it is full: {} records with {} bytes of recordings, none of them expired", self.records, self.bytes)
+        match self {
+            Self::Full { records, bytes } => {
+                write!(f, "it is full: {records} records with {bytes} bytes of recordings, none of them expired")
+            }
+            Self::Share(Share { records, bytes }) => write!(
+                f,
+                "it is half full, and the principal has its share of {records} records or {bytes} bytes of recordings"
+            ),
+        }
     }
 }
 
-impl Error for Full {}
+impl Error for NoRoom {}
 
 /// Hashes record ids, which are SHA-256 digests already: 16 of their bytes in one multiplication. The seeds keep a client that picks
 /// its keys from choosing where in the maps its records go.

@@ -122,6 +122,7 @@ mod tests {
             lease: Duration::from_millis(30_000),
             ttl: Duration::from_millis(90_000),
             abandoned: Abandoned::Retry,
+            principal: None,
         }
     }
 

@@ -229,7 +229,7 @@ fn outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
         (Value::Int(3), Value::Int(left)) => {
             ClaimOutcome::InFlight { lease_left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
         }
-        (Value::Int(4), _) => ClaimOutcome::Held,
+        (Value::Int(4), Value::Int(newly)) => ClaimOutcome::Held { newly: newly == 1 },
         (Value::Int(5), Value::BulkString(fingerprint)) => {
             let fingerprint = fingerprint.try_into().map_err(|_| Failure::Damaged)?;
             ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }

@@ -9,11 +9,15 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
 use sqlx::SqliteConnection;
+
+/// How many instructions of SQLite's virtual machine run before a statement notices that it is to be stopped: well below a
+/// millisecond, and more than a `ROLLBACK` has.
+const INSTRUCTIONS: i32 = 10_000;
 
 /// No transaction of ours is open; the connection commits as it likes.
 const IDLE: u8 = 0;
@@ -34,7 +38,13 @@ const LOST: u8 = 5;
 /// The commit hook refuses every commit but ours, so that what runs outside of the transaction
 /// fails and is undone. Code that removes the hooks escapes this, but not the savepoint that is
 /// released before a record is completed.
-pub(super) struct Guard(Arc<AtomicU8>);
+///
+/// A progress handler stops the statement that a handler was dropped in the middle of, so that the
+/// rollback need not wait for its end.
+pub(super) struct Guard {
+    state: Arc<AtomicU8>,
+    stopped: Arc<AtomicBool>,
+}
 
 impl Guard {
     /// Installs the hooks, in place of any that are there.
@@ -52,7 +62,10 @@ impl Guard {
                 || advance(&rollbacks, ENDING, ROLLED_BACK)
                 || advance(&rollbacks, COMMITTED, LOST);
         });
-        Ok(Self(state))
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stops = stopped.clone();
+        handle.set_progress_handler(INSTRUCTIONS, move || !stops.load(Ordering::Acquire));
+        Ok(Self { state, stopped })
     }
 
     /// Removes the hooks.
@@ -60,32 +73,39 @@ impl Guard {
         let mut handle = connection.lock_handle().await?;
         handle.remove_commit_hook();
         handle.remove_rollback_hook();
+        handle.remove_progress_handler();
         Ok(())
     }
 
     /// A transaction has begun.
     pub(super) fn begun(&self) {
-        self.0.store(OPEN, Ordering::Release);
+        self.state.store(OPEN, Ordering::Release);
     }
 
     /// Whether the transaction that has begun is still open, as far as the hooks know.
     pub(super) fn is_open(&self) -> bool {
-        self.0.load(Ordering::Acquire) == OPEN
+        self.state.load(Ordering::Acquire) == OPEN
     }
 
     /// Announces that we are about to end the transaction; `false` if it was lost.
     pub(super) fn announce(&self) -> bool {
-        advance(&self.0, OPEN, ENDING)
+        advance(&self.state, OPEN, ENDING)
+    }
+
+    /// Stops the statement that runs, if any does, until [`rolled_back`](Self::rolled_back).
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
     }
 
     /// Takes note that the transaction was committed; `false` if the hooks have not seen it.
     pub(super) fn committed(&self) -> bool {
-        advance(&self.0, COMMITTED, IDLE)
+        advance(&self.state, COMMITTED, IDLE)
     }
 
     /// Takes note that the transaction was rolled back; `false` if the hooks have not seen it.
     pub(super) fn rolled_back(&self) -> bool {
-        advance(&self.0, ROLLED_BACK, IDLE)
+        self.stopped.store(false, Ordering::Release);
+        advance(&self.state, ROLLED_BACK, IDLE)
     }
 }
 

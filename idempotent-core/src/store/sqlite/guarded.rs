@@ -200,6 +200,7 @@ impl Guarded {
 
     pub(super) async fn roll_back(self) {
         if self.watched.guard.announce() {
+            self.watched.guard.stop();
             self.undo().await;
         }
     }

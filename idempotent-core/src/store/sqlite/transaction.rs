@@ -120,9 +120,9 @@ impl Transactions for SqliteStore {
             Ok(ClaimOutcome::Granted { attempt }) => {
                 Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
             }
-            Ok(ClaimOutcome::Held) => {
+            Ok(outcome @ ClaimOutcome::Held { .. }) => {
                 Box::new(transaction).commit().await?;
-                Ok(ClaimedWithin::Told(ClaimOutcome::Held))
+                Ok(ClaimedWithin::Told(outcome))
             }
             Ok(outcome) => {
                 transaction.open.roll_back().await;

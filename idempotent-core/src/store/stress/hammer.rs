@@ -139,6 +139,7 @@ pub(super) fn request(lease: Duration) -> Claim {
         lease,
         ttl: Duration::from_secs(7200),
         abandoned: Abandoned::Retry,
+        principal: None,
     }
 }
 
@@ -204,7 +205,7 @@ impl Worker {
                 sleep(Duration::from_micros(self.rng.u64(200..4_000))).await;
                 Ok(())
             }
-            other @ (ClaimOutcome::Granted { .. } | ClaimOutcome::Held | ClaimOutcome::Mismatch { .. }) => {
+            other @ (ClaimOutcome::Granted { .. } | ClaimOutcome::Held { .. } | ClaimOutcome::Mismatch { .. }) => {
                 Err(Violation(format!("a claim came to {other:?}")))
             }
         }

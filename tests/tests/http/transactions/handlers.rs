@@ -9,8 +9,12 @@ use super::super::handlers::User;
 
 const INSERT: &str = "INSERT INTO effects (note, record, beside) VALUES ($1, $2, $3)";
 
+/// Counts far enough to take about a minute.
+const SLOW_ON_SQLITE: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000000) SELECT max(i) FROM n";
+
 macro_rules! handlers {
-    ($name:ident, $database:ty, $connection:ty) => {
+    ($name:ident, $database:ty, $connection:ty, $slow:expr) => {
         pub(crate) mod $name {
             use super::*;
 
@@ -54,6 +58,18 @@ macro_rules! handlers {
             #[idempotent(scope = "_user", record = "all")]
             #[post("/all")]
             async fn everything(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", timeout = "1s")]
+            #[post("/hasty")]
+            async fn hasty(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", timeout = "1s")]
+            #[post("/hasty/within")]
+            async fn hasty_within(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
                 work(tx, &probe, &body).await
             }
 
@@ -109,6 +125,12 @@ macro_rules! handlers {
                         let end = sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())");
                         end.execute(&mut *tx).await.unwrap_err();
                     }
+                    "slow statement" if probe.runs() == 0 => {
+                        insert(&mut tx, &note, record, None).await;
+                        let response = probe.run().await;
+                        drop(sqlx::query($slow).execute(&mut *tx).await);
+                        return response;
+                    }
                     _ => insert(&mut tx, &note, record, None).await,
                 }
                 let response = probe.run().await;
@@ -129,7 +151,12 @@ macro_rules! handlers {
 
             pub(crate) fn all(config: &mut ServiceConfig) {
                 config.service(within).service(leased).service(patient).service(optional).service(held);
-                config.service(everything).service(twice).route("/unannotated", web::post().to(unannotated));
+                config
+                    .service(everything)
+                    .service(hasty)
+                    .service(hasty_within)
+                    .service(twice)
+                    .route("/unannotated", web::post().to(unannotated));
             }
         }
     };
@@ -147,5 +174,5 @@ impl With for HttpResponse {
     }
 }
 
-handlers!(sqlite, sqlx::Sqlite, sqlx::SqliteConnection);
-handlers!(postgres, sqlx::Postgres, sqlx::PgConnection);
+handlers!(sqlite, sqlx::Sqlite, sqlx::SqliteConnection, SLOW_ON_SQLITE);
+handlers!(postgres, sqlx::Postgres, sqlx::PgConnection, "SELECT pg_sleep(60)");

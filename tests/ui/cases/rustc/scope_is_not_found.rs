@@ -1,7 +1,7 @@
 use actix_web::{App, HttpResponse, post, web};
 use idempotent_actix::idempotent;
 
-#[idempotent(scope = "usr")]
+#[idempotent(scope = "tenant")]
 #[post("/v1/payments")]
 async fn pay(user: web::ReqData<String>) -> HttpResponse {
     HttpResponse::Ok().body(user.into_inner())

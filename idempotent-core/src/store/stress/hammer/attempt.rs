@@ -75,7 +75,7 @@ impl Attempt<'_> {
             }
             lost @ (ClaimOutcome::Completed(_)
             | ClaimOutcome::InFlight { .. }
-            | ClaimOutcome::Held
+            | ClaimOutcome::Held { .. }
             | ClaimOutcome::Mismatch { .. }) => {
                 holds(!in_time, || format!("a claim that was sent again came to {lost:?}")).map(|()| false)
             }

@@ -1,0 +1,116 @@
+//! Keeping the middleware around a guarded handler alive when the client disconnects.
+
+use std::{
+    fmt,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use actix_web::{
+    Error, HttpMessage,
+    dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready},
+};
+use futures_util::future::LocalBoxFuture;
+use tracing::Span;
+
+use crate::run::{OperationBegun, detach};
+
+/// Middleware for the outermost place: when a client disconnects in the middle of a guarded operation, all middleware inside of this one
+/// goes on with the operation.
+///
+/// Without it, only the guarded handler goes on. That suffices unless the handler uses, after an `.await`, what middleware keeps in
+/// task-locals: those end with the middleware, and a handler that needs one then panics, which abandons its attempt. With `tracing`
+/// spans nothing is lost either way.
+///
+/// `App::wrap` puts the middleware that is wrapped last outermost, so wrap this one last:
+///
+/// ```
+/// use actix_web::{App, middleware::Logger};
+/// use idempotent_actix::{FinishAfterDisconnect, Idempotency, store::MemoryStore};
+///
+/// let idempotency = Idempotency::new(MemoryStore::new());
+/// let app = App::new().app_data(idempotency.clone()).wrap(Logger::default()).wrap(FinishAfterDisconnect);
+/// # let _ = app;
+/// ```
+///
+/// A request whose operation has not begun when its client disconnects is dropped, as actix does without this middleware.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FinishAfterDisconnect;
+
+impl<S, B> Transform<S, ServiceRequest> for FinishAfterDisconnect
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
+    S::Future: 'static,
+    B: 'static,
+{
+    type Response = ServiceResponse<B>;
+    type Error = Error;
+    type Transform = Finishing<S>;
+    type InitError = ();
+    type Future = Ready<Result<Self::Transform, ()>>;
+
+    fn new_transform(&self, service: S) -> Self::Future {
+        ready(Ok(Finishing { service }))
+    }
+}
+
+/// The service that [`FinishAfterDisconnect`] makes.
+#[derive(Debug)]
+pub struct Finishing<S> {
+    service: S,
+}
+
+impl<S, B> Service<ServiceRequest> for Finishing<S>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
+    S::Future: 'static,
+    B: 'static,
+{
+    type Response = ServiceResponse<B>;
+    type Error = Error;
+    type Future = FinishingResponse<Result<ServiceResponse<B>, Error>>;
+
+    forward_ready!(service);
+
+    fn call(&self, request: ServiceRequest) -> Self::Future {
+        let begun = request.extensions_mut().get::<OperationBegun>().cloned().unwrap_or_default();
+        request.extensions_mut().insert(begun.clone());
+        FinishingResponse { response: Some(Box::pin(self.service.call(request))), begun, span: Span::current() }
+    }
+}
+
+/// The response of [`Finishing`]. Dropped after a guarded operation has begun, it finishes in a task of its own.
+pub struct FinishingResponse<T: 'static> {
+    /// Taken out while it is polled, so that what panicked is not polled again.
+    response: Option<LocalBoxFuture<'static, T>>,
+    begun: OperationBegun,
+    span: Span,
+}
+
+impl<T: 'static> Future for FinishingResponse<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(mut response) = self.response.take() else { return Poll::Pending };
+        let polled = response.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.response = Some(response);
+        }
+        polled
+    }
+}
+
+impl<T: 'static> Drop for FinishingResponse<T> {
+    fn drop(&mut self) {
+        if let Some(response) = self.response.take().filter(|_| self.begun.get()) {
+            detach(response, self.span.clone());
+        }
+    }
+}
+
+impl<T: 'static> fmt::Debug for FinishingResponse<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FinishingResponse")
+    }
+}

@@ -1,0 +1,65 @@
+//! How much of a store each principal has.
+
+use std::{
+    collections::{
+        HashMap,
+        hash_map::{Entry, RandomState},
+    },
+    hash::BuildHasher,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::scope::Principal;
+
+/// Principals are spread over this many locks.
+const LOCKS: usize = 64;
+
+/// Records, and bytes of their recordings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+/// What each principal has, and what it may have.
+pub(super) struct Shares {
+    pub(super) share: Share,
+    used: Box<[Mutex<HashMap<Principal, Share>>]>,
+    hashing: RandomState,
+}
+
+impl Shares {
+    pub(super) fn new(share: Share) -> Self {
+        let used = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Self { share, used, hashing: RandomState::new() }
+    }
+
+    /// Whether a principal may have nothing more.
+    pub(super) fn is_used_up(&self, principal: Principal) -> bool {
+        let used = self.lock(principal).get(&principal).copied().unwrap_or_default();
+        used.records >= self.share.records || used.bytes >= self.share.bytes
+    }
+
+    pub(super) fn take(&self, principal: Principal, bytes: usize) {
+        let mut used = self.lock(principal);
+        let used = used.entry(principal).or_default();
+        used.records += 1;
+        used.bytes += bytes;
+    }
+
+    pub(super) fn give_back(&self, principal: Principal, bytes: usize) {
+        if let Entry::Occupied(mut used) = self.lock(principal).entry(principal) {
+            used.get_mut().records -= 1;
+            used.get_mut().bytes -= bytes;
+            if used.get().records == 0 {
+                used.remove();
+            }
+        }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of locks")]
+    fn lock(&self, principal: Principal) -> MutexGuard<'_, HashMap<Principal, Share>> {
+        let lock = usize::try_from(self.hashing.hash_one(principal)).unwrap_or(0) % self.used.len();
+        self.used[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

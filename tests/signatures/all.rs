@@ -1,0 +1,99 @@
+use std::fmt;
+
+use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
+use idempotent_actix::{IntoScopeKey, Scope, ScopeKey, idempotent, scope};
+
+fn tenant(request: &HttpRequest) -> Option<&str> {
+    request.headers().get("x-tenant")?.to_str().ok()
+}
+
+fn tenant_or_error(request: &HttpRequest) -> actix_web::Result<String> {
+    tenant(request).map(str::to_owned).ok_or_else(|| actix_web::error::ErrorForbidden("no tenant"))
+}
+
+#[derive(Debug)]
+struct NoTenant;
+
+impl fmt::Display for NoTenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no tenant")
+    }
+}
+
+impl ResponseError for NoTenant {}
+
+fn tenant_or_own_error(request: &HttpRequest) -> Result<&str, NoTenant> {
+    tenant(request).ok_or(NoTenant)
+}
+
+fn some_scope(request: &HttpRequest) -> impl IntoScopeKey {
+    tenant(request).map(str::to_owned)
+}
+
+fn whole_scope(request: &HttpRequest) -> Scope {
+    Scope::of("tenant", tenant(request).unwrap_or_default())
+}
+
+fn some_bytes(_: &HttpRequest, body: &[u8]) -> impl AsRef<[u8]> {
+    body.to_vec()
+}
+
+fn first_word<'a>(_: &HttpRequest, body: &'a [u8]) -> &'a [u8] {
+    body.split(|byte| *byte == b' ').next().unwrap_or_default()
+}
+
+fn of_both(request: &HttpRequest, body: &[u8]) -> String {
+    format!("{} {}", request.path(), body.len())
+}
+
+struct User(u64);
+
+impl ScopeKey for User {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(Scope::of("user", self.0.to_string()))
+    }
+}
+
+macro_rules! handlers {
+    ($($name:ident $scope:literal $fingerprint:literal)*) => { $(
+        #[idempotent(scope = $scope, fingerprint = $fingerprint)]
+        #[post("/")]
+        async fn $name(body: String) -> HttpResponse {
+            HttpResponse::Ok().body(body)
+        }
+    )* };
+}
+
+handlers! {
+    option "tenant" "body"
+    result "tenant_or_error" "json"
+    own_result "tenant_or_own_error" "none"
+    opaque "some_scope" "some_bytes"
+    whole "whole_scope" "first_word"
+    global "scope::global" "of_both"
+    bearer "scope::bearer_token" "body"
+    ip "scope::peer_ip" "body"
+}
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/")]
+async fn data(user: web::ReqData<User2>) -> HttpResponse {
+    HttpResponse::Ok().body(user.0.clone())
+}
+
+#[idempotent(scope = "r#type")]
+#[post("/{type}")]
+async fn raw(r#type: web::Path<String>) -> HttpResponse {
+    HttpResponse::Ok().body(r#type.into_inner())
+}
+
+#[derive(Clone)]
+struct User2(String);
+
+impl ScopeKey for User2 {
+    fn scope_key(&self) -> Option<Scope> {
+        Some(Scope::of("user", self.0.as_str()))
+    }
+}
+
+let _ = (option, result, own_result, opaque, whole, global, bearer, ip, data, raw, User(1));

@@ -1,0 +1,11 @@
+use actix_web::{HttpResponse, post, web};
+use idempotent_actix::idempotent;
+
+#[idempotent(scope = "user")]
+#[post("/v1/payments")]
+async fn pay(user: web::ReqData<String>) -> HttpResponse {
+    let _ = (__OPERATION, __operation);
+    HttpResponse::Ok().body(user.into_inner())
+}
+
+fn main() {}
