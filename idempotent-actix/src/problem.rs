@@ -142,15 +142,41 @@ impl Kind {
         self.facts().0
     }
 
-    /// Every status that the response may have, the usual one first.
-    pub(crate) fn statuses(self) -> Vec<StatusCode> {
-        let mut statuses = vec![self.status()];
-        if self == Self::HandlerTimedOut {
-            statuses.push(StatusCode::INTERNAL_SERVER_ERROR);
-        } else if self == Self::Overloaded {
-            statuses.push(StatusCode::TOO_MANY_REQUESTS);
+    /// Every status that the response may have, the usual one first: when it has that status, where there are several, and whether the
+    /// same request may be sent again.
+    pub(crate) fn statuses(self) -> Vec<(StatusCode, Option<&'static str>, bool)> {
+        match self {
+            Self::HandlerTimedOut => vec![
+                (self.status(), Some("the next request with this key runs again"), true),
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Some("the key is held, because its operation is not repeated"),
+                    false,
+                ),
+            ],
+            Self::Overloaded => vec![
+                (self.status(), Some("the server's limit on operations in flight is reached"), true),
+                (
+                    StatusCode::TOO_MANY_REQUESTS,
+                    Some("this principal's limit on operations in flight, or its share of the store, is reached"),
+                    true,
+                ),
+            ],
+            Self::KeyMissing
+            | Self::KeyMalformed
+            | Self::KeyUnsupported
+            | Self::ScopeMissing
+            | Self::MethodNotAllowed
+            | Self::InFlight
+            | Self::OutcomeUnknown
+            | Self::BodyTooLarge
+            | Self::KeyReused
+            | Self::HandlerFailed
+            | Self::RecordUnreadable
+            | Self::Misconfigured
+            | Self::StoreUnavailable
+            | Self::ShuttingDown => vec![(self.status(), None, self.retryable())],
         }
-        statuses
     }
 
     /// The name that clients can test for. It never changes.

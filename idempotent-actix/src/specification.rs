@@ -18,27 +18,14 @@ impl Idempotency {
     ///
     /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation has a route for each method of
     /// each route attribute. A route's path is that of its attribute, without the scopes that the application mounts it under, and
-    /// null for handlers that are routed by hand. Where an
-    /// operation has no `name`, its records are named by its method and its full route pattern, such as `POST /v1/payments`. What is
-    /// claimed by `"transaction"` has neither a lease nor anything abandoned: both are null.
+    /// null for handlers that are routed by hand. Where an operation has no `name`, its records are named by its method and its full
+    /// route pattern, such as `POST /v1/payments`. With `claim = "transaction"`, `lease_seconds` and `abandoned` are null. A problem
+    /// that has several statuses is listed once for each, and `when` says when it has that one.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
         let mut operations: Vec<_> = inventory::iter::<Registered>.into_iter().map(|registered| registered.0).collect();
         operations.sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
-        let problems: Vec<_> = Kind::ALL
-            .iter()
-            .flat_map(|kind| kind.statuses().into_iter().map(move |status| (kind, status)))
-            .map(|(kind, status)| {
-                json!({
-                    "type": format!("{}{}", settings.documentation, kind.code()),
-                    "code": kind.code(),
-                    "status": status.as_u16(),
-                    "title": kind.title(),
-                    "retryable": kind.retryable(),
-                })
-            })
-            .collect();
         json!({
             "standard": "draft-ietf-httpapi-idempotency-key-header-07",
             "header": settings.header.as_str(),
@@ -61,7 +48,7 @@ impl Idempotency {
                 StoreFailure::RunUnguarded => "run_unguarded",
             },
             "operations": operations.into_iter().map(|operation| describe(operation, self.time_limit(operation))).collect::<Vec<_>>(),
-            "problems": problems,
+            "problems": Kind::ALL.iter().flat_map(|kind| problems(*kind, &settings.documentation)).collect::<Vec<_>>(),
         })
     }
 }
@@ -71,6 +58,21 @@ pub(crate) fn packages() -> Vec<&'static str> {
     let packages: BTreeSet<_> =
         inventory::iter::<Registered>.into_iter().map(|registered| registered.0.package).collect();
     packages.into_iter().collect()
+}
+
+/// A line for each status that a problem of this kind may have.
+fn problems(kind: Kind, documentation: &str) -> impl Iterator<Item = Value> {
+    let url = format!("{documentation}{}", kind.code());
+    kind.statuses().into_iter().map(move |(status, when, retryable)| {
+        json!({
+            "type": url,
+            "code": kind.code(),
+            "status": status.as_u16(),
+            "title": kind.title(),
+            "when": when,
+            "retryable": retryable,
+        })
+    })
 }
 
 fn first_path(operation: &OperationSpec) -> Option<&'static str> {

@@ -240,4 +240,11 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
     let codes: std::collections::BTreeSet<_> =
         problems.iter().map(|problem| problem["code"].as_str().unwrap()).collect();
     assert_eq!((problems.len(), codes.len()), (18, 16));
+    let of = |code: &str| -> Vec<_> {
+        let lines = problems.iter().filter(|problem| problem["code"] == code);
+        lines.map(|line| (line["status"].as_u64(), line["retryable"].as_bool(), line["when"].is_string())).collect()
+    };
+    assert_eq!(of("handler_timed_out"), [(Some(503), Some(true), true), (Some(500), Some(false), true)]);
+    assert_eq!(of("overloaded"), [(Some(503), Some(true), true), (Some(429), Some(true), true)]);
+    assert_eq!(of("key_reused"), [(Some(422), Some(false), false)]);
 }
