@@ -11,6 +11,8 @@ use actix_web::{
 use idempotent_actix::{FinishAfterDisconnect, Idempotency, idempotent, scope, store::MemoryStore};
 use tests::{Probe, Request, Server, log};
 
+use super::disconnects::CutOff;
+
 tokio::task_local! {
     static SEEN: Cell<u32>;
 }
@@ -27,14 +29,19 @@ async fn work(probe: Data<Probe>, _body: String) -> HttpResponse {
 
 /// Sets the task-local around everything inside.
 fn served(probe: &Probe, outermost: bool) -> Server {
-    let (idempotency, probe) = (Idempotency::new(MemoryStore::new()), probe.clone());
+    let (idempotency, probe, watched) = (Idempotency::new(MemoryStore::new()), probe.clone(), probe.clone());
     let services = move |config: &mut ServiceConfig| {
         config.app_data(idempotency.clone()).app_data(Data::new(probe.clone())).service(work);
     };
     Server::start(move || {
-        let app = App::new().configure(&services).wrap_fn(|request, service| {
-            let response = service.call(request);
-            async move { SEEN.scope(Cell::new(0), response).await }
+        let watched = watched.clone();
+        let app = App::new().configure(&services).wrap_fn(move |request, service| {
+            let (watch, response) = (CutOff::watch(&watched), service.call(request));
+            async move {
+                let response = SEEN.scope(Cell::new(0), response).await;
+                watch.done();
+                response
+            }
         });
         app.wrap(actix_web::middleware::Condition::new(outermost, FinishAfterDisconnect))
     })
@@ -55,6 +62,7 @@ fn disconnect(server: &Server, probe: &Probe, request: &Request) {
 
 #[test]
 fn a_guarded_handler_sees_the_task_locals_of_middleware() {
+    log::capture();
     for outermost in [false, true] {
         let probe = Probe::new();
         let server = served(&probe, outermost);
@@ -62,6 +70,7 @@ fn a_guarded_handler_sees_the_task_locals_of_middleware() {
         assert_eq!(first.status, 201);
         assert_eq!(probe.notes(), ["touches 2"]);
         server.send(&request("k")).assert_replays(&first);
+        assert!(!log::captured().contains("panicked outside"), "what has ended is not run again");
     }
 }
 
@@ -87,28 +96,23 @@ fn without_it_a_handler_that_needs_a_task_local_after_a_disconnect_panics_with_a
     let server = served(&probe, false);
     probe.hold();
     disconnect(&server, &probe, &request("k"));
-    // The connection's future is dropped once the server has noticed: only then may the handler go on.
-    while !log::captured().contains(DETACHED) {
-        std::thread::yield_now();
-    }
+    probe.await_note("cut off");
     let retry = server.begin(&request("k"));
     probe.release_all();
     let retry = retry.answer();
     assert!(!retry.is_replay() && retry.status == 201, "the retry ran: {retry:?}");
     assert_eq!(probe.runs(), 2);
     let log = log::captured();
-    let reason = log.lines().find(|line| line.contains("an attempt was abandoned")).unwrap();
-    assert!(reason.contains("FinishAfterDisconnect") && reason.contains("task-locals"), "{reason}");
+    let reasons: Vec<_> = log.lines().filter(|line| line.contains("an attempt was abandoned")).collect();
+    let says = |reason: &&str| reason.contains("FinishAfterDisconnect") && reason.contains("task-locals");
+    assert!(reasons.iter().any(says), "{reasons:?}");
 }
-
-/// What the log says, at the level of debug, when an operation moves to a task of its own.
-const DETACHED: &str = "goes on in a task of its own";
 
 #[test]
 fn the_outermost_middleware_leaves_unguarded_requests_to_actix() {
     #[post("/plain")]
     async fn plain(probe: Data<Probe>) -> HttpResponse {
-        let watch = super::disconnects::CutOff::watch(&probe);
+        let watch = CutOff::watch(&probe);
         let response = probe.run().await;
         watch.done();
         response

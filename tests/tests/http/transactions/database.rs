@@ -41,6 +41,7 @@ const EFFECTS: &str = "CREATE TABLE effects (
 /// A database with a store in it, and a connection beside it.
 pub(crate) struct Database {
     pub(crate) probe: Probe,
+    store: Arc<dyn Store>,
     idempotency: Idempotency,
     beside: Beside,
 }
@@ -107,8 +108,15 @@ impl Database {
     }
 
     fn new(probe: Probe, store: Arc<dyn Store>, beside: Beside) -> Self {
-        let idempotency = Idempotency::builder(store).purge_every(None).build();
-        Self { probe, idempotency, beside }
+        let idempotency = Idempotency::builder(store.clone()).purge_every(None).build();
+        Self { probe, store, idempotency, beside }
+    }
+
+    /// The same with no limit on calls to the store that a test would see the end of.
+    pub(crate) fn without_store_timeout(mut self) -> Self {
+        let builder = Idempotency::builder(self.store.clone()).purge_every(None);
+        self.idempotency = builder.store_timeout(Duration::from_secs(24 * 60 * 60)).build();
+        self
     }
 
     pub(crate) fn serve(&self) -> Server {

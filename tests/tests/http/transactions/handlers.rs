@@ -9,9 +9,9 @@ use super::super::handlers::User;
 
 const INSERT: &str = "INSERT INTO effects (note, record, beside) VALUES ($1, $2, $3)";
 
-/// Counts far enough to take about a minute.
+/// Counts far enough to take longer than any test.
 const SLOW_ON_SQLITE: &str =
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000000) SELECT max(i) FROM n";
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000000) SELECT max(i) FROM n";
 
 macro_rules! handlers {
     ($name:ident, $database:ty, $connection:ty, $slow:expr) => {
@@ -62,14 +62,14 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user", timeout = "1s")]
-            #[post("/hasty")]
-            async fn hasty(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+            #[post("/limited")]
+            async fn limited(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
                 work(tx, &probe, &body).await
             }
 
             #[idempotent(scope = "_user", claim = "transaction", timeout = "1s")]
-            #[post("/hasty/within")]
-            async fn hasty_within(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
+            #[post("/limited/within")]
+            async fn limited_within(_user: User, probe: Data<Probe>, tx: Tx<$database>, body: String) -> HttpResponse {
                 work(tx, &probe, &body).await
             }
 
@@ -153,8 +153,8 @@ macro_rules! handlers {
                 config.service(within).service(leased).service(patient).service(optional).service(held);
                 config
                     .service(everything)
-                    .service(hasty)
-                    .service(hasty_within)
+                    .service(limited)
+                    .service(limited_within)
                     .service(twice)
                     .route("/unannotated", web::post().to(unannotated));
             }
@@ -175,4 +175,4 @@ impl With for HttpResponse {
 }
 
 handlers!(sqlite, sqlx::Sqlite, sqlx::SqliteConnection, SLOW_ON_SQLITE);
-handlers!(postgres, sqlx::Postgres, sqlx::PgConnection, "SELECT pg_sleep(60)");
+handlers!(postgres, sqlx::Postgres, sqlx::PgConnection, "SELECT pg_sleep(600)");
