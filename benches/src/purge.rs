@@ -27,8 +27,8 @@ const REST: u32 = 4;
 
 /// Expired records with an answer of 1 KiB.
 pub(crate) const EXPIRED: &str = "INSERT INTO idempotency_records \
-    (id, fingerprint, owner, attempt, lease_until, first_seen, expires_at, state, abandoned, recording) \
-    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), decode(repeat('08', 16), 'hex'), 1, 1, 1, 2 + i % 1000, 2, 0, \
+    (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, abandoned, recording) \
+    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, 2 + i % 1000, 2, 0, \
     decode(repeat('ab', 1024), 'hex') FROM generate_series(1::bigint, {count}) AS i";
 
 const LIVE: &str = "SELECT count(*) FROM idempotency_records WHERE expires_at > 1000000";

@@ -1,7 +1,7 @@
 //! Time as a store sees it.
 //!
 //! This is the one module that reads the time of day; others only measure how long something took. Safety never depends on what it says: a wrong clock only moves the moment at
-//! which an abandoned key can be taken over.
+//! which an abandoned key can be taken over, by no more than one lease if it is set back, and until which a response is replayed.
 
 use std::{
     sync::{
@@ -16,6 +16,9 @@ use std::{
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// 1 January 1970, before any time at which a record is written.
+    pub const EPOCH: Self = Self(0);
+
     /// A moment, in milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
@@ -49,7 +52,7 @@ pub fn millis(duration: Duration) -> u64 {
 
 /// A source of time for a store that has no database to ask.
 pub trait Clock: Send + Sync + 'static {
-    /// The present moment. It never goes back.
+    /// The present moment. Going back costs time: see [`Record::shortened`](crate::Record::shortened).
     fn now(&self) -> Timestamp;
 }
 
@@ -96,6 +99,11 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(millis(by), Ordering::SeqCst);
+    }
+
+    /// Sets the clock back, to [`Timestamp::EPOCH`] at most.
+    pub fn set_back(&self, by: Duration) {
+        self.0.update(Ordering::SeqCst, Ordering::SeqCst, |now| now.saturating_sub(millis(by)));
     }
 }
 

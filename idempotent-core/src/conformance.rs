@@ -40,6 +40,11 @@
 //!         self.clock.advance(by);
 //!     }
 //!
+//!     async fn set_back(&self, by: Duration) -> bool {
+//!         self.clock.set_back(by);
+//!         true
+//!     }
+//!
 //!     fn tick(&self) -> Duration {
 //!         Duration::from_secs(10)
 //!     }
@@ -47,7 +52,8 @@
 //! ```
 //!
 //! [`follow`] goes further: it drives a store beside the pure function through a history, and compares them at every step.
-//! It costs an advance of one tick for every [`Step::Advance`].
+//! It costs an advance of one tick for every [`Step::Advance`]. A subject that moves its time by rewriting records leaves a `lease_until` of
+//! [`Timestamp::EPOCH`](crate::clock::Timestamp::EPOCH) as it is: it is no time.
 #![expect(clippy::unwrap_used, reason = "a store that fails, fails its case")]
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
@@ -74,6 +80,11 @@ pub trait Subject: Send + Sync + 'static {
     /// Lets so much time pass on the clock of this subject's store, and of no other subject's. It sleeps unless you know better.
     async fn advance(&self, by: Duration) {
         tokio::time::sleep(by).await;
+    }
+
+    /// Sets that clock back and returns true, or returns false where it cannot be set back: then the cases about that hold.
+    async fn set_back(&self, _by: Duration) -> bool {
+        false
     }
 
     /// The lease that the cases claim with: they expect the machine not to stall for half of it. No case lets more than nine of
@@ -224,6 +235,17 @@ cases! {
         one_of_late_answer_and_new_request_wins,
         one_of_takeover_and_renewal_wins,
         a_dropped_call_leaves_nothing_locked,
+    }
+    setting_back {
+        a_lease_lasts_no_longer_than_its_length,
+        an_owner_keeps_its_key_when_the_clock_is_set_back,
+        the_length_of_a_lease_is_that_of_its_last_grant,
+        an_abandoned_key_is_free_at_once_wherever_the_clock_is,
+        a_shortening_touches_no_other_record,
+        a_key_past_its_ttl_is_absent_a_lease_later,
+        a_stranded_key_is_resolved_a_lease_later,
+        a_shortening_does_not_undo_an_abandonment,
+        a_claim_within_a_transaction_shortens_a_lease,
     }
     transacting {
         a_completion_counts_once_its_transaction_is_committed,

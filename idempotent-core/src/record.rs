@@ -1,6 +1,6 @@
 //! What a store keeps for one key.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -112,7 +112,9 @@ pub struct Record {
     pub attempt: u32,
     /// What to do when the attempt is abandoned.
     pub abandoned: Abandoned,
-    /// When the claim lapses unless it is renewed.
+    /// The length of the lease, as claimed or last renewed.
+    pub lease: Duration,
+    /// When the lease expires unless it is renewed; [`Timestamp::EPOCH`] once the attempt was abandoned.
     pub lease_until: Timestamp,
     /// When the key was first claimed.
     pub first_seen: Timestamp,
@@ -138,6 +140,22 @@ impl Record {
     #[must_use]
     pub fn lapsed(&self, now: Timestamp) -> bool {
         self.lease_until <= now
+    }
+
+    /// How much of the lease is left at `now`: never more than its length, even where the store's clock was set back.
+    #[must_use]
+    pub fn lease_left(&self, now: Timestamp) -> Duration {
+        self.lease_until.since(now).min(self.lease)
+    }
+
+    /// The record with a lease that begins at `now`, if it is in flight and its lease would last longer than its length. That is
+    /// possible only where the store's clock was set back: an owner that is alive renews its lease within that time, and one that is
+    /// dead must not keep its key until the clock has caught up.
+    #[must_use]
+    pub fn shortened(&self, now: Timestamp) -> Option<Self> {
+        let lease_until = now.after(self.lease);
+        let outlasts = self.state == State::InFlight && self.lease_until > lease_until;
+        outlasts.then(|| Self { lease_until, ..self.clone() })
     }
 
     /// Whether the record counts as absent at `now`: past its ttl, and neither at work nor waiting to be resolved.

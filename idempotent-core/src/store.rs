@@ -46,7 +46,8 @@ pub use transactions::{ClaimedWithin, Transaction, Transactions};
 ///    until it is completed, released or lapses.
 /// 2. **The fence.** `complete`, `release`, `renew` and `abandon` change nothing unless the record carries the owner token
 ///    they show, compared in the same atomic step as the change.
-/// 3. **Its own clock.** Every lease and ttl is measured by one clock that all users of the store share, never by the caller's.
+/// 3. **Its own clock.** Every lease and ttl is measured by one clock that all users of the store share, never by the caller's. If that
+///    clock is set back, no key stays in flight for longer than its lease from the next claim on; responses may last longer.
 /// 4. **Durability.** What a call has acknowledged survives the death of the calling process, and for a store that says so, of the
 ///    machine.
 /// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted for a whole lease, not
@@ -112,7 +113,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a record without changing it; `None` when it is absent or expired.
     async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError>;
 
-    /// Ends a held record as an operator says, if it is still the one that the operator saw.
+    /// Ends a held record as an operator says, if it is still the one that the operator saw. After the clock was set back, a key whose
+    /// owner is gone is held one lease after the first try.
     async fn resolve(
         &self,
         id: &RecordId,

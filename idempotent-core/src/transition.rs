@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use crate::lease::OwnerToken;
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, millis},
     policy::Abandoned,
     record::{Record, State},
     store::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
@@ -81,6 +81,8 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
         Event::Resolve(seen, resolution) => with(Outcome::Resolve, resolve(record, seen, resolution, now)),
         Event::Purge => match record {
             Some(record) if record.expired(now) => (Change::Remove, Outcome::Purge(true)),
+            // The record may have expired, but for a lease that was granted before the clock was set back.
+            Some(record) if record.expires_at <= now => (keep(record, now), Outcome::Purge(false)),
             _ => (Change::Keep, Outcome::Purge(false)),
         },
     }
@@ -88,6 +90,11 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
 
 fn with<T>(outcome: impl Fn(T) -> Outcome, (change, result): (Change, T)) -> (Change, Outcome) {
     (change, outcome(result))
+}
+
+/// The record stays, but no longer in flight than for its lease from now.
+fn keep(record: &Record, now: Timestamp) -> Change {
+    record.shortened(now).map_or(Change::Keep, Change::Put)
 }
 
 /// Someone asks for the key.
@@ -102,13 +109,13 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
         return (Change::Put(leased(record, claim.lease, now)), ClaimOutcome::Granted { attempt: record.attempt });
     }
     if record.fingerprint != claim.fingerprint {
-        return (Change::Keep, ClaimOutcome::Mismatch { recorded: record.fingerprint });
+        return (keep(record, now), ClaimOutcome::Mismatch { recorded: record.fingerprint });
     }
     match &record.state {
         State::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
         State::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
         State::InFlight if !record.lapsed(now) => {
-            (Change::Keep, ClaimOutcome::InFlight { lease_left: record.lease_until.since(now) })
+            (keep(record, now), ClaimOutcome::InFlight { lease_left: record.lease_left(now) })
         }
         State::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
@@ -127,6 +134,7 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
         owner: claim.owner,
         attempt: 1,
         abandoned: claim.abandoned,
+        lease: whole(claim.lease),
         lease_until: now.after(claim.lease),
         first_seen: now,
         expires_at: now.after(claim.ttl),
@@ -135,7 +143,11 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
 }
 
 fn leased(record: &Record, lease: Duration, now: Timestamp) -> Record {
-    Record { lease_until: now.after(lease), ..record.clone() }
+    Record { lease: whole(lease), lease_until: now.after(lease), ..record.clone() }
+}
+
+fn whole(lease: Duration) -> Duration {
+    Duration::from_millis(millis(lease))
 }
 
 /// An answer that comes when the ttl is over is kept for as long again: what a handler did while its key could not expire, or what
@@ -184,14 +196,15 @@ pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     }
 }
 
-/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it. The lease then ends when
-/// the record began, which no lease does that expires: so a lease that was given up is told from one whose renewal is late.
+/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it. The lease then ends at
+/// [`Timestamp::EPOCH`], as no lease does that expires: so it is over even if the clock is set back, and one that was given up is
+/// distinguished from one whose renewal is late.
 #[must_use]
 pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) -> (Change, Fence) {
     match in_flight_of(record, owner) {
         Some(record) => {
             let abandoned = match record.abandoned.or(policy) {
-                Abandoned::Retry => Record { lease_until: record.first_seen, ..record.clone() },
+                Abandoned::Retry => Record { lease_until: Timestamp::EPOCH, ..record.clone() },
                 Abandoned::Hold => held(record),
             };
             (Change::Put(abandoned), Fence::Passed)
@@ -222,7 +235,10 @@ pub fn resolve(
             };
             (change, ResolveOutcome::Resolved)
         }
-        None => (Change::Keep, ResolveOutcome::Conflict),
+        None => {
+            let seen = record.filter(|record| record.owner == seen);
+            (seen.map_or(Change::Keep, |record| keep(record, now)), ResolveOutcome::Conflict)
+        }
     }
 }
 

@@ -109,6 +109,17 @@ struct Moved {
     table: String,
 }
 
+impl Moved {
+    /// Moves every time of every record; a lease that was abandoned has none.
+    async fn shift(&self, by: i64) {
+        let set = format!(
+            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen = first_seen + {by}, \
+             expires_at = expires_at + {by}"
+        );
+        sql(&self.url, format!("UPDATE {} SET {set}", self.table)).await;
+    }
+}
+
 #[async_trait]
 impl Subject for Moved {
     fn store(&self) -> &dyn Store {
@@ -116,10 +127,12 @@ impl Subject for Moved {
     }
 
     async fn advance(&self, by: Duration) {
-        let columns = ["lease_until", "first_seen", "expires_at"];
-        let by = i64::try_from(by.as_millis()).unwrap();
-        let set = columns.map(|column| format!("{column} = {column} - {by}")).join(", ");
-        sql(&self.url, format!("UPDATE {} SET {set}", self.table)).await;
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
     }
 
     fn tick(&self) -> Duration {
@@ -141,6 +154,13 @@ async fn check(store: PostgresStore, url: &str) {
 async fn the_store_conforms() {
     let url = database().await;
     check(PostgresStore::connect(&url).await.unwrap(), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_connections_of_the_application() {
+    let url = database().await;
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    check(PostgresStore::from_pool(pool).await.unwrap(), &url).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,15 +14,15 @@ use crate::{
 
 /// Completed records with an answer of 100 bytes, for a day: what grows here is the number.
 const POSTGRES: &str = "INSERT INTO idempotency_records \
-    (id, fingerprint, owner, attempt, lease_until, first_seen, expires_at, state, abandoned, recording) \
-    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), decode(repeat('08', 16), 'hex'), 1, 1, 1, \
+    (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, abandoned, recording) \
+    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, \
     (extract(epoch FROM now()) * 1000)::bigint + 86400000 + i % 1000, 2, 0, decode(repeat('ab', 100), 'hex') \
     FROM generate_series({from}::bigint, {to}) AS i";
 const SQLITE: &str = "PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; WITH RECURSIVE i(n) AS \
     (SELECT {from} UNION ALL SELECT n + 1 FROM i WHERE n < {to}) INSERT INTO idempotency_records \
-    (id, state, fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at, recording) \
-    SELECT randomblob(32), 2, zeroblob(36), zeroblob(16), 1, 0, 1, 1, unixepoch() * 1000 + 86400000 + n % 1000, zeroblob(100) FROM i";
-const REDIS: &str = "for i = {from}, {to} do redis.call('SET', 'idempotency:' .. redis.sha1hex(i), string.rep('x', 183), 'PX', 86400000) end";
+    (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at, recording) \
+    SELECT randomblob(32), 2, zeroblob(36), zeroblob(16), 1, 0, 1, 1, 1, unixepoch() * 1000 + 86400000 + n % 1000, zeroblob(100) FROM i";
+const REDIS: &str = "for i = {from}, {to} do redis.call('SET', 'idempotency:' .. redis.sha1hex(i), string.rep('x', 191), 'PX', 86400000) end";
 
 /// So many are made in one statement.
 const BATCH: u64 = 100_000;

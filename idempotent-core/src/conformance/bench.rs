@@ -80,6 +80,11 @@ impl Bench {
         self.0.advance(self.tick() / 2).await;
     }
 
+    /// Sets the clock back by a number of ticks, and returns whether it can be set back.
+    pub(super) async fn set_back(&self, ticks: u32) -> bool {
+        self.0.set_back(self.tick() * ticks).await
+    }
+
     /// Purges until there is nothing left to purge.
     pub(super) async fn purge_all(&self) -> u64 {
         let mut removed = 0;

@@ -7,4 +7,5 @@ pub(super) mod fencing;
 pub(super) mod holding;
 pub(super) mod racing;
 pub(super) mod renewing;
+pub(super) mod setting_back;
 pub(super) mod transacting;

@@ -80,6 +80,11 @@ pub enum Step {
     Purge,
     /// One tick passes.
     Advance,
+    /// The store's clock is set back, if it can be.
+    SetBack {
+        /// By how many ticks, modulo 8.
+        ticks: u8,
+    },
 }
 
 /// A random history of so many steps, the same for the same seed.
@@ -92,7 +97,7 @@ pub fn history(seed: u64, steps: usize) -> Vec<Step> {
 fn step(random: &mut fastrand::Rng) -> Step {
     let [key, owner, answer] = [(); 3].map(|()| random.u8(..));
     let policy = if random.u8(..4) == 0 { Abandoned::Hold } else { Abandoned::Retry };
-    match random.u8(..16) {
+    match random.u8(..18) {
         0..=4 => {
             // One in four asks for something else.
             let fingerprint = u8::from(random.u8(..4) == 0);
@@ -104,6 +109,7 @@ fn step(random: &mut fastrand::Rng) -> Step {
         9 => Step::Abandon { key, owner, policy },
         10 => Step::Resolve { key, owner, answer: random.bool().then_some(answer) },
         11 => Step::Purge,
+        12 => Step::SetBack { ticks: random.u8(1..3) },
         _ => Step::Advance,
     }
 }
@@ -180,6 +186,12 @@ impl Pair {
             Step::Advance => {
                 self.bench.advance_a_tick().await;
                 self.now = self.now.after(self.bench.tick());
+            }
+            Step::SetBack { ticks } => {
+                if self.bench.set_back(u32::from(ticks % 8)).await {
+                    let back = millis(self.bench.tick()) * u64::from(ticks % 8);
+                    self.now = Timestamp::from_millis(self.now.as_millis() - back);
+                }
             }
         }
     }

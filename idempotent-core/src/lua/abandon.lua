@@ -9,7 +9,7 @@ settle(r)
 if r.abandoned == HOLD or ARGV[2] + 0 == HOLD then
     r.state = HELD
 else
-    r.lease_until = r.first_seen
+    r.lease_until = 0
 end
 write(r)
 return 1

@@ -10,14 +10,17 @@ end
 if not r or expired(r, now) then
     write({
         state = IN_FLIGHT, abandoned = abandoned, attempt = 1, owner = owner, fingerprint = fingerprint,
-        lease_until = now + lease, first_seen = now, expires_at = now + ttl,
+        lease = lease, lease_until = now + lease, first_seen = now, expires_at = now + ttl,
     })
     return { 1, 1 }
 end
 if r.state == IN_FLIGHT and r.owner == owner then
-    r.lease_until = now + lease
+    r.lease, r.lease_until = lease, now + lease
     write(r)
     return { 6, r.attempt }
+end
+if shorten(r, now) then
+    write(r)
 end
 if r.fingerprint ~= fingerprint then
     return { 5, r.fingerprint }
@@ -36,6 +39,7 @@ if r.abandoned == HOLD or abandoned == HOLD then
     write(r)
     return { 4, 1 }
 end
-r.owner, r.attempt, r.lease_until = owner, math.min(r.attempt + 1, 4294967295), now + lease
+r.owner, r.attempt = owner, math.min(r.attempt + 1, 4294967295)
+r.lease, r.lease_until = lease, now + lease
 write(r)
 return { 1, r.attempt }

@@ -1,10 +1,10 @@
 -- What stands before every step: how a record is packed, and when its key expires. KEYS[1] is the record's key.
 --
--- A packed record is a head of 83 bytes and, once completed, the recording. The head is: version, state (1 in flight, 2 completed,
--- 3 held), abandoned (0 retry, 1 hold), attempt, owner, fingerprint, lease_until, first_seen, expires_at; times are milliseconds
--- since the epoch. A first_seen of 0 says that it was the claimer, who knows no server's time, that wrote them: they count from the
+-- A packed record is a head of 91 bytes and, once completed, the recording. The head is: version, state (1 in flight, 2 completed,
+-- 3 held), abandoned (0 retry, 1 hold), attempt, owner, fingerprint, lease_until (0 once abandoned), first_seen,
+-- expires_at, the length of the lease; times are milliseconds since the epoch. A first_seen of 0 says that it was the claimer, who knows no server's time, that wrote them: they count from the
 -- creation of the key, which expires with its ttl once it is completed, and GRACE after that while it is in flight.
-local HEAD, LAYOUT = 83, '>BBBI4c16c36I8I8I8'
+local HEAD, LAYOUT = 91, '>BBBI4c16c36I8I8I8I8'
 local IN_FLIGHT, COMPLETED, HELD, RETRY, HOLD = 1, 2, 3, 0, 1
 -- How long a claim whose lease and ttl are over is kept for its late owner, in ms.
 local GRACE = 3600000
@@ -24,7 +24,7 @@ local function read()
         error({ err = 'DAMAGED the record cannot be read' })
     end
     local r, _ = { state = state, abandoned = abandoned }
-    _, _, _, r.attempt, r.owner, r.fingerprint, r.lease_until, r.first_seen, r.expires_at = struct.unpack(LAYOUT, head)
+    _, _, _, r.attempt, r.owner, r.fingerprint, r.lease_until, r.first_seen, r.expires_at, r.lease = struct.unpack(LAYOUT, head)
     return r
 end
 
@@ -41,6 +41,15 @@ local function lapsed(r, now)
     return r.lease_until <= now
 end
 
+-- Ends a lease no later than it would if it began now: only a clock that was set back lets it last longer. Whether it did.
+local function shorten(r, now)
+    if r.state == IN_FLIGHT and r.lease_until > now + r.lease then
+        r.lease_until = now + r.lease
+        return true
+    end
+    return false
+end
+
 -- An answer expires with its key, which is why it needs no test here.
 local function expired(r, now)
     return r.state == IN_FLIGHT and r.abandoned == RETRY and r.expires_at <= now and lapsed(r, now)
@@ -50,7 +59,7 @@ end
 -- or could come to be, never goes.
 local function write(r, recording)
     local value = struct.pack(LAYOUT, 1, r.state, r.abandoned, r.attempt, r.owner, r.fingerprint,
-        r.lease_until, r.first_seen, r.expires_at)
+        r.lease_until, r.first_seen, r.expires_at, r.lease)
     if r.state == COMPLETED then
         redis.call('SET', KEYS[1], value .. recording, 'PXAT', r.expires_at)
     elseif r.state == IN_FLIGHT and r.abandoned == RETRY then

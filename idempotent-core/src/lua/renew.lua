@@ -5,6 +5,8 @@ local r = read()
 if not r or r.state ~= IN_FLIGHT or r.owner ~= ARGV[1] then
     return 0
 end
-settle(r).lease_until = time() + ARGV[2]
+settle(r)
+r.lease = ARGV[2] + 0
+r.lease_until = time() + r.lease
 write(r)
 return 1

@@ -8,6 +8,9 @@ if not r or r.owner ~= ARGV[1] or r.state == COMPLETED then
 end
 settle(r)
 if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lapsed(r, now)) then
+    if shorten(r, now) then
+        write(r)
+    end
     return 0
 end
 if ARGV[2] then

@@ -128,7 +128,7 @@ impl Shared {
             _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
             _ if found.record.is_held(found.at) => Verdict::Held { newly: false },
             State::Completed(recording) => Verdict::of(id, recording),
-            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_until.since(found.at) },
+            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_left(found.at) },
         }
     }
 

@@ -199,8 +199,19 @@ impl PostgresStore {
             Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
             Resolution::Release => self.statements.resolve_release(seen),
         };
-        let resolved = self.change("resolve", statement, Again::Differs).await?;
-        Ok(if resolved { ResolveOutcome::Resolved } else { ResolveOutcome::Conflict })
+        if self.change("resolve", statement, Again::Differs).await? {
+            return Ok(ResolveOutcome::Resolved);
+        }
+        self.change("resolve", self.statements.shorten(seen), Again::Safe).await?;
+        Ok(ResolveOutcome::Conflict)
+    }
+
+    async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+        let removed = self.count_removed(self.statements.purge(limit)).await?;
+        if removed < u64::from(limit) {
+            self.run("purge", self.statements.shorten_expired(), Again::Safe).await?;
+        }
+        Ok(removed)
     }
 
     async fn found(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
@@ -279,7 +290,7 @@ impl Store for PostgresStore {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        driven("purge", self.count_removed(self.statements.purge(limit))).await
+        driven("purge", self.remove_expired(limit)).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -294,7 +294,7 @@ impl Store for RedisStore {
     }
 
     /// Removes nothing: the server removes recordings when their ttl expires, and abandoned claims
-    /// an hour after that.
+    /// an hour after that. If its clock is set back, they stay for longer by as much.
     async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
         Ok(0)
     }

@@ -121,6 +121,11 @@ pub(crate) fn time(column: &'static str, millis: i64) -> Result<Timestamp, Unrea
     u64::try_from(millis).map(Timestamp::from_millis).map_err(|_| Unreadable { column })
 }
 
+/// A column of a duration, read.
+pub(crate) fn length(column: &'static str, millis: i64) -> Result<Duration, Unreadable> {
+    u64::try_from(millis).map(Duration::from_millis).map_err(|_| Unreadable { column })
+}
+
 /// A row holds what no version of this library writes. It is neither run again nor replayed.
 #[derive(Debug)]
 pub(crate) struct Unreadable {

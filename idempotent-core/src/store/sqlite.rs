@@ -163,6 +163,9 @@ impl SqliteStore {
         match seen {
             None => self.claim_absent(id, claim).await,
             Some(seen) if new.state == State::Held => self.hold(id, claim, &seen.owner).await,
+            Some(seen) if new.owner != claim.owner => {
+                self.shorten("claim", &Lease { id: *id, owner: seen.owner }).await
+            }
             Some(seen) if seen.owner == claim.owner => {
                 let lease = Lease { id: *id, owner: claim.owner };
                 let renewed = self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
@@ -246,12 +249,19 @@ impl Store for SqliteStore {
             Resolution::Complete(recording) => self.statements.resolve_complete(&seen).bind(recording.as_ref()),
             Resolution::Release => self.statements.resolve_release(&seen),
         };
-        let resolved = self.write("resolve", statement).await? != 0;
-        Ok(if resolved { ResolveOutcome::Resolved } else { ResolveOutcome::Conflict })
+        if self.write("resolve", statement).await? != 0 {
+            return Ok(ResolveOutcome::Resolved);
+        }
+        self.shorten("resolve", &seen).await?;
+        Ok(ResolveOutcome::Conflict)
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        self.write("purge", || self.statements.purge(limit)).await
+        let removed = self.write("purge", || self.statements.purge(limit)).await?;
+        if removed < u64::from(limit) {
+            self.write("purge", || self.statements.shorten_expired()).await?;
+        }
+        Ok(removed)
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -1,76 +1,17 @@
 //! Random histories of the pure function: many attempts, any of which may stall, be replaced, and come back.
 
-use proptest::{
-    collection::vec,
-    prelude::*,
-    test_runner::{Config, TestRunner},
-};
+use proptest::test_runner::{Config, TestRunner};
 
+use self::acts::{Act, acts};
 use super::*;
 use crate::fingerprint::Fingerprint;
 
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    /// A new attempt asks.
-    Claim {
-        fingerprint: u8,
-        lease: u8,
-        ttl: u8,
-        abandoned: Abandoned,
-    },
-    /// A former attempt's claim arrives again.
-    Resend {
-        who: usize,
-    },
-    Renew {
-        who: usize,
-        lease: u8,
-    },
-    Complete {
-        who: usize,
-    },
-    Release {
-        who: usize,
-    },
-    Abandon {
-        who: usize,
-        policy: Abandoned,
-    },
-    /// An operator who saw an attempt resolves.
-    Resolve {
-        who: usize,
-        done: bool,
-    },
-    Purge,
-    /// Seconds pass.
-    Wait {
-        seconds: u8,
-    },
-}
-
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let policy = || prop_oneof![3 => Just(Abandoned::Retry), 1 => Just(Abandoned::Hold)];
-    // How many attempts ago: mostly the last ones.
-    let who = || prop_oneof![4 => Just(0usize), 2 => Just(1), 1 => 2..6usize];
-    let act = prop_oneof![
-        6 => (prop_oneof![4 => Just(0u8), 1 => Just(1)], 1..20u8, 20..60u8, policy())
-            .prop_map(|(fingerprint, lease, ttl, abandoned)| Act::Claim { fingerprint, lease, ttl, abandoned }),
-        1 => who().prop_map(|who| Act::Resend { who }),
-        2 => (who(), 1..20u8).prop_map(|(who, lease)| Act::Renew { who, lease }),
-        2 => who().prop_map(|who| Act::Complete { who }),
-        1 => who().prop_map(|who| Act::Release { who }),
-        1 => (who(), policy()).prop_map(|(who, policy)| Act::Abandon { who, policy }),
-        2 => (who(), any::<bool>()).prop_map(|(who, done)| Act::Resolve { who, done }),
-        1 => Just(Act::Purge),
-        5 => (1..30u8).prop_map(|seconds| Act::Wait { seconds }),
-    ];
-    vec(act, 1..80)
-}
+mod acts;
 
 /// What an attempt knows.
 struct Attempt {
     claim: Claim,
-    /// Until when it believes that the key is its own, if it was granted and has not ended.
+    /// Until when it believes that the key is its own, if it was granted and has not ended; by a clock that is never set back.
     lease_until: Option<Timestamp>,
 }
 
@@ -88,12 +29,16 @@ struct Seen {
     resolved: u32,
     purged: u32,
     resent: u32,
+    shortened: u32,
 }
 
 /// The record, and what an observer who never looks into it must be able to say of it.
 struct World<'a> {
     record: Option<Record>,
+    /// The store's clock.
     now: Timestamp,
+    /// The attempts' clock.
+    elapsed: Timestamp,
     attempts: Vec<Attempt>,
     /// The attempt that was granted last and neither gave the key back nor was overruled.
     holder: Option<usize>,
@@ -116,7 +61,7 @@ impl World<'_> {
             Act::Renew { who, lease } => {
                 let lease = Duration::from_secs(lease.into());
                 if let Some(who) = self.fenced(who, |owner, _| Event::Renew(owner, lease)) {
-                    self.attempts[who].lease_until = Some(self.now.after(lease));
+                    self.attempts[who].lease_until = Some(self.elapsed.after(lease));
                 }
             }
             Act::Complete { who } => {
@@ -145,19 +90,49 @@ impl World<'_> {
                     self.seen.purged += 1;
                 }
             }
-            Act::Wait { seconds } => self.now = self.now.after(Duration::from_secs(seconds.into())),
+            Act::Wait { seconds } => self.wait(Duration::from_secs(seconds.into())),
+            Act::SetBack { seconds } => {
+                self.now = Timestamp::from_millis(self.now.as_millis() - u64::from(seconds) * 1_000);
+            }
         }
         self.assert_invariants(before.as_ref(), act);
     }
 
     fn step(&mut self, event: &Event<'_>) -> Outcome {
         let (change, outcome) = transition(self.record.as_ref(), event, self.now);
+        if let (Event::Claim(claim), Change::Put(new)) = (event, &change) {
+            self.seen.shortened += u32::from(new.state == State::InFlight && new.owner != claim.owner);
+        }
         match change {
             Change::Keep => {}
             Change::Put(record) => self.record = Some(record),
             Change::Remove => self.record = None,
         }
         outcome
+    }
+
+    fn wait(&mut self, time: Duration) {
+        (self.now, self.elapsed) = (self.now.after(time), self.elapsed.after(time));
+    }
+
+    /// However the clock was set, a key whose owner is gone is free, or held, a lease after it was claimed.
+    fn assert_recovers(&mut self) {
+        let Some(record) = self.record.clone() else { return };
+        let claim = |byte| Claim {
+            fingerprint: record.fingerprint,
+            owner: OwnerToken::from_bytes([byte; 16]),
+            lease: Duration::from_secs(1),
+            ttl: Duration::from_secs(1),
+            abandoned: Abandoned::Retry,
+            principal: None,
+        };
+        let outcome = self.step(&Event::Claim(&claim(0xfe)));
+        if let Outcome::Claim(ClaimOutcome::InFlight { .. }) = outcome {
+            self.wait(record.lease);
+            let outcome = self.step(&Event::Claim(&claim(0xff)));
+            let stuck = matches!(outcome, Outcome::Claim(ClaimOutcome::InFlight { .. }));
+            assert!(!stuck, "{record:?} is still in flight at {:?}", self.now);
+        }
     }
 
     fn who(&self, ago: usize) -> Option<usize> {
@@ -214,7 +189,7 @@ impl World<'_> {
             self.sole = Some(who);
         }
         self.holder = Some(who);
-        self.attempts[who].lease_until = Some(self.now.after(claim.lease));
+        self.attempts[who].lease_until = Some(self.elapsed.after(claim.lease));
     }
 
     /// Lets an attempt do something that only an owner may; the attempt if it passed.
@@ -243,7 +218,7 @@ impl World<'_> {
     }
 
     fn assert_invariants(&self, before: Option<&Record>, act: Act) {
-        let at_work = |attempt: &&Attempt| attempt.lease_until.is_some_and(|until| until > self.now);
+        let at_work = |attempt: &&Attempt| attempt.lease_until.is_some_and(|until| until > self.elapsed);
         let live = self.attempts.iter().filter(at_work).count();
         assert!(live <= 1, "I1: {live} live owners after {act:?}");
         if let Some(before) = before.filter(|record| is_completed(record) && record.expires_at > self.now) {
@@ -262,9 +237,11 @@ fn the_invariants_hold_in_random_histories() {
     let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let run = |acts: Vec<Act>| {
         let mut seen = seen.borrow_mut();
-        let now = Timestamp::from_millis(1_000_000);
-        let mut world = World { record: None, now, attempts: Vec::new(), holder: None, sole: None, seen: &mut seen };
+        let now = Timestamp::from_millis(1_000_000_000);
+        let attempts = Vec::new();
+        let mut world = World { record: None, now, elapsed: now, attempts, holder: None, sole: None, seen: &mut seen };
         acts.into_iter().for_each(|act| world.act(act));
+        world.assert_recovers();
         Ok(())
     };
     runner.run(&acts(), run).unwrap();
@@ -281,6 +258,7 @@ fn the_invariants_hold_in_random_histories() {
         seen.resolved,
         seen.purged,
         seen.resent,
+        seen.shortened,
     ];
     assert!(counts.iter().all(|count| *count >= 20), "{seen:?}");
 }

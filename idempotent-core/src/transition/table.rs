@@ -6,18 +6,20 @@ use crate::fingerprint::Fingerprint;
 /// `event state owner payload policy lease ttl = change outcome`
 ///
 /// *owner*: whether the event's is the record's. *payload*: whether the claim's fingerprint is the record's. *policy*, *lease* and
-/// *ttl* are the record's. `a|b` is either, `*` is any. Every combination is in exactly one row.
+/// *ttl* are the record's; a lease that is *beyond* would last longer than its length. `a|b` is either, `*` is any. Every combination is in exactly one row.
 const TABLE: &str = "
     claim:*          absent         *     *     *     *    *    = first     granted:1
     claim:*          completed      *     *     *     *    over = first     granted:1
     claim:*          in-flight      *     *     retry over over = first     granted:1
-    claim:*          in-flight      mine  *     *     live *    = lease     granted:3
+    claim:*          in-flight      mine  *     *     live|beyond * = lease granted:3
     claim:*          in-flight      mine  *     hold  over *    = lease     granted:3
     claim:*          in-flight      mine  *     retry over live = lease     granted:3
     claim:*          in-flight      other other *     live *    = keep      mismatch
+    claim:*          in-flight      other other *     beyond *  = shorten   mismatch
     claim:*          in-flight      other other hold  over *    = keep      mismatch
     claim:*          in-flight      other other retry over live = keep      mismatch
     claim:*          in-flight      other same  *     live *    = keep      in-flight
+    claim:*          in-flight      other same  *     beyond *  = shorten   in-flight
     claim:retry      in-flight      other same  retry over live = take      granted:4
     claim:hold       in-flight      other same  retry over live = hold      newly-held
     claim:*          in-flight      other same  hold  over *    = hold      newly-held
@@ -55,6 +57,7 @@ const TABLE: &str = "
     resolve:*        held           other *     *     *    *    = keep      conflict
     resolve:*        in-flight      other *     *     *    *    = keep      conflict
     resolve:*        in-flight      mine  *     *     live *    = keep      conflict
+    resolve:*        in-flight      mine  *     *     beyond *  = shorten   conflict
     resolve:*        in-flight      mine  *     retry over *    = keep      conflict
     resolve:*        absent|completed *   *     *     *    *    = keep      conflict
 
@@ -62,6 +65,8 @@ const TABLE: &str = "
     purge            in-flight      *     *     retry over over = remove    purged
     purge            completed      *     *     *     *    live = keep      spared
     purge            in-flight      *     *     *     live *    = keep      spared
+    purge            in-flight      *     *     *     beyond live = keep    spared
+    purge            in-flight      *     *     *     beyond over = shorten spared
     purge            in-flight      *     *     retry over live = keep      spared
     purge            in-flight      *     *     hold  over *    = keep      spared
     purge            absent|held    *     *     *     *    *    = keep      spared
@@ -69,6 +74,8 @@ const TABLE: &str = "
 
 const NOW: Timestamp = Timestamp::from_millis(100_000);
 const LEASE: Duration = Duration::from_secs(7);
+/// The length of the record's lease, so short that a lease is beyond it a moment after one that is not.
+const LENGTH: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(50);
 const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
 const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
@@ -94,7 +101,7 @@ fn combinations() -> Vec<[&'static str; 7]> {
         &["mine", "other"],
         &["same", "other"],
         &["retry", "hold"],
-        &["live", "over"],
+        &["live", "over", "beyond"],
         &["live", "over"],
     ];
     axes.iter().enumerate().fold(vec![[""; 7]], |combinations, (at, words)| {
@@ -128,7 +135,11 @@ fn matches(pattern: &[&str], combination: &[&str; 7]) -> bool {
 
 /// A time that is to come, or one that has just passed: the very moment counts as passed.
 fn time(word: &str) -> Timestamp {
-    if word == "live" { NOW.after(Duration::from_millis(1)) } else { NOW }
+    match word {
+        "live" => NOW.after(LENGTH),
+        "beyond" => NOW.after(LENGTH * 2),
+        _ => NOW,
+    }
 }
 
 fn policy(word: &str) -> Abandoned {
@@ -147,6 +158,7 @@ fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Reco
         owner: if owner == "mine" { MINE } else { OTHER },
         attempt: 3,
         abandoned: policy(abandoned),
+        lease: LENGTH,
         lease_until: time(lease),
         first_seen: Timestamp::from_millis(40_000),
         expires_at: time(ttl),
@@ -189,14 +201,16 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             owner: MINE,
             attempt: 1,
             abandoned: claim.abandoned,
+            lease: LEASE,
             lease_until: NOW.after(LEASE),
             first_seen: NOW,
             expires_at: NOW.after(TTL),
             state: State::InFlight,
         }),
-        "lease" => put(|old| Record { lease_until: NOW.after(LEASE), ..old }),
-        "take" => put(|old| Record { owner: MINE, attempt: 4, lease_until: NOW.after(LEASE), ..old }),
-        "lapse" => put(|old| Record { lease_until: old.first_seen, ..old }),
+        "lease" => put(|old| Record { lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
+        "shorten" => put(|old| Record { lease_until: NOW.after(LENGTH), ..old }),
+        "take" => put(|old| Record { owner: MINE, attempt: 4, lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
+        "lapse" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
         "hold" => put(|old| Record { state: State::Held, ..old }),
         "answer" => put(answered),
         "answer-again-for-the-ttl" => put(|old| kept_again(answered(old))),
@@ -226,7 +240,7 @@ fn outcome(word: &str) -> Outcome {
         "held" => ClaimOutcome::Held { newly: false },
         "newly-held" => ClaimOutcome::Held { newly: true },
         "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
-        "in-flight" => ClaimOutcome::InFlight { lease_left: Duration::from_millis(1) },
+        "in-flight" => ClaimOutcome::InFlight { lease_left: LENGTH },
         granted => ClaimOutcome::Granted { attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap() },
     };
     Outcome::Claim(claim)
@@ -244,7 +258,7 @@ fn every_event_in_every_state_does_what_its_row_says() {
         let expected = (change(change_word, combination), outcome(outcome_word));
         assert_eq!(step(combination), expected, "{combination:?}");
     }
-    assert_eq!(used.iter().sum::<i32>(), 10 * 4 * 32);
+    assert_eq!(used.iter().sum::<i32>(), 10 * 4 * 48);
     assert!(used.iter().all(|count| *count > 0), "a row is never used");
 }
 
@@ -257,4 +271,5 @@ fn counters_and_times_at_their_end_do_not_wrap() {
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: u32::MAX });
     let Change::Put(taken) = change else { panic!("{change:?}") };
     assert_eq!(taken.lease_until, Timestamp::from_millis(u64::MAX));
+    assert_eq!(taken.shortened(NOW), None);
 }

@@ -136,7 +136,7 @@ async fn four_purgers_remove_each_record_once_and_nothing_alive() {
         let recording = if state == 2 { "'a'::bytea" } else { "NULL" };
         format!(
             "INSERT INTO idempotency_records SELECT sha256(n::text::bytea), decode(repeat('01', 36), 'hex'), \
-             decode(repeat('01', 16), 'hex'), 1, {lease}, 0, {expires}, {state}, {abandoned}, {recording} FROM {ids} AS n;"
+             decode(repeat('01', 16), 'hex'), 1, {lease}, {lease}, 0, {expires}, {state}, {abandoned}, {recording} FROM {ids} AS n;"
         )
     };
     let far = "99999999999999";
@@ -191,7 +191,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     let mut open = other.begin().await.unwrap();
     let wanted: Vec<_> = (0..20).map(|_| crate::id()).collect();
     for id in &wanted {
-        let row = "INSERT INTO idempotency_records SELECT $1, fingerprint, owner, 1, 0, 0, 0, 1, 0 FROM idempotency_records LIMIT 1";
+        let row = "INSERT INTO idempotency_records SELECT $1, fingerprint, owner, 1, 0, 0, 0, 0, 1, 0 FROM idempotency_records LIMIT 1";
         sqlx::query(row).bind(id.as_bytes().as_slice()).execute(&mut *open).await.unwrap();
     }
     let done = Arc::new(AtomicBool::new(false));

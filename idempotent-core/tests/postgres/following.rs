@@ -1,9 +1,9 @@
 //! The store beside the state machine, step by step.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
-    conformance::{follow, history},
+    conformance::{Subject, follow, history},
     store::{ClaimOutcome, Fence, ResolveOutcome, postgres::PostgresStore},
     transition::Outcome,
 };
@@ -15,8 +15,10 @@ async fn follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let table = format!("t{}", unique());
         let store = store.clone().table(&table).unwrap();
-        let subject = Moved { store, url: url.to_owned(), table };
-        for outcome in follow(Arc::new(subject), &history(seed, 400)).await {
+        let subject = Arc::new(Moved { store, url: url.to_owned(), table });
+        subject.store().migrate().await.unwrap();
+        assert!(subject.set_back(Duration::ZERO).await);
+        for outcome in follow(subject, &history(seed, 400)).await {
             *tally.entry(name(&outcome)).or_insert(0) += 1;
         }
     }

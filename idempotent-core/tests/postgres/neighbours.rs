@@ -121,7 +121,7 @@ async fn a_record_that_is_not_committed_yet_is_in_flight_and_holds_up_no_other_k
     let (store, url) = store().await;
     let lease = Lease { id: id(), owner: request().owner };
     let insert = format!(
-        "INSERT INTO idempotency_records VALUES ({}, decode(repeat('01', 36), 'hex'), decode(repeat('01', 16), 'hex'), 1, 0, 0, 0, 1, 0)",
+        "INSERT INTO idempotency_records VALUES ({}, decode(repeat('01', 36), 'hex'), decode(repeat('01', 16), 'hex'), 1, 0, 0, 0, 0, 1, 0)",
         literal(&lease)
     );
     let other = locking(&url, &insert).await;

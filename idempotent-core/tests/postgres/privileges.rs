@@ -150,6 +150,7 @@ async fn a_column_that_cannot_be_read_is_an_error_of_that_record_alone() {
         "state = 2",
         "fingerprint = ''",
         "expires_at = -5",
+        "lease = -1",
     ] {
         sql(&url, format!("CREATE TABLE kept AS SELECT * FROM idempotency_records WHERE id = '\\x{literal}'")).await;
         sql(&url, format!("UPDATE idempotency_records SET {damage} WHERE id = '\\x{literal}'")).await;

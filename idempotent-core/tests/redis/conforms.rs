@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use idempotent_core::{
-    conformance::{Step, check, follow, history},
+    conformance::{Step, Subject, check, follow, history},
     store::{ClaimOutcome, Fence, ResolveOutcome, redis::RedisStore},
     transition::Outcome,
 };
@@ -67,6 +67,7 @@ fn purged(seed: u64, steps: usize) -> Vec<Step> {
 async fn the_store_follows_the_pure_function() {
     let server = Given::server();
     let subject = Arc::new(server.subject().await);
+    assert!(subject.set_back(std::time::Duration::ZERO).await);
     let mut outcomes = Vec::new();
     for seed in 0..200 {
         println!("seed {seed}");

@@ -1,8 +1,16 @@
--- Removes a record that has expired but for its hour of grace, as the server will when that is over. It stands behind record.lua.
+-- Removes a record that has expired but for its hour of grace, as the server will when that is over, and shortens a lease that keeps it from
+-- that, as the next claim will. It stands behind record.lua.
 -- KEYS: 1 the record's key
 -- Answers 1 removed, 0 kept.
-local r = read()
-if r and r.state == IN_FLIGHT and expired(settle(r), time()) then
+local r, now = read(), time()
+if not r or r.state ~= IN_FLIGHT then
+    return 0
+end
+settle(r)
+if expired(r, now) then
     return redis.call('DEL', KEYS[1])
+end
+if r.expires_at <= now and shorten(r, now) then
+    write(r)
 end
 return 0

@@ -52,10 +52,16 @@ impl Moved {
 }
 
 impl Watched {
-    fn run(&self, script: &str, id: &RecordId, arg: u128) -> u64 {
+    fn run(&self, script: &str, id: &RecordId, arg: i128) -> u64 {
         let key = [self.prefix.as_bytes(), id.as_bytes()].concat();
         let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         redis::cmd("EVAL").arg(script).arg(1).arg(key).arg(arg.to_string()).query(&mut **raw).unwrap()
+    }
+
+    fn shift(&self, by: i128) {
+        for id in self.keys() {
+            self.removed.fetch_add(self.run(ADVANCE, &id, by), Ordering::Relaxed);
+        }
     }
 
     fn keys(&self) -> BTreeSet<RecordId> {
@@ -70,9 +76,12 @@ impl Subject for Moved {
     }
 
     async fn advance(&self, by: Duration) {
-        for id in self.0.keys() {
-            self.0.removed.fetch_add(self.0.run(ADVANCE, &id, by.as_millis()), Ordering::Relaxed);
-        }
+        self.0.shift(i128::try_from(by.as_millis()).unwrap());
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.shift(-i128::try_from(by.as_millis()).unwrap());
+        true
     }
 
     fn tick(&self) -> Duration {

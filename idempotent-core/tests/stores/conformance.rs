@@ -1,10 +1,10 @@
 //! The conformance suite, and random histories, on every store.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
     Abandoned,
-    conformance::{self, CASES, Step, follow, history},
+    conformance::{self, CASES, Step, Subject, follow, history},
     store::{ClaimOutcome, Fence, ResolveOutcome},
     transition::Outcome,
 };
@@ -20,6 +20,15 @@ async fn the_memory_store_conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sqlite_store_conforms() {
     conformance::check(Sqlite::new).await;
+}
+
+/// Cases about a clock that is set back pass where it cannot be.
+#[tokio::test]
+async fn the_clock_of_each_subject_can_be_set_back() {
+    assert!(Memory::new().set_back(Duration::ZERO).await);
+    let sqlite = Sqlite::new().await;
+    sqlite.store().migrate().await.unwrap();
+    assert!(sqlite.set_back(Duration::ZERO).await);
 }
 
 #[test]
@@ -91,6 +100,7 @@ fn steps(at_most: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (key(), owner(), any::<Option<u8>>()).prop_map(|(key, owner, answer)| Step::Resolve { key, owner, answer }),
         1 => Just(Step::Purge),
         4 => Just(Step::Advance),
+        1 => (1..4u8).prop_map(|ticks| Step::SetBack { ticks }),
     ];
     vec(step, 1..at_most)
 }

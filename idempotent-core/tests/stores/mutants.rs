@@ -15,33 +15,9 @@ use idempotent_core::{
     transition::{self, Change},
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    None,
-    CompleteWithoutFence,
-    ReleaseWithoutFence,
-    RenewWithoutFence,
-    AbandonWithoutFence,
-    CheckThenAct,
-    TakeoverIgnoresPayload,
-    ResentClaimIsRefused,
-    ResentClaimKeepsItsOldLease,
-    CompletionTestsTheLease,
-    CompletionOverwrites,
-    HoldRunsAgain,
-    HoldExpires,
-    PurgeTakesWhatIsAtWork,
-    PurgeDoesNothing,
-    PurgeKnowsNoLimit,
-    RenewalsAreAnsweredAsASet,
-    RenewalInserts,
-    EmptyRecordingIsLost,
-    LateAnswerIsDeadOnArrival,
-    ResolutionNeedsNoOwner,
-    OwnerSurvivesResolution,
-    LookUpShowsExpired,
-    TakeoverResetsTheTtl,
-}
+mod faults;
+
+use faults::{CAUGHT, Fault};
 
 struct Mutant {
     records: Mutex<HashMap<RecordId, Record>>,
@@ -51,7 +27,7 @@ struct Mutant {
 
 impl Mutant {
     fn new(fault: Fault) -> Self {
-        let clock = ManualClock::at(Timestamp::from_millis(1_000_000));
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000_000));
         Self { records: Mutex::default(), clock, fault }
     }
 
@@ -97,7 +73,13 @@ impl Mutant {
             if self.has(Fault::TakeoverResetsTheTtl) {
                 new.expires_at = now.after(claim.ttl);
             }
-            if self.has(Fault::ResentClaimKeepsItsOldLease) && old.owner == new.owner {
+            let shortened = old.owner == new.owner && old.owner != claim.owner && new.state == State::InFlight;
+            if self.has(Fault::ClockSetBackEndsLeases) && shortened {
+                new.lease_until = now;
+            }
+            if self.has(Fault::ResentClaimKeepsItsOldLease) && old.owner == claim.owner
+                || self.has(Fault::LeaseOutlastsItsLength) && shortened
+            {
                 change = Change::Keep;
             }
         }
@@ -141,7 +123,12 @@ impl Mutant {
                 let claim = Claim { fingerprint, owner, lease, ttl, abandoned, principal: None };
                 return (transition::claim(None, &claim, now).0, Fence::Passed);
             }
-            transition::renew(record, self.owner(record, owner, Fault::RenewWithoutFence), renewal.extend, now)
+            let owner = self.owner(record, owner, Fault::RenewWithoutFence);
+            let (mut change, fence) = transition::renew(record, owner, renewal.extend, now);
+            if let (Change::Put(new), Some(old), true) = (&mut change, record, self.has(Fault::RenewalKeepsTheLength)) {
+                new.lease = old.lease;
+            }
+            (change, fence)
         })
     }
 }
@@ -190,7 +177,12 @@ impl Store for Mutant {
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         Ok(self.step(&lease.id, |record, _| {
-            transition::abandon(record, self.owner(record, lease.owner, Fault::AbandonWithoutFence), policy)
+            let owner = self.owner(record, lease.owner, Fault::AbandonWithoutFence);
+            let (mut change, fence) = transition::abandon(record, owner, policy);
+            if let (Change::Put(new), true) = (&mut change, self.has(Fault::AbandonedLeaseHasATime)) {
+                new.lease_until = new.first_seen;
+            }
+            (change, fence)
         }))
     }
 
@@ -225,6 +217,12 @@ impl Store for Mutant {
         };
         let limit = if self.has(Fault::PurgeKnowsNoLimit) { usize::MAX } else { usize::try_from(limit).unwrap() };
         let mut records = self.records.lock().unwrap();
+        let longer = |record: &Record| record.expires_at <= now && !self.has(Fault::PurgeTrustsTheClock);
+        for record in records.values_mut().filter(|record| longer(record)) {
+            if let Some(shortened) = record.shortened(now) {
+                *record = shortened;
+            }
+        }
         Ok(records.extract_if(|_, record| doomed(record)).take(limit).count().try_into().unwrap())
     }
 
@@ -245,6 +243,11 @@ impl Subject for Moved {
     async fn advance(&self, by: Duration) {
         self.0.clock.advance(by);
     }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.clock.set_back(by);
+        true
+    }
 }
 
 /// The cases that a store with this fault fails.
@@ -262,32 +265,8 @@ async fn failed(fault: Fault) -> Vec<&'static str> {
 #[tokio::test]
 async fn each_fault_is_caught_by_the_case_that_is_about_it() {
     assert_eq!(failed(Fault::None).await, [""; 0]);
-    for (fault, case) in [
-        (Fault::CompleteWithoutFence, "a_replaced_owner_can_do_nothing"),
-        (Fault::ReleaseWithoutFence, "a_replaced_owner_can_do_nothing"),
-        (Fault::RenewWithoutFence, "a_replaced_owner_can_do_nothing"),
-        (Fault::AbandonWithoutFence, "a_replaced_owner_can_do_nothing"),
-        (Fault::CheckThenAct, "one_of_many_concurrent_claims_wins"),
-        (Fault::TakeoverIgnoresPayload, "another_fingerprint_is_a_mismatch_after_the_lease"),
-        (Fault::ResentClaimIsRefused, "a_claim_that_is_sent_again_is_granted_again_with_a_whole_lease"),
-        (Fault::ResentClaimKeepsItsOldLease, "a_claim_that_is_sent_again_is_granted_again_with_a_whole_lease"),
-        (Fault::CompletionTestsTheLease, "a_late_owner_that_nobody_replaced_completes"),
-        (Fault::CompletionOverwrites, "completing_again_passes_and_keeps_the_first_answer"),
-        (Fault::HoldRunsAgain, "a_lapsed_key_is_held_when_either_claim_wants_it"),
-        (Fault::HoldExpires, "a_held_key_never_runs_again_even_after_its_ttl"),
-        (Fault::PurgeTakesWhatIsAtWork, "a_claim_at_work_outlives_its_ttl"),
-        (Fault::PurgeDoesNothing, "a_purge_removes_what_has_expired"),
-        (Fault::PurgeKnowsNoLimit, "a_purge_removes_no_more_than_it_may"),
-        (Fault::RenewalsAreAnsweredAsASet, "renewals_are_answered_in_order"),
-        (Fault::RenewalInserts, "nobody_owns_an_absent_key"),
-        (Fault::EmptyRecordingIsLost, "recordings_come_back_byte_for_byte"),
-        (Fault::LateAnswerIsDeadOnArrival, "an_answer_that_comes_after_the_ttl_is_replayed"),
-        (Fault::ResolutionNeedsNoOwner, "a_resolution_needs_the_owner_that_was_seen"),
-        (Fault::OwnerSurvivesResolution, "a_late_owner_is_fenced_by_a_resolution"),
-        (Fault::LookUpShowsExpired, "an_expired_answer_makes_room_for_a_new_request"),
-        (Fault::TakeoverResetsTheTtl, "a_takeover_keeps_what_the_first_claim_fixed"),
-    ] {
-        let failed = failed(fault).await;
-        assert!(failed.contains(&case), "{fault:?} failed {failed:?}");
+    for (fault, case) in CAUGHT {
+        let failed = failed(*fault).await;
+        assert!(failed.contains(case), "{fault:?} failed {failed:?}");
     }
 }

@@ -205,6 +205,7 @@ async fn a_record_that_cannot_be_read_is_neither_run_again_nor_replayed() {
         "attempt = -1",
         "attempt = 4294967296",
         "abandoned = 2",
+        "lease = -1",
         "lease_until = -1",
         "first_seen = -1",
         "recording = NULL",

@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        let clock = ManualClock::at(Timestamp::from_millis(1_000_000));
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000_000_000));
         Self { store: MemoryStore::with_clock(clock.clone()), clock }
     }
 }
@@ -39,6 +39,11 @@ impl Subject for Memory {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.clock.set_back(by);
+        true
     }
 
     fn tick(&self) -> Duration {
@@ -97,6 +102,16 @@ impl Sqlite {
     }
 }
 
+impl Sqlite {
+    /// Moves every time of every record; a lease that was abandoned has none.
+    async fn shift(&self, by: i64) {
+        let shift = "UPDATE idempotency_records
+            SET lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + ?1 END,
+                first_seen = first_seen + ?1, expires_at = expires_at + ?1";
+        sqlx::query(shift).bind(by).execute(&self.pool).await.unwrap();
+    }
+}
+
 #[async_trait::async_trait]
 impl Subject for Sqlite {
     fn store(&self) -> &dyn Store {
@@ -104,10 +119,12 @@ impl Subject for Sqlite {
     }
 
     async fn advance(&self, by: Duration) {
-        let by = i64::try_from(by.as_millis()).unwrap();
-        let shift = "UPDATE idempotency_records
-            SET lease_until = lease_until - ?1, first_seen = first_seen - ?1, expires_at = expires_at - ?1";
-        sqlx::query(shift).bind(by).execute(&self.pool).await.unwrap();
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
     }
 
     fn tick(&self) -> Duration {

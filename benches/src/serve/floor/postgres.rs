@@ -14,8 +14,8 @@ use super::{
     id,
 };
 
-const INSERT: &str = "INSERT INTO floor (id, fingerprint, owner, attempt, lease_until, first_seen, expires_at, state, abandoned) \
-                      VALUES ($1, $2, $3, 1, $4, $5, $6, 1, 0) ON CONFLICT (id) DO NOTHING";
+const INSERT: &str = "INSERT INTO floor (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, abandoned) \
+                      VALUES ($1, $2, $3, 1, 1, $4, $5, $6, 1, 0) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = $2 WHERE id = $1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = $1";
 pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES ($1, $2)";

@@ -119,6 +119,7 @@ pub(in crate::conformance) async fn a_look_up_shows_the_record_and_changes_nothi
     let found = bench.store().look_up(&key.id).await.unwrap().unwrap();
     let record = &found.record;
     assert_eq!((record.fingerprint, record.owner), (request.fingerprint, request.owner));
+    assert_eq!(record.lease, request.lease);
     assert_eq!((record.attempt, record.abandoned, &record.state), (1, Abandoned::Hold, &State::InFlight));
     assert_eq!(record.lease_until.since(record.first_seen), request.lease);
     assert_eq!(record.expires_at.since(record.first_seen), request.ttl);

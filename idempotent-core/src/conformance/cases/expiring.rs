@@ -2,6 +2,7 @@
 
 use crate::{
     conformance::bench::{Bench, answer, granted},
+    policy::Abandoned,
     store::{ClaimOutcome, Fence, Resolution},
 };
 
@@ -63,10 +64,12 @@ pub(in crate::conformance) async fn a_lapsed_claim_expires_with_its_ttl(bench: B
 }
 
 pub(in crate::conformance) async fn a_purge_spares_what_is_alive(bench: Bench) {
-    let [renewed, held, lapsed_hold] = [bench.key(), bench.key(), bench.key()];
+    let [renewed, held, given_up, lapsed_hold] = [bench.key(), bench.key(), bench.key(), bench.key()];
     let lease = renewed.claimed(bench.request()).await;
     renewed.renew(&lease, bench.tick() * 7).await;
     held.held().await;
+    let lease = given_up.claimed(bench.request()).await;
+    given_up.abandon(&lease, Abandoned::Hold).await;
     lapsed_hold.claimed(bench.hold_request()).await;
     bench.expire().await;
     let [live, completed, lapsed] = [bench.key(), bench.key(), bench.key()];
@@ -76,11 +79,11 @@ pub(in crate::conformance) async fn a_purge_spares_what_is_alive(bench: Bench) {
     completed.completed(&answer("done")).await;
 
     let mut before = Vec::new();
-    for key in [&renewed, &held, &lapsed_hold, &live, &completed, &lapsed] {
+    for key in [&renewed, &held, &given_up, &lapsed_hold, &live, &completed, &lapsed] {
         before.push(key.record().await.unwrap());
     }
     bench.purge_all().await;
-    for (key, before) in [renewed, held, lapsed_hold, live, completed, lapsed].iter().zip(before) {
+    for (key, before) in [renewed, held, given_up, lapsed_hold, live, completed, lapsed].iter().zip(before) {
         assert_eq!(key.record().await, Some(before));
     }
 }

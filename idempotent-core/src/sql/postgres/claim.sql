@@ -4,14 +4,14 @@
 -- has not committed yet is waited for, as long as `lock_timeout` says.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned
 WITH seen AS MATERIALIZED (
-    SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint, r.lease_until, r.first_seen,
+    SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint, r.lease, r.lease_until, r.first_seen,
            r.expires_at, r.recording
     FROM {schema}"{table}" AS r
     WHERE r.id = $1
 ), granted AS (
     INSERT INTO {schema}"{table}"
-        (id, state, fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at)
-    SELECT $1, 1, $2, $3, 1, $6, clock.now + $4, clock.now, clock.now + $5
+        (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at)
+    SELECT $1, 1, $2, $3, 1, $6, $4, clock.now + $4, clock.now, clock.now + $5
     FROM (SELECT {now} AS now) AS clock
     WHERE NOT EXISTS (SELECT FROM seen){bounded}
     ON CONFLICT (id) DO NOTHING
@@ -19,4 +19,4 @@ WITH seen AS MATERIALIZED (
 )
 SELECT * FROM seen
 UNION ALL
-SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted
+SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted

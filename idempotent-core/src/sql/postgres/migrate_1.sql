@@ -6,7 +6,8 @@ CREATE TABLE {schema}"{table}" (
     fingerprint bytea    NOT NULL,
     owner       bytea    NOT NULL,
     attempt     bigint   NOT NULL,
-    lease_until bigint   NOT NULL,
+    lease       bigint   NOT NULL, -- its length
+    lease_until bigint   NOT NULL, -- 0 once abandoned
     first_seen  bigint   NOT NULL,
     expires_at  bigint   NOT NULL,
     state       smallint NOT NULL, -- 1 in flight, 2 completed, 3 held

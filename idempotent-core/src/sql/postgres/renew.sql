@@ -10,7 +10,7 @@ WITH due AS MATERIALIZED (
     FOR NO KEY UPDATE OF r SKIP LOCKED
 ), renewed AS (
     UPDATE {schema}"{table}" AS r
-    SET lease_until = {now} + due.ms
+    SET lease = due.ms, lease_until = {now} + due.ms
     FROM due
     WHERE r.id = due.id
     RETURNING r.id, r.owner

@@ -1,7 +1,7 @@
 -- Claims a key whose lease is over, if its owner is still the one that was seen.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 the owner that was seen
 UPDATE {schema}"{table}"
-SET owner = $3, attempt = least(attempt + 1, 4294967295), lease_until = {now} + $4
+SET owner = $3, attempt = least(attempt + 1, 4294967295), lease = $4, lease_until = {now} + $4
 WHERE id = $1
   AND state = 1
   AND owner = $5

@@ -1,8 +1,8 @@
 -- Claims an absent key: there is no record, or the one that is there has expired.
 -- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 ttl in ms, ?6 abandoned
 INSERT INTO main."{table}" AS r
-    (id, state, fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at)
-SELECT ?1, 1, ?2, ?3, 1, ?6, clock.now + ?4, clock.now, clock.now + ?5
+    (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at)
+SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5
 FROM (SELECT {now} AS now) AS clock
 WHERE true
 ON CONFLICT (id) DO UPDATE SET
@@ -11,6 +11,7 @@ ON CONFLICT (id) DO UPDATE SET
     owner       = excluded.owner,
     attempt     = excluded.attempt,
     abandoned   = excluded.abandoned,
+    lease       = excluded.lease,
     lease_until = excluded.lease_until,
     first_seen  = excluded.first_seen,
     expires_at  = excluded.expires_at,

@@ -6,7 +6,8 @@ CREATE TABLE "{table}" (
     owner       BLOB    NOT NULL CHECK (length(owner) = 16),
     attempt     INTEGER NOT NULL CHECK (attempt BETWEEN 1 AND 4294967295),
     abandoned   INTEGER NOT NULL CHECK (abandoned IN (0, 1)), -- retry, hold
-    lease_until INTEGER NOT NULL,
+    lease       INTEGER NOT NULL, -- its length
+    lease_until INTEGER NOT NULL, -- 0 once abandoned
     first_seen  INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL,
     recording   BLOB             CHECK ((recording IS NULL) = (state <> 2))

@@ -1,7 +1,7 @@
 -- Renews many leases. A row for each that was renewed.
 -- ?1 a JSON array of [id in hex, owner in hex, lease in ms]
 UPDATE main."{table}" AS r
-SET lease_until = {now} + lease.ms
+SET lease = lease.ms, lease_until = {now} + lease.ms
 FROM (SELECT unhex(value ->> 0) AS id, unhex(value ->> 1) AS owner, value ->> 2 AS ms FROM json_each(?1)) AS lease
 WHERE r.id = lease.id
   AND r.owner = lease.owner

@@ -16,7 +16,7 @@ use crate::{
     record::{Record, RecordId, State},
     scope::Principal,
     store::memory::shares::{Share, Shares},
-    transition::Change,
+    transition::{Change, Event, transition},
 };
 
 /// A shard is walked as a whole under its lock, so it holds about this many records when the store is full.
@@ -92,7 +92,14 @@ impl fmt::Debug for Shards {
 }
 
 fn drop_expired(map: &mut Map, room: &Room, now: Timestamp, limit: usize) -> usize {
-    let expired = map.extract_if(|_, entry| entry.record.expired(now));
+    let expired = map.extract_if(|_, entry| match transition(Some(&entry.record), &Event::Purge, now).0 {
+        Change::Remove => true,
+        Change::Keep => false,
+        Change::Put(shortened) => {
+            entry.record = shortened;
+            false
+        }
+    });
     expired.take(limit).map(|(_, entry)| room.give_back(&entry)).count()
 }
 

@@ -69,12 +69,14 @@ impl PostgresStore {
         new: &Record,
     ) -> Result<bool, sqlx::Error> {
         let statements = &self.statements;
+        let lease = Lease { id: *id, owner: seen.owner };
         let statement = if expired {
             statements.start_over(id, claim, &seen.owner)
         } else if new.state == State::Held {
             statements.hold(id, claim, &seen.owner)
+        } else if new.owner != claim.owner {
+            statements.shorten(&lease)
         } else if seen.owner == claim.owner {
-            let lease = Lease { id: *id, owner: claim.owner };
             let renewal = [Renewal { lease, extend: claim.lease }];
             return self.extend(&renewal).await;
         } else {

@@ -84,7 +84,8 @@ macro_rules! statements {
 }
 
 statements! {
-    read, claim, insert, start_over, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    read, claim, insert, start_over, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    shorten_expired,
 }
 
 impl Statements {
@@ -167,6 +168,14 @@ impl Statements {
 
     pub(super) fn hold<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
         Statement::new(&self.hold, vec![bytes(id.as_bytes()), fingerprint(claim), bytes(seen.as_bytes())])
+    }
+
+    pub(super) fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.shorten, seen, [])
+    }
+
+    pub(super) fn shorten_expired(&self) -> Statement<'_> {
+        Statement::new(&self.shorten_expired, Vec::new())
     }
 
     pub(super) fn renew<'a>(&'a self, leases: &'a [Renewal]) -> Statement<'a> {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const VERSION: u8 = 1;
-const HEAD: usize = 83;
+const HEAD: usize = 91;
 const IN_FLIGHT: u8 = 1;
 const COMPLETED: u8 = 2;
 const HELD: u8 = 3;
@@ -46,6 +46,7 @@ pub(super) fn pack(claim: &Claim) -> Vec<u8> {
     value.put_u64(redis_millis(claim.lease));
     value.put_u64(0);
     value.put_u64(redis_millis(claim.ttl));
+    value.put_u64(redis_millis(claim.lease));
     value
 }
 
@@ -61,6 +62,7 @@ pub(super) fn unpack(value: Bytes) -> Result<Record, Damaged> {
     let owner = OwnerToken::from_bytes(take(&mut rest)?);
     let fingerprint = Fingerprint::from_bytes(take(&mut rest)?);
     let [lease_until, first_seen, expires_at] = [time(&mut rest)?, time(&mut rest)?, time(&mut rest)?];
+    let lease = Duration::from_millis(time(&mut rest)?.as_millis());
     let abandoned = match abandoned {
         0 => Abandoned::Retry,
         1 => Abandoned::Hold,
@@ -72,7 +74,7 @@ pub(super) fn unpack(value: Bytes) -> Result<Record, Damaged> {
         HELD if rest.is_empty() => State::Held,
         _ => return Err(Damaged),
     };
-    Ok(Record { fingerprint, owner, attempt, abandoned, lease_until, first_seen, expires_at, state })
+    Ok(Record { fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at, state })
 }
 
 /// Makes the times of a record those of the server, which lets its key expire at `key_expires`.

@@ -7,7 +7,7 @@ use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     record::{Record, RecordId},
-    store::sql::{Unreadable, abandoned, fixed, state, time},
+    store::sql::{Unreadable, abandoned, fixed, length, state, time},
 };
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -33,6 +33,7 @@ where
         owner: OwnerToken::from_bytes(fixed("owner", &bytes("owner")?)?),
         attempt: u32::try_from(row.try_get::<i64, _>("attempt")?).map_err(|_| Unreadable { column: "attempt" })?,
         abandoned: abandoned(row.try_get("abandoned")?)?,
+        lease: length("lease", row.try_get("lease")?)?,
         lease_until: time("lease_until", row.try_get("lease_until")?)?,
         first_seen: time("first_seen", row.try_get("first_seen")?)?,
         expires_at: time("expires_at", row.try_get("expires_at")?)?,

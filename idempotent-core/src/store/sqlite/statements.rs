@@ -40,7 +40,8 @@ macro_rules! texts {
 }
 
 texts! {
-    read, claim, take_over, hold, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    read, claim, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    shorten_expired,
 }
 
 /// The statements of one table.
@@ -134,6 +135,14 @@ impl Statements {
             .bind(id.as_bytes().as_slice())
             .bind(claim.fingerprint.to_bytes().to_vec())
             .bind(seen.as_bytes().as_slice())
+    }
+
+    pub(super) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.texts.shorten, seen)
+    }
+
+    pub(super) fn shorten_expired<'a>(&self) -> Statement<'a> {
+        sqlx::query(self.texts.shorten_expired.clone())
     }
 
     pub(super) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {

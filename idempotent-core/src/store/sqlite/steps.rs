@@ -108,6 +108,10 @@ impl SqliteStore {
         Ok(self.write("claim", || self.statements.hold(id, claim, seen)).await? == 1)
     }
 
+    pub(super) async fn shorten(&self, operation: &'static str, seen: &Lease) -> Result<bool, StoreError> {
+        Ok(self.write(operation, || self.statements.shorten(seen)).await? == 1)
+    }
+
     pub(super) async fn renew_leases(
         &self,
         operation: &'static str,

@@ -120,12 +120,8 @@ impl Transactions for SqliteStore {
             Ok(ClaimOutcome::Granted { attempt }) => {
                 Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
             }
-            Ok(outcome @ ClaimOutcome::Held { .. }) => {
-                Box::new(transaction).commit().await?;
-                Ok(ClaimedWithin::Told(outcome))
-            }
             Ok(outcome) => {
-                transaction.open.roll_back().await;
+                Box::new(transaction).commit().await?;
                 Ok(ClaimedWithin::Told(outcome))
             }
             Err(error) => {
@@ -158,7 +154,12 @@ impl SqliteTransaction {
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.map(|record| record.owner)) {
             (State::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen)).await?,
-            (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, &seen)).await?,
+            (State::InFlight, Some(seen)) if new.owner == claim.owner => {
+                self.write("claim", statements.take_over(id, claim, &seen)).await?
+            }
+            (State::InFlight, Some(owner)) => {
+                self.write("claim", statements.shorten(&Lease { id: *id, owner })).await?
+            }
             (_, None) | (State::Completed(_), _) => 0,
         };
         if changed != 1 {

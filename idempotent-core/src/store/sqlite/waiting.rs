@@ -86,7 +86,10 @@ impl WaitingRenewals {
 
 /// Whether an attempt's lease is over without its having been given up.
 fn expired_by_itself(record: &Record, now: Timestamp) -> bool {
-    record.state == State::InFlight && record.lapsed(now) && record.lease_until > record.first_seen
+    record.state == State::InFlight
+        && record.lapsed(now)
+        && record.lease_until > Timestamp::EPOCH
+        && !record.lease.is_zero()
 }
 
 impl Waiting {
@@ -152,6 +155,13 @@ fn stays(mut locked: impl FnMut() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        fingerprint::Fingerprint,
+        lease::OwnerToken,
+        policy::Abandoned,
+        store::Claim,
+        transition::{self, Change},
+    };
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_that_failed_counts_as_waiting_until_it_is_sent_again() {
@@ -168,6 +178,30 @@ mod tests {
         renewals.enter(lease).await.done();
         assert!(!renewals.any().await, "the renewal is done");
         std::fs::remove_file(&renewals.file).unwrap();
+    }
+
+    #[test]
+    fn no_renewal_is_expected_of_a_lease_that_was_given_up_or_has_no_length() {
+        let now = Timestamp::from_millis(1_000_000);
+        let claim = |lease| Claim {
+            fingerprint: Fingerprint::from_bytes([1; Fingerprint::BYTES]),
+            owner: OwnerToken::from_bytes([1; 16]),
+            lease,
+            ttl: Duration::from_secs(60),
+            abandoned: Abandoned::Retry,
+            principal: None,
+        };
+        for (lease, given_up, expected) in [(1, false, true), (1, true, false), (0, false, false)] {
+            let claim = claim(Duration::from_millis(lease));
+            let Change::Put(mut record) = transition::claim(None, &claim, now).0 else { panic!("it is granted") };
+            if given_up {
+                let Change::Put(abandoned) = transition::abandon(Some(&record), claim.owner, Abandoned::Retry).0 else {
+                    panic!("it is its owner's")
+                };
+                record = abandoned;
+            }
+            assert_eq!(expired_by_itself(&record, now.after(claim.lease)), expected, "{record:?}");
+        }
     }
 
     #[test]

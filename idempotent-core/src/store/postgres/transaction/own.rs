@@ -10,7 +10,7 @@ use super::{CHANGED, Mark, OTHER, PgTransaction, code, has_temporary_tables, in_
 use crate::{
     error::StoreError,
     lease::Lease,
-    record::{Record, RecordId, State},
+    record::{Record, RecordId},
     store::{
         Claim, ClaimedWithin, Fence,
         postgres::{
@@ -72,7 +72,8 @@ impl PostgresStore {
                 transaction.end().await;
                 return Ok(ClaimedWithin::Told(outcome));
             };
-            if new.state == State::Held {
+            // What is not granted is written outside of the transaction.
+            if new.owner != claim.owner {
                 transaction.end().await;
                 match self.write_claim(id, claim, &record, false, &new).await {
                     Ok(true) => return Ok(ClaimedWithin::Told(outcome)),

@@ -9,7 +9,7 @@ use super::{CHANGED, Mark, TAKEN, code, in_flight};
 use crate::{
     error::StoreError,
     lease::OwnerToken,
-    record::{RecordId, State},
+    record::RecordId,
     store::{
         Claim, ClaimedWithin,
         postgres::{
@@ -44,7 +44,8 @@ impl PostgresStore {
                 Some((Some(record), now)) => {
                     let (change, outcome) = transition::claim(Some(&record), claim, now);
                     let Change::Put(new) = change else { return Ok(ClaimedWithin::Told(outcome)) };
-                    if new.state == State::Held {
+                    // What is not granted is written outside of the transaction.
+                    if new.owner != claim.owner {
                         match self.write_claim(id, claim, &record, false, &new).await {
                             Ok(true) => return Ok(ClaimedWithin::Told(outcome)),
                             Ok(false) => continue,

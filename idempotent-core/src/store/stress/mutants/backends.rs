@@ -28,8 +28,6 @@ use crate::{
 };
 use bytes::Bytes;
 
-const COLUMNS: [&str; 3] = ["lease_until", "first_seen", "expires_at"];
-
 pub(super) enum Backend {
     Sqlite,
     Postgres { url: String, pool: PgPool },
@@ -158,12 +156,12 @@ impl Backend {
         let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
         let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
         let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
-        let head = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36], &[0, 0, 0, 9, 9, 9, 9, 9].repeat(3)].concat();
-        assert_eq!(head.len(), 83);
+        let head = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36], &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4)].concat();
+        assert_eq!(head.len(), 91);
         let other = |at: usize, byte| head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect();
         let longer = [head.as_slice(), b"x"].concat();
         let damaged: [Vec<u8>; 6] =
-            [longer[..82].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
+            [longer[..90].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
         for damaged in damaged {
             let () = ::redis::cmd("SET").arg(&key).arg(&damaged).query(&mut raw).unwrap();
             // Of what is completed or held no more than the head is looked at.
@@ -233,7 +231,26 @@ impl Subject for Moved {
     }
 
     async fn advance(&self, by: Duration) {
-        let set = COLUMNS.map(|column| format!("{column} = {column} - {}", by.as_millis())).join(", ");
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+impl Moved {
+    /// Moves every time of every record; a lease that was abandoned has none.
+    async fn shift(&self, by: i64) {
+        let set = format!(
+            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen = first_seen + {by}, \
+             expires_at = expires_at + {by}"
+        );
         match &self.rows {
             Rows::Sqlite { pool, .. } => {
                 let shift = AssertSqlSafe(format!("UPDATE idempotency_records SET {set}"));
@@ -244,9 +261,5 @@ impl Subject for Moved {
                 sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
             }
         }
-    }
-
-    fn tick(&self) -> Duration {
-        Duration::from_secs(60)
     }
 }

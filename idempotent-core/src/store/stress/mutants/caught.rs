@@ -115,6 +115,10 @@ impl Subject for Shared {
         self.0.advance(by).await;
     }
 
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.set_back(by).await
+    }
+
     fn tick(&self) -> Duration {
         self.0.tick()
     }

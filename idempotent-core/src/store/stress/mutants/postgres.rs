@@ -7,6 +7,29 @@ use super::{
 };
 
 pub(super) const MUTANTS: &[Mutant] = &[
+    mutant("shorten.sql", "WHERE id = $1", "WHERE true", Case("a_shortening_touches_no_other_record")),
+    mutant("shorten.sql", "\n  AND owner = $2", "", Case("a_stranded_key_is_resolved_a_lease_later")),
+    mutant("shorten.sql", "\n  AND state = 1", "", Case("a_stranded_key_is_resolved_a_lease_later")),
+    mutant("shorten.sql", "\n  AND lease_until > {now} + lease", "", Case("a_key_that_is_not_held_is_not_resolved")),
+    mutant(
+        "shorten_expired.sql",
+        "WHERE expires_at <= (SELECT {now})",
+        "WHERE true",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
+    mutant("shorten_expired.sql", "\n      AND state = 1", "", Case("a_key_past_its_ttl_is_absent_a_lease_later")),
+    mutant(
+        "shorten_expired.sql",
+        "\n      AND lease_until > {now} + lease",
+        "",
+        Case("a_held_key_never_runs_again_even_after_its_ttl"),
+    ),
+    mutant(
+        "shorten_expired.sql",
+        "WHERE r.id = longer.id",
+        "WHERE true",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
     mutant("abandon.sql", "WHERE id = $1", "WHERE true", Follow),
     mutant("abandon.sql", "\n  AND owner = $2", "", Hammer),
     mutant("release.sql", "WHERE id = $1", "WHERE true", Follow),
@@ -29,8 +52,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "abandon.sql",
-        "lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE first_seen END",
-        "lease_until = first_seen",
+        "lease_until = CASE WHEN abandoned = 1 OR $3 = 1 THEN lease_until ELSE 0 END",
+        "lease_until = 0",
         Case("an_abandoned_key_is_held"),
     ),
     mutant("complete.sql", "\n  AND state IN (1, 2, 3)", "", Redundant("a record has no other state")),
@@ -167,8 +190,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_purge_spares_what_is_alive"),
     ),
-    mutant("purge.sql", "(state = 1 AND abandoned", "(abandoned", Follow),
-    mutant("purge.sql", " AND abandoned = 0", "", Follow),
-    mutant("purge.sql", " AND lease_until <= {now}", "", Follow),
+    mutant("purge.sql", "(state = 1 AND abandoned", "(abandoned", Case("a_purge_spares_what_is_alive")),
+    mutant("purge.sql", " AND abandoned = 0", "", Case("a_purge_spares_what_is_alive")),
+    mutant("purge.sql", " AND lease_until <= {now}", "", Case("a_purge_spares_what_is_alive")),
     mutant("purge.sql", "WHERE r.id = expired.id", "WHERE true", Case("a_purge_removes_no_more_than_it_may")),
 ];
