@@ -20,22 +20,16 @@
 //! }
 //! ```
 
-#[cfg(feature = "multipart")]
-use std::convert::Infallible;
-
-#[cfg(feature = "multipart")]
-use actix_web::{HttpRequest, http::header};
-#[cfg(feature = "multipart")]
-use bytes::Bytes;
-#[cfg(feature = "multipart")]
-use futures_util::{FutureExt, stream};
-#[cfg(feature = "multipart")]
+use actix_web::{HttpMessage, HttpRequest, http::header};
+use memchr::memmem;
 use sha2::{Digest, Sha256};
 
-/// The parts of a `multipart/form-data` body (RFC 7578): the headers and the content of each, in order. The boundary does not count,
-/// since most clients draw a new one for each try.
+/// A `multipart` body (RFC 2046 §5.1), such as a form with files (RFC 7578), in which the boundary does not count: most clients draw a
+/// new one for each try. All other bytes count, with the media type and its other parameters.
 ///
-/// A body that is not well-formed multipart counts as it was sent, together with its `Content-Type`.
+/// That holds for bodies as clients write them: the first boundary at the start, a line break after each, and nothing after the last one
+/// but a line break. Where a body has anything else by which two parsers may differ (the boundary within a part, a preamble, a
+/// `Content-Length` in a part), it counts as it was sent, boundary included.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -47,59 +41,93 @@ use sha2::{Digest, Sha256};
 ///     HttpResponse::Created().body(body.len().to_string())
 /// }
 /// ```
-#[cfg(feature = "multipart")]
 #[must_use]
 pub fn multipart(request: &HttpRequest, body: &[u8]) -> [u8; 32] {
-    let content_type = request.headers().get(header::CONTENT_TYPE);
-    let boundary = content_type.and_then(|value| multer::parse_boundary(value.to_str().ok()?).ok());
-    // All of the body is there, so nothing is ever waited for.
-    let parts =
-        boundary.and_then(|boundary| digest_of_parts(Bytes::copy_from_slice(body), boundary).now_or_never()?.ok());
-    parts.unwrap_or_else(|| {
-        let mut hasher = Sha256::new_with_prefix("as sent");
-        add(&mut hasher, content_type.map_or(&b""[..], |value| value.as_bytes()));
-        add(&mut hasher, body);
-        hasher.finalize().into()
-    })
-}
-
-#[cfg(feature = "multipart")]
-async fn digest_of_parts(body: Bytes, boundary: String) -> Result<[u8; 32], multer::Error> {
-    let body = stream::iter([Ok::<_, Infallible>(body)]);
-    let mut parts = multer::Multipart::new(body, boundary);
-    let mut hasher = Sha256::new_with_prefix("parts");
-    while let Some(mut part) = parts.next_field().await? {
-        for (name, value) in part.headers() {
-            add(&mut hasher, name.as_str().as_bytes());
-            add(&mut hasher, value.as_bytes());
-        }
-        // Its length is not known before its end; a digest has always the same.
-        let mut content = Sha256::new();
-        while let Some(chunk) = part.chunk().await? {
-            content.update(&chunk);
-        }
-        hasher.update([0; 8]);
-        hasher.update(content.finalize());
+    let mut hasher = Sha256::new();
+    for encoding in request.headers().get_all(header::CONTENT_ENCODING) {
+        add(&mut hasher, encoding.as_bytes());
     }
-    Ok(hasher.finalize().into())
+    match media_type(request).and_then(|(media_type, boundary)| Some((media_type, parts(body, &boundary)?))) {
+        Some((media_type, parts)) => {
+            add(&mut hasher, b"parts");
+            media_type.iter().for_each(|parameter| add(&mut hasher, parameter.as_bytes()));
+            parts.iter().for_each(|part| add(&mut hasher, part));
+        }
+        None => {
+            add(&mut hasher, b"as sent");
+            for content_type in request.headers().get_all(header::CONTENT_TYPE) {
+                add(&mut hasher, content_type.as_bytes());
+            }
+            add(&mut hasher, body);
+        }
+    }
+    hasher.finalize().into()
 }
 
-#[cfg(feature = "multipart")]
-fn add(hasher: &mut Sha256, part: &[u8]) {
-    hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-    hasher.update(part);
+/// The request's one media type and its parameters, without its one boundary; and the boundary.
+fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
+    if request.headers().get_all(header::CONTENT_TYPE).count() != 1 {
+        return None;
+    }
+    let mime = request.mime_type().ok()??;
+    let mut boundaries = mime.params().filter(|(name, _)| *name == "boundary");
+    let (Some((_, boundary)), None) = (boundaries.next(), boundaries.next()) else { return None };
+    let parameters = mime.params().filter(|(name, _)| *name != "boundary");
+    let parameters = parameters.map(|(name, value)| format!("{name}={value}"));
+    let media_type = std::iter::once(mime.essence_str().to_owned()).chain(parameters).collect();
+    Some((media_type, boundary.as_str().to_owned()))
 }
 
-#[cfg(all(test, feature = "multipart"))]
+/// The parts of a body, headers included; `None` where a parser may find others.
+fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
+    let delimiter = ["--", boundary].concat().into_bytes();
+    let finder = memmem::Finder::new(&delimiter);
+    let mut rest = body.strip_prefix(&*delimiter).filter(|_| !boundary.is_empty())?;
+    let mut parts = Vec::new();
+    loop {
+        if let Some(end) = rest.strip_prefix(b"--") {
+            return matches!(end, b"" | b"\r\n").then_some(parts);
+        }
+        let content = rest.strip_prefix(b"\r\n")?;
+        // Whatever follows the next boundary, or stands before it, is looked at above, or here: it is nowhere else in the body.
+        let next = finder.find(content)?;
+        let part = content.get(..next)?.strip_suffix(b"\r\n")?;
+        if states_its_length(part) {
+            return None;
+        }
+        parts.push(part);
+        rest = content.get(next.checked_add(delimiter.len())?..)?;
+    }
+}
+
+/// Whether a part's headers may have a `Content-Length`, by which some parsers go in place of the boundary.
+fn states_its_length(part: &[u8]) -> bool {
+    let headers = memmem::find(part, b"\r\n\r\n").and_then(|end| part.get(..end)).unwrap_or(part);
+    memmem::find(&headers.to_ascii_lowercase(), b"content-length").is_some()
+}
+
+fn add(hasher: &mut Sha256, bytes: &[u8]) {
+    hasher.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+    hasher.update(bytes);
+}
+
+#[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
 
-    fn fingerprint(boundary: &str, body: &str) -> [u8; 32] {
-        let content_type = format!("multipart/form-data; boundary={boundary}");
-        let request = TestRequest::post().insert_header((header::CONTENT_TYPE, content_type)).to_http_request();
-        multipart(&request, body.replace("BOUNDARY", boundary).as_bytes())
+    fn fingerprint(content_type: &str, body: &str) -> [u8; 32] {
+        let request = TestRequest::post().insert_header(("Content-Type", content_type)).to_http_request();
+        multipart(&request, body.as_bytes())
+    }
+
+    /// The same body under two boundaries of different lengths.
+    fn under_both(body: &str) -> [[u8; 32]; 2] {
+        ["B", "----another"].map(|boundary| {
+            let content_type = format!("multipart/form-data; boundary=\"{boundary}\"");
+            fingerprint(&content_type, &body.replace("BOUNDARY", boundary))
+        })
     }
 
     fn form(fields: &[(&str, &str)]) -> String {
@@ -110,26 +138,55 @@ mod tests {
     }
 
     #[test]
-    fn the_boundary_does_not_count_and_each_part_does() {
-        let one = form(&[("amount", "10"), ("to", "bob")]);
-        assert_eq!(fingerprint("a1", &one), fingerprint("b2", &one));
+    fn the_boundary_does_not_count_and_every_other_byte_does() {
+        let [one, renamed] = under_both(&form(&[("amount", "10"), ("to", "bob")]));
+        assert_eq!(one, renamed);
         for other in [
             form(&[("amount", "11"), ("to", "bob")]),
             form(&[("amount", "10"), ("from", "bob")]),
             form(&[("to", "bob"), ("amount", "10")]),
             form(&[("amount", "10")]),
             form(&[("amount", "10to"), ("", "bob")]),
+            form(&[("amount", "10"), ("to", "bob"), ("to", "bob")]),
         ] {
-            assert_ne!(fingerprint("a1", &one), fingerprint("a1", &other), "{other}");
+            let [first, second] = under_both(&other);
+            assert_eq!(first, second);
+            assert_ne!(first, one, "{other}");
         }
     }
 
     #[test]
-    fn what_is_not_well_formed_counts_as_it_was_sent() {
-        for broken in ["", "no parts", "--BOUNDARY\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\ncut off"] {
-            assert_eq!(fingerprint("a1", broken), fingerprint("a1", broken));
-            assert_ne!(fingerprint("a1", broken), fingerprint("b2", broken), "{broken}");
+    fn the_media_type_and_its_other_parameters_count() {
+        let body = form(&[("amount", "10")]).replace("BOUNDARY", "B");
+        let types = ["multipart/form-data", "multipart/mixed", "multipart/form-data; charset=utf-8"];
+        let [form, mixed, charset] = types.map(|start| fingerprint(&format!("{start}; boundary=B"), &body));
+        assert!(form != mixed && form != charset);
+    }
+
+    #[test]
+    fn what_two_parsers_may_read_differently_counts_as_it_was_sent() {
+        let part = "Content-Disposition: form-data; name=\"a\"\r\n\r\n1";
+        for body in [
+            String::new(),
+            "no parts".into(),
+            format!("--BOUNDARY\r\n{part}"),
+            format!("\r\n--BOUNDARY\r\n{part}\r\n--BOUNDARY--\r\n"),
+            format!("x--BOUNDARY--\r\n--BOUNDARY\r\n{part}\r\n--BOUNDARY--\r\n"),
+            format!("--BOUNDARY\r\n{part}\r\n--BOUNDARY--\r\nepilogue"),
+            format!("--BOUNDARY \r\n{part}\r\n--BOUNDARY--\r\n"),
+            format!("--BOUNDARY\n{part}\n--BOUNDARY--\n"),
+            format!("--BOUNDARY\r\n{part}\r--BOUNDARY\r\n{part}\r\n--BOUNDARY--\r\n"),
+            format!("--BOUNDARY\r\n{part} --BOUNDARY\r\n--BOUNDARY--\r\n"),
+            format!("--BOUNDARY\r\nContent-length : 1\r\n{part}\r\n--BOUNDARY--\r\n"),
+            "--BOUNDARY\r\nContent-Length: 1\r\n--BOUNDARY--\r\n".into(),
+        ] {
+            let [one, renamed] = under_both(&body);
+            assert_ne!(one, renamed, "{body}");
         }
+        let two = TestRequest::post().insert_header(("Content-Type", "multipart/form-data; boundary=B"));
+        let two = two.append_header(("Content-Type", "text/plain")).to_http_request();
+        let body = form(&[("amount", "10")]).replace("BOUNDARY", "B");
+        assert_ne!(multipart(&two, body.as_bytes()), fingerprint("multipart/form-data; boundary=B", &body));
         let plain = TestRequest::post().to_http_request();
         assert_ne!(multipart(&plain, b"a"), multipart(&plain, b"b"));
     }

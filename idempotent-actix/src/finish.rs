@@ -74,9 +74,23 @@ where
     forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
-        let begun = request.extensions_mut().get::<OperationBegun>().cloned().unwrap_or_default();
-        request.extensions_mut().insert(begun.clone());
-        FinishingResponse { response: Some(Box::pin(self.service.call(request))), begun, span: Span::current() }
+        let outer = request.extensions().get::<OperationBegun>().cloned();
+        let ends = outer.is_none();
+        let begun = outer.unwrap_or_else(|| {
+            let begun = OperationBegun::default();
+            request.extensions_mut().insert(begun.clone());
+            begun
+        });
+        let (ending, response) = (begun.clone(), self.service.call(request));
+        let response = Box::pin(async move {
+            let response = response.await;
+            // Where this middleware is there twice, the outer one ends last.
+            if ends {
+                ending.end();
+            }
+            response
+        });
+        FinishingResponse { response: Some(response), begun, span: Span::current() }
     }
 }
 
@@ -103,7 +117,7 @@ impl<T: 'static> Future for FinishingResponse<T> {
 
 impl<T: 'static> Drop for FinishingResponse<T> {
     fn drop(&mut self) {
-        if let Some(response) = self.response.take().filter(|_| self.begun.get()) {
+        if let Some(response) = self.response.take().filter(|_| self.begun.has_begun()) {
             detach(response, self.span.clone());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{Error, HttpRequest, HttpResponse, web};
 use idempotent_core::{
     Key, RecordId, Recording, Runtime, Scope, Store, StoreError,
     store::{Found, Resolution, ResolveOutcome},
@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     builder::{Builder, Settings},
     in_flight::InFlight,
+    operation::misconfigured,
     outcome::Outcome,
     private::OperationSpec,
     problem::{Kind, Problem},
@@ -41,6 +42,8 @@ struct Inner {
     settings: Settings,
     work: TaskTracker,
     in_flight: Arc<InFlight>,
+    /// Looks at records of those that are refused for the limits of `in_flight`.
+    looks: Arc<InFlight>,
 }
 
 impl Idempotency {
@@ -55,19 +58,27 @@ impl Idempotency {
     }
 
     pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
-        let in_flight = InFlight::new(settings.operations);
-        Self { inner: Arc::new(Inner { runtime, settings, work: TaskTracker::new(), in_flight }) }
+        let [in_flight, looks] = [settings.operations; 2].map(InFlight::new);
+        Self { inner: Arc::new(Inner { runtime, settings, work: TaskTracker::new(), in_flight, looks }) }
     }
 
     /// Finds what the application has set up.
-    pub(crate) fn of(request: &HttpRequest) -> Option<&Self> {
+    ///
+    /// # Errors
+    /// Where nothing or too much is registered: the response, and the log says which.
+    pub(crate) fn of(request: &HttpRequest) -> Result<&Self, Error> {
         match (request.app_data::<Self>(), request.app_data::<web::Data<Self>>().map(|data| &***data)) {
             // actix finds the innermost of each type, and does not say which of two types is further in.
-            (Some(plain), Some(data)) if !Arc::ptr_eq(&plain.inner, &data.inner) => {
-                tracing::error!("two `Idempotency` apply here, one of them in `web::Data`; register both without it");
-                None
-            }
-            (plain, data) => plain.or(data),
+            (Some(plain), Some(data)) if !Arc::ptr_eq(&plain.inner, &data.inner) => Err(misconfigured(
+                request,
+                "two `Idempotency` apply here, one of them in `web::Data`; register both without it",
+            )),
+            (plain, data) => plain.or(data).ok_or_else(|| {
+                misconfigured(
+                    request,
+                    "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`",
+                )
+            }),
         }
     }
 
@@ -85,6 +96,10 @@ impl Idempotency {
 
     pub(crate) fn in_flight(&self) -> &Arc<InFlight> {
         &self.inner.in_flight
+    }
+
+    pub(crate) fn looks(&self) -> &Arc<InFlight> {
+        &self.inner.looks
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -1,7 +1,9 @@
 //! How many guarded operations are in flight, in total and per principal.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, hash_map::RandomState},
+    fmt,
     hash::BuildHasher,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,6 +12,7 @@ use std::{
 };
 
 use idempotent_core::Scope;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::scope::EVERYONE;
 
@@ -41,6 +44,26 @@ pub(crate) struct Place {
     in_flight: Arc<InFlight>,
     /// `None` for [`scope::global`](crate::scope::global), which names no principal.
     principal: Option<u64>,
+}
+
+/// Counts one operation, for its limits and for a drain, from `begin` to `end`.
+#[derive(Default)]
+pub(crate) struct Counted(Cell<Option<(Place, TaskTrackerToken)>>);
+
+impl Counted {
+    pub(crate) fn begin(&self, place: Place, token: TaskTrackerToken) {
+        self.0.set(Some((place, token)));
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.take();
+    }
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counted")
+    }
 }
 
 impl InFlight {

@@ -11,6 +11,7 @@ use idempotent_core::{DerivedKey, Key, RecordId};
 
 use crate::{
     idempotency::Idempotency,
+    in_flight::Counted,
     outcome::Outcome,
     problem::{self, Kind, Problem},
 };
@@ -48,6 +49,7 @@ pub(crate) struct Slot {
     pub(crate) claimed: OnceCell<(RecordId, u32)>,
     /// Whether the client has disconnected and the operation goes on in a task of its own.
     pub(crate) detached: Cell<bool>,
+    pub(crate) counted: Counted,
 }
 
 impl Operation {
@@ -106,25 +108,23 @@ impl FromRequest for Operation {
         if let Some(slot) = request.extensions().get::<Rc<Slot>>() {
             return ready(Ok(Self { slot: slot.clone() }));
         }
-        let Some(idempotency) = Idempotency::of(request) else { return ready(Err(misconfigured(request))) };
+        let idempotency = match Idempotency::of(request) {
+            Ok(idempotency) => idempotency,
+            Err(error) => return ready(Err(error)),
+        };
         let problem = idempotency.problem(Kind::KeyMissing, "this operation cannot be run without a key");
         let response = idempotency.render(&problem, Outcome::Refused, request);
         ready(Err(InternalError::from_response("an Operation without a key", response).into()))
     }
 }
 
-/// Marks a request whose misconfiguration has been logged.
-struct Logged;
-
-/// What a client gets where the application forgot to register its [`Idempotency`].
-pub(crate) fn misconfigured(request: &HttpRequest) -> Error {
-    broken(request, "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`")
-}
+/// Marks a request that the application's set-up lets no handler run for. The log says why.
+pub(crate) struct Misconfigured;
 
 /// What a client gets where the application is misconfigured. The log says why: once for each request, though several of the handler's
-/// extractors may find the same.
-pub(crate) fn broken(request: &HttpRequest, why: &'static str) -> Error {
-    if request.extensions_mut().insert(Logged).is_none() {
+/// extractors may find the same. The handler does not run, even where it takes the extractor that found it as an `Option`.
+pub(crate) fn misconfigured(request: &HttpRequest, why: &'static str) -> Error {
+    if request.extensions_mut().insert(Misconfigured).is_none() {
         tracing::error!(path = request.path(), "{why}");
     }
     let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");

@@ -6,6 +6,7 @@
 use std::{
     cell::{Cell, OnceCell, RefCell},
     marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -26,6 +27,7 @@ use idempotent_core::{BodyForm, Digester, Key, RequestDigest, canonical_json};
 
 use crate::{
     idempotency::Idempotency,
+    in_flight::Counted,
     operation::{Slot, misconfigured},
     outcome::Outcome,
     private::{BodyUse, Methods, Presence},
@@ -74,7 +76,7 @@ impl<K, M, B> Guard<K, M, B> {
         &self.request
     }
 
-    /// Makes the fingerprint with the application's own function.
+    /// Makes the fingerprint with the application's own function. Where the function panics, the request is refused.
     #[must_use]
     pub fn fingerprint_by<F>(mut self, function: F) -> Self
     where
@@ -84,8 +86,10 @@ impl<K, M, B> Guard<K, M, B> {
             && let Said::Body(body) = &keyed.said
         {
             let mut digester = digester(&self.request, BodyForm::Custom);
-            digester.update(function(&self.request, body).as_ref());
-            keyed.said = Said::Digest(digester.finish());
+            match catch_unwind(AssertUnwindSafe(|| digester.update(function(&self.request, body).as_ref()))) {
+                Ok(()) => keyed.said = Said::Digest(digester.finish()),
+                Err(_) => drop(misconfigured(&self.request, "the fingerprint function panicked")),
+            }
         }
         self
     }
@@ -115,11 +119,19 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
     type Future = Reading<K, M, B>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let Some(idempotency) = Idempotency::of(request) else { return Reading::refused(misconfigured(request)) };
+        let idempotency = match Idempotency::of(request) {
+            Ok(idempotency) => idempotency,
+            Err(error) => return Reading::refused(error),
+        };
         let slot = match check::<K, M>(idempotency, request) {
-            Ok(Some(key)) => Rc::new(Slot { key, claimed: OnceCell::new(), detached: Cell::new(false) }),
+            Ok(Some(key)) => {
+                Rc::new(Slot { key, claimed: OnceCell::new(), detached: Cell::new(false), counted: Counted::default() })
+            }
             Ok(None) => {
                 request.extensions_mut().insert(Unkeyed);
+                if asks_for_websocket(request) {
+                    refill::end_after(payload, content_length(request).unwrap_or(0));
+                }
                 return Reading::unkeyed(request, idempotency);
             }
             Err(problem) => return Reading::refused(refuse(idempotency, &problem, request)),
@@ -149,9 +161,9 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
 /// Whether actix-http takes the rest of the connection for the body, up to its end: so it does for `Upgrade: websocket`, whatever the
 /// method. The server may ignore the header (RFC 9110 §7.8); the body then is as long as `Content-Length` says, or empty (RFC 9112 §6.3).
 fn asks_for_websocket(request: &HttpRequest) -> bool {
-    let upgrade = request.headers().get(header::UPGRADE).map(HeaderValue::as_bytes);
+    let mut upgrades = request.headers().get_all(header::UPGRADE).map(|value| value.as_bytes().trim_ascii());
     request.version() < Version::HTTP_2
-        && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
+        && upgrades.any(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
         && !request.headers().contains_key(header::TRANSFER_ENCODING)
 }
 

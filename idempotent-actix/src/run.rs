@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
 
-use actix_web::{Error, HttpRequest, HttpResponse, http::StatusCode};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, http::StatusCode};
 use idempotent_core::{
     RecordId, RequestDigest, Scope, StoreError,
     runtime::{Begun, Verdict},
@@ -17,7 +17,7 @@ use crate::{
     builder::StoreFailure,
     idempotency::Idempotency,
     in_flight::Limit,
-    operation::Slot,
+    operation::{Misconfigured, Slot},
     outcome::{Outcome, Replayable},
     private::{ClaimMode, OperationSpec},
     problem::{self, Kind},
@@ -61,6 +61,10 @@ impl<K, M, B> Guard<K, M, B> {
         handler: Pin<Box<dyn Answering>>,
     ) -> GuardedAnswer {
         let Self { request, idempotency, keyed, .. } = self;
+        if request.extensions().contains::<Misconfigured>() {
+            let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
+            return GuardedAnswer::given(idempotency.render(&problem, Outcome::Unavailable, &request));
+        }
         let work = Work { handler, request: request.clone() };
         match keyed {
             Some(Keyed { slot, said }) => Run { idempotency, request, operation, slot }.start(scope, said, work),
@@ -92,10 +96,14 @@ impl Run {
         if self.idempotency.is_draining() {
             return GuardedAnswer::given(self.refuse(Kind::ShuttingDown, Outcome::Unavailable));
         }
-        let place = match self.idempotency.in_flight().enter(&scope) {
-            Ok(place) => place,
+        let entered = self.idempotency.in_flight().enter(&scope).map(|place| (place, None));
+        // At the limit, what has run already is still found: only what would run is refused.
+        let entered = entered.or_else(|limit| Ok((self.idempotency.looks().enter(&scope)?, Some(limit))));
+        let (place, limit) = match entered {
+            Ok(entered) => entered,
             Err(limit) => return GuardedAnswer::given(self.overloaded(limit)),
         };
+        self.slot.counted.begin(place, counted);
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
         let id = self.record_id(&scope);
         // In the global scope the principal is everybody.
@@ -103,22 +111,45 @@ impl Run {
         let slot = self.slot.clone();
         // Boxed: moves to another task when the client disconnects. A block, since an `async fn` has its arguments twice.
         let answer = Box::pin(async move {
-            let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
-            let begun = match self.operation.claim {
-                ClaimMode::Lease => runtime.begin(id, digest, policy).await,
-                ClaimMode::Transaction => Box::pin(runtime.begin_within(id, digest, policy)).await,
-            };
-            // Apart, so that a replay does not carry what a run takes.
-            let mut response = match begun {
-                Ok(Begun::Run(attempt)) => Box::pin(self.attempt(attempt, work)).await,
-                Ok(Begun::Told(verdict)) => self.tell(verdict),
-                Err(error) => Box::pin(self.without_store(id, &error, work)).await,
+            let mut response = match limit {
+                None => self.operate(id, digest, work).await,
+                Some(limit) => Box::pin(self.look(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
-            drop((counted, place));
+            // Middleware that waits for the end of the operation counts with it.
+            if !self.request.extensions().contains::<OperationBegun>() {
+                self.slot.counted.end();
+            }
             response
         });
         GuardedAnswer::keyed(answer, slot, idempotency, request)
+    }
+
+    async fn operate(&self, id: RecordId, digest: RequestDigest, work: Work) -> HttpResponse {
+        let (runtime, policy) = (self.idempotency.runtime(), &self.operation.policy);
+        let begun = match self.operation.claim {
+            ClaimMode::Lease => runtime.begin(id, digest, policy).await,
+            ClaimMode::Transaction => Box::pin(runtime.begin_within(id, digest, policy)).await,
+        };
+        // Boxed: a replay does not carry what a run takes.
+        match begun {
+            Ok(Begun::Run(attempt)) => Box::pin(self.attempt(attempt, work)).await,
+            Ok(Begun::Told(verdict)) => self.tell(verdict),
+            Err(error) => Box::pin(self.without_store(id, &error, work)).await,
+        }
+    }
+
+    /// The response where a limit on operations is reached, and the key may have been used before.
+    async fn look(&self, id: RecordId, digest: RequestDigest, limit: Limit) -> HttpResponse {
+        match self.idempotency.runtime().find(id, digest).await {
+            Ok(Some(verdict)) => self.tell(verdict),
+            Ok(None) => self.overloaded(limit),
+            Err(error) => {
+                let cause = std::error::Error::source(&error);
+                tracing::warn!(%id, %error, cause, "looking up a key at the limit of operations in flight failed; its request was refused");
+                self.overloaded(limit)
+            }
+        }
     }
 
     /// Whose key it is and what was asked for, unless the request is refused.

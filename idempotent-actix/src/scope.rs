@@ -1,10 +1,15 @@
 //! Whose key it is, as handlers say it.
 
-use std::sync::LazyLock;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::LazyLock,
+};
 
 use actix_web::{Error, HttpRequest, http::header, web};
 use idempotent_core::Scope;
 use uuid::Uuid;
+
+use crate::operation::misconfigured;
 
 /// A parameter of a handler that names a principal: `#[idempotent(scope = "user")]` takes the scope from the parameter `user`.
 ///
@@ -219,13 +224,14 @@ where
     type Key = K;
 }
 
-/// What the macro calls for a scope that names a function.
+/// What the macro calls for a scope that names a function. Where the function panics, the request is refused: nothing has been done yet.
 #[doc(hidden)]
 pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<Scope, Option<Error>>
 where
     F: for<'a> ScopeFunction<'a>,
 {
-    function(request).into_scope_key()
+    catch_unwind(AssertUnwindSafe(|| function(request).into_scope_key()))
+        .unwrap_or_else(|_| Err(Some(misconfigured(request, "the scope function panicked"))))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use sqlx::Database;
 use crate::{
     account::Account,
     idempotency::Idempotency,
-    operation::{Slot, broken, misconfigured},
+    operation::{Slot, misconfigured},
     request::Unkeyed,
 };
 
@@ -135,11 +135,11 @@ impl<D: Database> FromRequest for Tx<D> {
 }
 
 fn open_account<D: Database>(request: &HttpRequest) -> Result<Tx<D>, Error> {
-    let Some(idempotency) = Idempotency::of(request) else { return Err(misconfigured(request)) };
+    let idempotency = Idempotency::of(request)?;
     let mut extensions = request.extensions_mut();
     if extensions.get::<Rc<Slot>>().is_none() && extensions.get::<Unkeyed>().is_none() {
         drop(extensions);
-        return Err(broken(
+        return Err(misconfigured(
             request,
             "a handler without `#[idempotent]` takes a `Tx`; annotate it, or take a pool's transaction",
         ));
@@ -159,5 +159,5 @@ fn open_account<D: Database>(request: &HttpRequest) -> Result<Tx<D>, Error> {
     };
     drop(extensions);
     tracing::error!(database = D::NAME, "the type of the `Tx`");
-    Err(broken(request, why))
+    Err(misconfigured(request, why))
 }

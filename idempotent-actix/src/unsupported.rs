@@ -8,7 +8,7 @@ use std::{
 use actix_web::{
     Error, HttpRequest, HttpResponse,
     body::{EitherBody, MessageBody},
-    dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready},
+    dev::{ResourceDef, Service, ServiceRequest, ServiceResponse, Transform, forward_ready},
     http::Method,
 };
 use futures_util::future::{Either, LocalBoxFuture};
@@ -23,11 +23,19 @@ use crate::{
 /// Middleware for the whole `App`: a request that brings a key to an operation without `#[idempotent]` is refused with 400, instead of
 /// being run without the protection that its client expects.
 ///
-/// It decides before the request is routed, so it knows annotated handlers by their method and by the end of the route pattern: the
-/// scopes above a route attribute cannot be seen from it. `POST /admin/payments` without the attribute is therefore taken for an
-/// annotated `POST /payments`, and keys are let through to it. A handler whose path is empty, such as `#[post("")]` in a
-/// `web::scope`, is known by the name of its resource instead; mounted in several scopes, it is found in one of them. That handler,
-/// and one that is routed by hand (`method = "…"`), are named with [`allow`](Self::allow). Requests that no route takes are left alone.
+/// It decides before the request is routed, by the path as it then is: wrap it inside of middleware that changes paths, such as
+/// `NormalizePath`. It knows annotated handlers by their method and by the end of the route pattern, because the scopes above a route
+/// attribute cannot be seen from it. `POST /admin/payments` without the attribute is therefore taken for an annotated `POST /payments`, and
+/// keys are let through to it.
+///
+/// A handler whose path is empty, such as `#[post("")]` in a `web::scope`, is known by the name of its resource, which is the function's
+/// unless the route attribute has another: `#[post("", name = "create_payment")]`. Give each such handler a name that no other resource of
+/// the application has; the log says where two annotated ones share a name. Otherwise keys may be refused for one of the two, or let through
+/// to a resource without the attribute.
+///
+/// Handlers that are routed by hand (`method = "…"`) are named with [`allow`](Self::allow). A path that actix-web's resource map does not
+/// find, such as one of the second of two scopes with the same prefix, is let through only if it ends like that of an annotated or
+/// allowed handler. So a request with a key that no route takes gets 400, and not 404, unless its method is safe (RFC 9110 §9.2.1).
 ///
 /// ```
 /// use actix_web::{App, http::Method};
@@ -42,49 +50,106 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RejectUnsupportedKeys {
     idempotency: Idempotency,
-    allowed: Rc<Vec<(Method, String)>>,
+    annotated: Rc<Vec<Annotated>>,
+    allowed: Rc<Vec<(Method, ResourceDef)>>,
 }
 
 impl RejectUnsupportedKeys {
     /// The middleware for applications that use `idempotency`, for all of their handlers or for those of an inner scope.
     #[must_use]
     pub fn new(idempotency: &Idempotency) -> Self {
-        Self { idempotency: idempotency.clone(), allowed: Rc::default() }
+        let annotated = Annotated::all();
+        warn_of_namesakes(&annotated);
+        Self { idempotency: idempotency.clone(), annotated: Rc::new(annotated), allowed: Rc::default() }
     }
 
     /// Lets keys through to one more operation, named by its method and its full route pattern.
     #[must_use]
     pub fn allow(mut self, method: Method, pattern: impl Into<String>) -> Self {
-        Rc::make_mut(&mut self.allowed).push((method, pattern.into()));
+        Rc::make_mut(&mut self.allowed).push((method, ResourceDef::new(pattern.into())));
         self
     }
 
     /// Whether a key that came with this request would have no effect.
-    fn is_unsupported(&self, request: &HttpRequest) -> bool {
-        let Some(pattern) = request.match_pattern() else { return false };
-        let annotated = inventory::iter::<Registered>.into_iter().flat_map(|registered| registered.0.routes);
-        let mut annotated = annotated.filter(|route| route.method == request.method().as_str());
-        !annotated.any(|route| route.resource.is_some_and(|resource| resource.fits(&pattern, request)))
-            && !self.allowed.iter().any(|(method, path)| method == request.method() && *path == pattern)
+    fn is_unsupported(&self, request: &ServiceRequest) -> bool {
+        // As the router sees it: with `%61` decoded to `a`.
+        let path = request.match_info().as_str();
+        let method = request.method();
+        let mut annotated = self.annotated.iter().filter(|annotated| annotated.method == method.as_str());
+        let mut allowed = self.allowed.iter().filter(|(allowed, _)| allowed == method);
+        let supported = match request.resource_map().match_pattern(path) {
+            Some(pattern) => {
+                annotated.any(|annotated| annotated.resource.fits(&pattern, path, request))
+                    || allowed.any(|(_, allowed)| allowed.pattern() == Some(&*pattern))
+            }
+            None => {
+                method.is_safe()
+                    || annotated.any(|annotated| annotated.ends(path))
+                    || allowed.any(|(_, allowed)| allowed.is_match(path))
+            }
+        };
+        !supported
     }
 
-    fn check(&self, request: &HttpRequest) -> Option<HttpResponse> {
+    fn check(&self, request: &ServiceRequest) -> Option<HttpResponse> {
         if !request.headers().contains_key(&self.idempotency.settings().header) || !self.is_unsupported(request) {
             return None;
         }
         let detail = "this operation does not keep idempotency keys; send it without one, and do not rely on a retry";
         let problem = self.idempotency.problem(Kind::KeyUnsupported, detail);
-        Some(self.idempotency.render(&problem, Outcome::Refused, request))
+        Some(self.idempotency.render(&problem, Outcome::Refused, request.request()))
+    }
+}
+
+/// A route of an annotated handler.
+#[derive(Debug)]
+struct Annotated {
+    method: &'static str,
+    resource: Resource,
+    /// Paths that end with the resource's; `None` where that is empty.
+    ending: Option<ResourceDef>,
+}
+
+impl Annotated {
+    fn all() -> Vec<Self> {
+        let routes = inventory::iter::<Registered>.into_iter().flat_map(|registered| registered.0.routes);
+        let annotated = routes.filter_map(|route| {
+            let (method, resource) = (route.method, route.resource?);
+            let separator = if resource.path.starts_with('/') { "" } else { "/" };
+            let ending = || ResourceDef::new(format!("{{scopes:.*}}{separator}{}", resource.path));
+            Some(Self { method, resource, ending: (!resource.path.is_empty()).then(ending) })
+        });
+        annotated.collect()
+    }
+
+    /// Whether a path of scopes that are not known ends with this resource.
+    fn ends(&self, path: &str) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.is_match(path))
+    }
+}
+
+fn warn_of_namesakes(annotated: &[Annotated]) {
+    let empty = |annotated: &&Annotated| annotated.resource.path.is_empty();
+    for (index, one) in annotated.iter().enumerate().filter(|(_, annotated)| empty(annotated)) {
+        let mut rest = annotated.iter().skip(index.saturating_add(1)).filter(empty);
+        if rest.any(|other| other.resource.name == one.resource.name && other.method == one.method) {
+            tracing::error!(
+                name = one.resource.name,
+                "annotated handlers with an empty path share the name of their resource, so keys may be refused for some of them; \
+                 name each in its route attribute, such as `#[post(\"\", name = \"create_payment\")]`"
+            );
+        }
     }
 }
 
 impl Resource {
     /// Whether a request with this full pattern may be for this resource.
-    fn fits(&self, pattern: &str, request: &HttpRequest) -> bool {
+    fn fits(&self, pattern: &str, path: &str, request: &ServiceRequest) -> bool {
         if self.path.is_empty() {
-            // The pattern ends with anything: it is that of the scope. Where several resources have one pattern, `match_name` is the name
-            // of the first, and `url_for` finds this one by its own name.
-            return request.match_name() == Some(self.name) || self.url(request) == Some(placeholders(pattern));
+            // The pattern is that of the scope, which every pattern could be. Where several resources have one pattern, `match_name` is the
+            // name of the first, and `url_for` finds this one by its own name.
+            return request.resource_map().match_name(path) == Some(self.name)
+                || self.url(request.request()) == Some(placeholders(pattern));
         }
         // actix-web adds a slash in front of a path that has none.
         pattern.strip_suffix(self.path).is_some_and(|scopes| self.path.starts_with('/') || scopes.ends_with('/'))
@@ -153,7 +218,7 @@ where
     forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
-        if let Some(response) = self.rule.check(request.request()) {
+        if let Some(response) = self.rule.check(&request) {
             return Either::Left(ready(Ok(request.into_response(response).map_into_right_body())));
         }
         let answer = self.service.call(request);

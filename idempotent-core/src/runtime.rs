@@ -190,6 +190,28 @@ impl Runtime {
         })
     }
 
+    /// The verdict on a request that is not to run, without claiming its key: `None` where it could run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is written, but for an end of an attempt that the store has not taken yet.
+    pub async fn find(&self, id: RecordId, digest: RequestDigest) -> Result<Option<Verdict>, StoreError> {
+        let shared = &self.shared;
+        if !shared.deferrals.is_empty()
+            && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await
+        {
+            return Ok(Some(Verdict::of_claim(&id, outcome)));
+        }
+        if let Some(running) = shared.within.running(&id) {
+            let same = shared.is_same(running, digest);
+            return Ok(Some(if same { Verdict::InFlight { lease_left: Duration::ZERO } } else { Verdict::Mismatch }));
+        }
+        let found = twice(|| shared.answer(shared.store.look_up(&id))).await?;
+        Ok(found.and_then(|found| shared.judge(&id, digest, &found)))
+    }
+
     /// The namespace that was set: by the options, or else by the store's URL.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {

@@ -24,9 +24,12 @@ mod http {
     mod keys;
     mod logging;
     mod middleware;
+    mod misconfigured;
+    mod multipart;
     mod namespaces;
     mod operations;
     mod oversized;
+    mod panics;
     mod payloads;
     mod policies;
     mod problems;

@@ -4,6 +4,8 @@
 
 #[path = "survival/disconnects.rs"]
 mod disconnects;
+#[path = "survival/finish.rs"]
+mod finish;
 #[path = "survival/http2.rs"]
 mod http2;
 #[path = "survival/project.rs"]

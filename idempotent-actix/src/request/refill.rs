@@ -5,12 +5,12 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 use actix_web::{dev::Payload, error::PayloadError};
 use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::{Stream, stream::poll_fn};
 
 /// Chunks below this size are joined up to this size, but for the first.
 const SMALL: usize = 4096;
@@ -71,6 +71,25 @@ impl Pieces {
         }
         self.chunks.front().cloned().unwrap_or_default()
     }
+}
+
+/// Lets a payload end after so many bytes.
+pub(super) fn end_after(payload: &mut Payload, mut left: usize) {
+    let mut source = payload.take();
+    let bounded = poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        let chunk = ready!(Pin::new(&mut source).poll_next(cx));
+        Poll::Ready(chunk.map(|chunk| {
+            chunk.map(|mut chunk| {
+                chunk.truncate(left);
+                left -= chunk.len();
+                chunk
+            })
+        }))
+    });
+    *payload = Payload::Stream { payload: Box::pin(bounded) };
 }
 
 impl Refill {

@@ -1,7 +1,7 @@
 //! The future of a guarded handler's response.
 
 use std::{
-    cell::Cell,
+    cell::OnceCell,
     fmt,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,13 +28,21 @@ enum Way {
     Keyed(Keyed),
 }
 
-/// Set once the operation of a request has begun; in the request's extensions where a middleware wants to know.
+/// The operation of a request, once it has begun; in the request's extensions where a middleware waits for its end. The operation then
+/// counts as in flight until that middleware has ended, too.
 #[derive(Clone, Default)]
-pub(crate) struct Begun(Rc<Cell<bool>>);
+pub(crate) struct Begun(Rc<OnceCell<Rc<Slot>>>);
 
 impl Begun {
-    pub(crate) fn get(&self) -> bool {
-        self.0.get()
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// The middleware has ended.
+    pub(crate) fn end(&self) {
+        if let Some(slot) = self.0.get() {
+            slot.counted.end();
+        }
     }
 }
 
@@ -91,7 +99,8 @@ impl Keyed {
         if !self.begun {
             self.begun = true;
             if let Some(begun) = self.request.extensions().get::<Begun>() {
-                begun.0.set(true);
+                // A request has one guarded handler.
+                let _ = begun.0.set(self.slot.clone());
             }
         }
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {

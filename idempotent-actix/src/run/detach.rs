@@ -37,5 +37,6 @@ pub(crate) fn detach<T: 'static>(work: LocalBoxFuture<'static, T>, span: Span) {
     };
     let _entered = span.enter();
     tracing::warn!(why, "a client disconnected and its guarded operation is not finished; its lease expires");
-    drop(work.take());
+    // Its destructors may panic, and this is called from one.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(work.take())));
 }

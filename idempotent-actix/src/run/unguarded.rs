@@ -1,6 +1,9 @@
 //! A run without a key, and what becomes of transactions that are not committed.
 
-use std::{panic::AssertUnwindSafe, pin::pin, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use actix_web::{HttpRequest, HttpResponse, rt};
 use futures_util::FutureExt;
@@ -52,14 +55,19 @@ fn broke_off(idempotency: &Idempotency, request: &HttpRequest, kind: Kind, outco
     idempotency.render(&problem, outcome, request)
 }
 
-/// The output of `work`, unless the time is over before.
+/// The output of `work`, unless the time is over before. Then `work` is dropped, and a panic of its destructors is caught.
 pub(super) async fn within<T>(time_limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
-    let work = pin!(work);
-    match time_limit {
-        None => Some(work.await),
-        // Boxed: keeps the future of operations without a time limit small.
-        Some(limit) => Box::pin(rt::time::timeout(limit, work)).await.ok(),
-    }
+    let Some(limit) = time_limit else { return Some(work.await) };
+    // Boxed: keeps the future of operations without a time limit small.
+    let limited = Box::pin(async move {
+        let mut work = Box::pin(work);
+        let output = rt::time::timeout(limit, work.as_mut()).await.ok();
+        if output.is_none() && catch_unwind(AssertUnwindSafe(|| drop(work))).is_err() {
+            tracing::error!("a destructor panicked while a handler whose time was over was dropped");
+        }
+        output
+    });
+    limited.await
 }
 
 /// Ends the transaction of a request without a key; an error says whether it may go well next time.

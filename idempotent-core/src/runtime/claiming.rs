@@ -17,7 +17,7 @@ use crate::{
         Shared, Verdict,
         patience::{now, twice},
     },
-    store::{Claim, ClaimOutcome},
+    store::{Claim, ClaimOutcome, Found},
 };
 
 /// What a claim came to.
@@ -124,12 +124,27 @@ impl Shared {
             Ok(None) => return Verdict::InFlight { lease_left: Duration::ZERO },
             Err(error) => return Verdict::of_unread(&error),
         };
+        self.verdict(id, digest, &found)
+    }
+
+    /// The verdict on a request whose key has this record.
+    fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Found) -> Verdict {
         match &found.record.state {
             _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
             _ if found.record.is_held(found.at) => Verdict::Held { newly: false },
             State::Completed(recording) => Verdict::of(id, recording),
             State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_left(found.at) },
         }
+    }
+
+    /// The same, or `None` where a claim would be granted: the record has expired, or its lease has and it may run again.
+    pub(super) fn judge(&self, id: &RecordId, digest: RequestDigest, found: &Found) -> Option<Verdict> {
+        if found.record.expired(found.at) {
+            return None;
+        }
+        let verdict = self.verdict(id, digest, found);
+        let free = matches!(verdict, Verdict::InFlight { .. }) && found.record.lapsed(found.at);
+        (!free).then_some(verdict)
     }
 
     /// Whether a record is of this request, whichever of our keys it was signed with.

@@ -31,6 +31,13 @@ pub(super) struct Within {
     running: Mutex<HashMap<RecordId, Fingerprint>>,
 }
 
+impl Within {
+    /// The fingerprint of what runs under this id.
+    pub(super) fn running(&self, id: &RecordId) -> Option<Fingerprint> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
+    }
+}
+
 /// One of them, until it is dropped.
 pub(super) struct Running {
     shared: Arc<Shared>,

@@ -6,7 +6,7 @@ use actix_web::{
     App, HttpResponse, post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Idempotency, StoreFailure, idempotent, scope, store::MemoryStore};
+use idempotent_actix::{Builder, Idempotency, StoreFailure, idempotent, scope, store::MemoryStore};
 use tests::{Probe, Request, Server, World};
 
 use super::handlers::{User, assert_nothing_leaks, assert_problem};
@@ -198,4 +198,30 @@ fn a_principal_that_has_its_share_of_the_store_is_refused() {
     assert_eq!([0, 1].map(|key| send("alice", key).status), [201; 2]);
     assert!(send("mallory", 0).is_replay());
     assert_eq!(probe.runs(), 7);
+}
+
+/// What has run already is still found: only what would run is refused.
+#[test]
+fn at_the_limit_duplicates_get_their_replay_their_conflict_or_their_mismatch() {
+    for set in
+        [|builder: Builder| builder.operations_per_principal(1), |builder: Builder| builder.operations_in_flight(1)]
+    {
+        let world = World::set(set);
+        let server = started(&world);
+        let done = server.send(&request("/payments", "alice", "done"));
+        world.probe.hold();
+        let running = server.begin(&request("/payments", "alice", "running"));
+        world.probe.await_runs(2);
+        server.send(&request("/payments", "alice", "done")).assert_replays(&done);
+        assert_problem(&server.send(&request("/payments", "alice", "running")), 409, "in_flight", true);
+        for key in ["done", "running"] {
+            let other = request("/payments", "alice", key).body("other");
+            assert_problem(&server.send(&other), 422, "key_reused", false);
+        }
+        let refused = server.send(&request("/payments", "alice", "new"));
+        assert_eq!(refused.problem().1, "overloaded");
+        world.probe.release_all();
+        assert_eq!(running.answer().status, 201);
+        assert_eq!(world.probe.runs(), 2);
+    }
 }

@@ -1,8 +1,9 @@
 //! Keys where they do nothing, and the specification that says where they do something.
 
 use actix_web::{
-    App, HttpResponse, get,
+    App, HttpResponse, get, guard,
     http::{Method, header::HeaderName},
+    middleware::NormalizePath,
     post, routes,
     web::{self, Data, ServiceConfig},
 };
@@ -73,7 +74,39 @@ async fn not_slashless(probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
+/// Two handlers with an empty path, each below another, whose resources have names of their own.
+mod orders {
+    use super::*;
+
+    #[get("")]
+    pub(crate) async fn list(probe: Data<Probe>) -> HttpResponse {
+        probe.run().await
+    }
+
+    #[idempotent(scope = "user")]
+    #[post("", name = "create_order")]
+    pub(crate) async fn create(user: User, probe: Data<Probe>) -> HttpResponse {
+        probe.note(user.0);
+        probe.run().await
+    }
+}
+
+mod refunds {
+    use super::*;
+
+    #[idempotent(scope = "user")]
+    #[post("", name = "create_refund")]
+    pub(crate) async fn create(user: User, probe: Data<Probe>) -> HttpResponse {
+        probe.note(user.0);
+        probe.run().await
+    }
+}
+
 fn services(config: &mut ServiceConfig) {
+    config.service(web::scope("/orders").service(orders::list).service(orders::create));
+    config.service(web::scope("/refunds").service(orders::list).service(refunds::create));
+    config.service(web::scope("/twice").guard(guard::Header("x-version", "2")).service(list));
+    config.service(web::scope("/twice").service(not_slashless).service(two_paths));
     config.service(read).service(write).service(list).route("/hand-routed", web::post().to(by_hand));
     config.service(two_paths).service(slashless).service(not_slashless);
     config.service(web::scope("/users/{user}/bare").service(bare_list).service(bare));
@@ -91,6 +124,53 @@ fn rejecting(world: &World, allowed: bool) -> Server {
         }
         App::new().configure(&setup).configure(services).wrap(reject)
     })
+}
+
+/// The resource map does not find all that the router does, so a path that it does not find may run a handler.
+#[test]
+fn what_no_route_takes_is_refused_unless_its_method_is_safe() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    assert_eq!(server.send(&keyed("POST", "/nowhere")).problem(), (400, "key_unsupported".into()));
+    let answer = server.send(&keyed("GET", "/nowhere"));
+    assert_eq!((answer.status, answer.body.len()), (404, 0));
+}
+
+/// The router decodes a path, finds a second scope of the same prefix, and sees a path as inner middleware has left it.
+#[test]
+fn no_spelling_of_a_path_lets_a_key_through() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    for path in ["/notslashless", "/n%6ftslashless", "/notslashless/", "/twice/notslashless", "/twice/n%6Ftslashless"] {
+        assert_eq!(server.send(&keyed("POST", path)).problem(), (400, "key_unsupported".into()), "{path}");
+    }
+    assert_eq!(world.probe.runs(), 0);
+    for path in ["/p%61yments", "/twice/first", "/twice/f%69rst"] {
+        let request = Request::post(path).user("alice").key(path.replace('/', "-"));
+        assert_eq!(server.send(&request).status, 201, "{path}");
+    }
+}
+
+#[test]
+fn middleware_inside_that_changes_the_path_lets_no_key_through() {
+    let world = World::new();
+    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
+    let server = Server::start(move || {
+        let app = App::new().configure(&setup).configure(services).wrap(NormalizePath::trim());
+        app.wrap(RejectUnsupportedKeys::new(&idempotency))
+    });
+    assert_eq!(server.send(&keyed("POST", "/notslashless/")).problem(), (400, "key_unsupported".into()));
+    assert_eq!(world.probe.runs(), 0);
+}
+
+#[test]
+fn handlers_with_an_empty_path_are_known_by_the_names_of_their_resources() {
+    let world = World::new();
+    let server = rejecting(&world, false);
+    for path in ["/orders", "/refunds"] {
+        assert_eq!(server.send(&keyed("POST", path)).status, 201, "{path}");
+    }
+    assert_eq!(world.probe.runs(), 2);
 }
 
 fn keyed(method: &str, target: &str) -> Request {
@@ -166,14 +246,6 @@ fn what_is_allowed_by_name_gets_through() {
     assert_eq!(server.send(&keyed("POST", "/plain/1")).status, 201);
     assert_problem(&server.send(&keyed("GET", "/plain")), 400, "key_unsupported", false);
     assert_eq!(world.probe.runs(), 2);
-}
-
-#[test]
-fn what_no_route_takes_is_left_alone() {
-    let world = World::new();
-    let server = rejecting(&world, false);
-    let answer = server.send(&keyed("POST", "/nowhere"));
-    assert_eq!((answer.status, answer.body.len()), (404, 0));
 }
 
 #[test]

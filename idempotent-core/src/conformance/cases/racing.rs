@@ -96,7 +96,10 @@ pub(in crate::conformance) async fn an_answer_is_not_lost_to_a_hold(bench: Bench
         let completion = tokio::spawn(async move { completing.complete(&late, &answer("late")).await });
         assert_eq!(completion.await.unwrap(), Fence::Passed);
         let outcome = takeover.await.unwrap();
-        assert!(outcome == ClaimOutcome::Held { newly: true } || outcome == ClaimOutcome::Completed(answer("late")), "{outcome:?}");
+        assert!(
+            outcome == ClaimOutcome::Held { newly: true } || outcome == ClaimOutcome::Completed(answer("late")),
+            "{outcome:?}"
+        );
         assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("late")));
     }
 }

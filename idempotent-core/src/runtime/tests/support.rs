@@ -83,7 +83,11 @@ pub(super) async fn stranger(store: &Faulty, key: &str, body: &str, policy: &Pol
     let owner = OwnerToken::random().unwrap();
     let fingerprint = Options::default().fingerprint_keys.sign(request(body));
     let Policy { lease, ttl, abandoned, .. } = *policy;
-    let outcome = store.inner().claim(&id(key), &Claim { fingerprint, owner, lease, ttl, abandoned, principal: None }).await.unwrap();
+    let outcome = store
+        .inner()
+        .claim(&id(key), &Claim { fingerprint, owner, lease, ttl, abandoned, principal: None })
+        .await
+        .unwrap();
     (owner, outcome)
 }
 

@@ -215,7 +215,10 @@ async fn a_held_key_that_is_resolved_runs() {
     let waiter = waits(&runtime, LONG);
     all_wait(&runtime, 1).await;
     store.inner().abandon(&crate::lease::Lease { id: id("k"), owner }, Abandoned::Hold).await.unwrap();
-    assert!(matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Held { .. }))), "nobody waits for an operator");
+    assert!(
+        matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Held { .. }))),
+        "nobody waits for an operator"
+    );
 }
 
 #[test]
