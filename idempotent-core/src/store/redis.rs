@@ -202,8 +202,9 @@ impl RedisStore {
 impl RedisStore {
     /// The store with another text in place of a file of its scripts.
     pub(crate) fn altered(self, file: &str, text: &str) -> Self {
-        let altered = Some((file.to_owned(), text.to_owned()));
-        Self { connections: Connections { altered, ..self.connections }, ..self }
+        let mut connections = self.connections;
+        connections.altered.push((file.to_owned(), text.to_owned()));
+        Self { connections, ..self }
     }
 }
 

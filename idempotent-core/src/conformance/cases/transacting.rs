@@ -190,6 +190,20 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_starts_an_expir
     assert_eq!(key.claim(&bench.other_request()).await, ClaimOutcome::Completed(answer("present")));
 }
 
+pub(in crate::conformance) async fn a_claim_within_a_transaction_never_runs_a_held_key_again(bench: Bench) {
+    let Some(transactions) = bench.store().transactions() else { return };
+    let [abandoned, expired] = [bench.key(), bench.key()];
+    abandoned.held().await;
+    // Its owner died, and no claim has come since to hold it.
+    expired.claimed(bench.hold_request()).await;
+    bench.expire().await;
+    for (key, newly) in [(abandoned, false), (expired, true)] {
+        assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held { newly });
+        assert_eq!(key.record().await.unwrap().state, State::Held);
+        assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held { newly: false });
+    }
+}
+
 pub(in crate::conformance) async fn one_of_many_claims_within_transactions_wins(bench: Bench) {
     if bench.store().transactions().is_none() {
         return;

@@ -43,7 +43,7 @@ pub(super) struct Connections {
     pub(super) lanes: Arc<Lanes>,
     /// A file of the scripts, and what stands in its place.
     #[cfg(test)]
-    pub(super) altered: Option<(String, String)>,
+    pub(super) altered: Vec<(String, String)>,
 }
 
 impl Connections {
@@ -60,7 +60,7 @@ impl Connections {
             times,
             lanes: Arc::new(Lanes::new()),
             #[cfg(test)]
-            altered: None,
+            altered: Vec::new(),
         };
         connections.on_each_master(|node| async { connections.connect(node, Lane::Work).await.map(drop) }).await?;
         Ok(connections)
@@ -107,9 +107,9 @@ impl Connections {
         args: &[Arg<'_>],
     ) -> Result<(Value, Sent), Failure> {
         #[cfg(test)]
-        let altered = self.altered.as_ref().map(|altered| script.altered(altered));
+        let altered = script.altered(&self.altered);
         #[cfg(test)]
-        let script = altered.as_ref().unwrap_or(script);
+        let script = &altered;
         match self.send((lane, again), key, &script.by_hash(key, args)).await {
             Err(failure) if failure.is_forgotten() => self.send((lane, again), key, &script.by_code(key, args)).await,
             result => result,

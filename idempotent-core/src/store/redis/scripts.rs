@@ -40,10 +40,10 @@ impl Script {
         Self { code: code.to_owned(), hash: Hashed::new(code).get_hash().to_owned() }
     }
 
-    /// The step with another text in place of one of its files.
+    /// The step with other texts in place of some of its files.
     #[cfg(test)]
-    pub(super) fn altered(&self, (file, text): &(String, String)) -> Self {
-        Self::new(&self.code.replacen(file, text, 1))
+    pub(super) fn altered(&self, files: &[(String, String)]) -> Self {
+        Self::new(&files.iter().fold(self.code.clone(), |code, (file, text)| code.replacen(file, text, 1)))
     }
 
     /// The call by its hash, which the server may have forgotten.

@@ -1,18 +1,18 @@
-//! Stores with a guard less.
+//! Stores whose statements or scripts are those of a variant.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
-use super::Mutant;
+use super::Variant;
 use crate::{
     conformance::{Step, Subject, history},
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, Fence, Store,
+        Claim, ClaimOutcome, Fence, Store,
         postgres::PostgresStore,
         redis::RedisStore,
         sqlite::SqliteStore,
@@ -37,51 +37,53 @@ pub(super) enum Backend {
 impl Backend {
     pub(super) async fn postgres() -> Self {
         let url = database().await;
+        // Sessions that create one table at once fail, even if it may exist.
+        drop(Effects::postgres(&url).await);
         Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url }
     }
 
-    /// Two stores with a guard less.
-    pub(super) async fn ground(&self, mutant: Option<&Mutant>) -> Ground {
+    /// Two stores of a variant.
+    pub(super) async fn ground(&self, variant: Variant) -> Ground {
         match self {
             Self::Sqlite => {
                 let file = File::new();
-                let stores = [sqlite(&file, mutant).await, sqlite(&file, mutant).await];
+                let stores = [sqlite(&file, variant).await, sqlite(&file, variant).await];
                 stores[0].migrate().await.unwrap();
                 let effects = Effects::sqlite(&file.url()).await;
                 Ground::new(stores, file).with(effects)
             }
             Self::Postgres { url, .. } => {
                 let table = unique();
-                let stores = [postgres(url, &table, mutant).await, postgres(url, &table, mutant).await];
+                let stores = [postgres(url, &table, variant).await, postgres(url, &table, variant).await];
                 Store::migrate(&stores[0]).await.unwrap();
                 Ground::new(stores, ()).with(Effects::postgres(url).await)
             }
             Self::Redis(server) => {
-                let (prefix, open) = (unique(), || async { altered(server.open().await, mutant) });
+                let (prefix, open) = (unique(), || async { altered(server.open().await, variant) });
                 let stores = [open().await.key_prefix(&prefix), open().await.key_prefix(&prefix)];
                 Ground::new(stores, ())
             }
         }
     }
 
-    /// A store with a guard less, whose time is moved.
-    pub(super) async fn subject(&self, mutant: Option<&Mutant>, within: bool) -> Arc<dyn Subject> {
+    /// A store of a variant, whose time is moved.
+    pub(super) async fn subject(&self, variant: Variant, within: bool) -> Arc<dyn Subject> {
         let subject: Arc<dyn Subject> = match self {
             Self::Sqlite => {
                 let file = File::new();
-                let store = sqlite(&file, mutant).await;
+                let store = sqlite(&file, variant).await;
                 let pool = SqlitePool::connect(&file.url()).await.unwrap();
                 let rows = Rows::Sqlite { pool, _file: file };
                 Arc::new(Moved { store: boxed(store, within), rows })
             }
             Self::Postgres { url, pool } => {
                 let table = unique();
-                let store = postgres(url, &table, mutant).await;
+                let store = postgres(url, &table, variant).await;
                 Arc::new(Moved { store: boxed(store, within), rows: Rows::Postgres { pool: pool.clone(), table } })
             }
             Self::Redis(server) => {
                 let raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
-                Arc::new(moved_redis::Moved::new(altered(server.open().await, mutant), Box::new(raw)))
+                Arc::new(moved_redis::Moved::new(altered(server.open().await, variant), Box::new(raw)))
             }
         };
         subject.store().migrate().await.unwrap();
@@ -99,10 +101,10 @@ impl Backend {
 
     /// Whether a key that is held, or that could come to be, expires in the server; or an answer that comes after the ttl is refused,
     /// though its claim is still there.
-    pub(super) async fn expires_wrongly(&self, mutant: &Mutant) -> bool {
+    pub(super) async fn expires_wrongly(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
-        let store = altered(server.open().await, Some(mutant)).key_prefix(&prefix);
+        let store = altered(server.open().await, variant).key_prefix(&prefix);
         let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
         let mut expires = false;
         for (number, abandoned) in [(1, Abandoned::Retry), (2, Abandoned::Hold)] {
@@ -127,9 +129,9 @@ impl Backend {
 
     /// Whether a hold that is sent again takes a record for its own that is absent, another owner's, or not held. No replica has any of
     /// it, so that what is taken for a hold fails.
-    pub(super) async fn holds_wrongly(&self, mutant: Option<&Mutant>) -> bool {
+    pub(super) async fn holds_wrongly(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
-        let store = altered(server.open().await, mutant).key_prefix(&unique());
+        let store = altered(server.open().await, variant).key_prefix(&unique());
         let short = store.clone().wait_for_replicas(1, Duration::from_millis(1));
         let new = |number| (RecordId::from_bytes([number; 32]), request(Duration::from_secs(60)));
         let [absent, held, completed] = [1, 2, 3].map(new);
@@ -148,11 +150,28 @@ impl Backend {
         !is_short || !fenced
     }
 
+    /// Whether a replay waits for a session that is writing the record. What it waited for too long is in flight.
+    pub(super) async fn waits_for_a_writer(&self, variant: Variant) -> bool {
+        let Self::Postgres { url, pool } = self else { return false };
+        let (table, claim) = (unique(), request(Duration::from_secs(60)));
+        let store = postgres(url, &table, variant).await;
+        Store::migrate(&store).await.unwrap();
+        let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: claim.owner };
+        store.claim(&lease.id, &claim).await.unwrap();
+        store.complete(&lease, &Bytes::new()).await.unwrap();
+        let mut writing = pool.begin().await.unwrap();
+        let write = AssertSqlSafe(format!("UPDATE {table} SET lease_until = lease_until"));
+        sqlx::raw_sql(write).execute(&mut *writing).await.unwrap();
+        let replay = store.claim(&lease.id, &request(Duration::from_secs(60))).await;
+        writing.rollback().await.unwrap();
+        replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+    }
+
     /// Whether a step takes a record that cannot be read for one that can.
-    pub(super) async fn takes_damage(&self, mutant: &Mutant) -> bool {
+    pub(super) async fn takes_damage(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
-        let store = altered(server.open().await, Some(mutant)).key_prefix(&prefix);
+        let store = altered(server.open().await, variant).key_prefix(&prefix);
         let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
         let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
         let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
@@ -174,9 +193,9 @@ impl Backend {
 }
 
 /// Whether a record is read from a server that was a master when the connection to it was opened.
-pub(super) async fn reads_from_a_replica(mutant: Option<&Mutant>) -> bool {
+pub(super) async fn reads_from_a_replica(variant: Variant) -> bool {
     let server = Server::start(FORGETFUL);
-    let store = altered(RedisStore::connect(&server.url()).await.unwrap(), mutant);
+    let store = altered(RedisStore::connect(&server.url()).await.unwrap(), variant);
     let id = RecordId::from_bytes([1; 32]);
     assert!(store.look_up(&id).await.unwrap().is_none());
     let () = server.ask("REPLICAOF 127.0.0.1 1");
@@ -187,30 +206,20 @@ fn boxed(store: impl Store, within: bool) -> Box<dyn Store> {
     if within { Box::new(Within(store)) } else { Box::new(store) }
 }
 
-async fn sqlite(file: &File, mutant: Option<&Mutant>) -> SqliteStore {
-    let store = file.open().await;
-    match mutant {
-        Some(mutant) => store.altered(|name, text| mutant.alter(&format!("{name}.sql"), text)),
-        None => store,
-    }
+async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
+    file.open().await.altered(|name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-async fn postgres(url: &str, table: &str, mutant: Option<&Mutant>) -> PostgresStore {
+async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
     let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
-    match mutant {
-        Some(mutant) => store.altered(|name, text| mutant.alter(&format!("{name}.sql"), text)),
-        None => store,
-    }
+    store.altered(|name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-fn altered(store: RedisStore, mutant: Option<&Mutant>) -> RedisStore {
-    match mutant {
-        Some(mutant) => {
-            let text = super::read("lua", mutant.file);
-            store.altered(&text, &mutant.alter(mutant.file, &text))
-        }
-        None => store,
-    }
+fn altered(store: RedisStore, variant: Variant) -> RedisStore {
+    super::files("lua").iter().fold(store, |store, file| {
+        let text = super::read("lua", file);
+        store.altered(&text, &variant.alter(file, &text))
+    })
 }
 
 /// A store whose time moves by shifting its rows back.

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::task::JoinHandle;
+
 use super::{
-    Mutant,
+    Variant,
     backends::{Backend, reads_from_a_replica},
 };
 use crate::{
@@ -11,8 +13,8 @@ use crate::{
     store::{Store, stress::hammer::Hammer},
 };
 
-/// What notices it.
-#[derive(Clone, Copy, Debug)]
+/// What notices a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caught {
     /// Owners that die and owners that come back.
     Hammer,
@@ -30,55 +32,85 @@ pub(super) enum Caught {
     Held,
     /// A master that became a replica.
     Demotion,
+    /// A replay, while another session is writing the record.
+    Waits,
+    /// The server, which cannot read the statement: what is missing is no guard, but looks like one.
+    Unparsable,
     /// Nothing could, for this reason: whatever it refuses is refused, or comes to the same, without it.
     Redundant(&'static str),
 }
 
-const SHORT: Hammer = Hammer { keys: 20, front: 4, patience: Duration::from_secs(20), ..Hammer::WHOLE };
+/// What runs on a store and reports what it does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Detector(Caught);
+
+const SHORT: Hammer = Hammer { keys: 20, front: 4, patience: Duration::from_secs(60), ..Hammer::WHOLE };
 /// Under leases of a moment, of claims in and out of transactions, and under leases that are over at once: there nothing but
 /// the owner keeps two takeovers apart.
 const STRIKES: [Hammer; 3] = [SHORT, Hammer { within: 50, ..SHORT }, Hammer { lease: Duration::ZERO, ..SHORT }];
 
 impl Caught {
-    /// Tries until it does.
-    pub(super) async fn notices(self, backend: &Backend, mutant: &Mutant) -> bool {
-        loop {
-            let noticed = match self {
-                Self::Hammer => hammered(backend, Some(mutant)).await.is_some(),
-                Self::Case(name) => fails(backend, Some(mutant), name).await,
-                Self::Follow => strays(backend, Some(mutant), false).await,
-                Self::FollowWithin => strays(backend, Some(mutant), true).await,
-                Self::Damage => backend.takes_damage(mutant).await,
-                Self::Held => backend.holds_wrongly(Some(mutant)).await,
-                Self::Demotion => reads_from_a_replica(Some(mutant)).await,
-                Self::Expiry => backend.expires_wrongly(mutant).await,
-                Self::Redundant(why) => return !why.is_empty(),
-            };
-            if noticed {
-                return true;
-            }
+    /// The detector of a mutant that is not redundant.
+    pub(super) fn by(self) -> Option<Detector> {
+        if let Self::Redundant(why) = self {
+            assert!(!why.is_empty(), "a redundant guard has a reason");
+            return None;
+        }
+        Some(Detector(self))
+    }
+}
+
+impl Detector {
+    /// What every store must pass, whatever guards it has.
+    pub(super) fn of_all_guards(backend: &Backend) -> Vec<Self> {
+        let within = (!matches!(backend, Backend::Redis(_))).then_some(Caught::FollowWithin);
+        [Caught::Hammer, Caught::Follow].into_iter().chain(within).map(Self).collect()
+    }
+
+    /// Runs once; what it found.
+    pub(super) async fn finds(self, backend: &Backend, variant: Variant) -> Option<String> {
+        let said = |wrong: bool| wrong.then(|| self.name().to_owned());
+        match self.0 {
+            Caught::Hammer => hammered(backend, variant).await,
+            Caught::Case(name) => fails(backend, variant, name).await,
+            Caught::Follow => strays(backend, variant, false).await,
+            Caught::FollowWithin => strays(backend, variant, true).await,
+            Caught::Damage => said(backend.takes_damage(variant).await),
+            Caught::Held => said(backend.holds_wrongly(variant).await),
+            Caught::Demotion => said(reads_from_a_replica(variant).await),
+            Caught::Waits => said(backend.waits_for_a_writer(variant).await),
+            Caught::Expiry => said(backend.expires_wrongly(variant).await),
+            Caught::Unparsable => hammered(backend, variant).await,
+            Caught::Redundant(_) => None,
         }
     }
 
-    pub(super) fn by(self) -> &'static str {
-        match self {
-            Self::Hammer => "the hammer",
-            Self::Case(_) => "a case",
-            Self::Damage => "damaged records",
-            Self::Held => "holds without replicas",
-            Self::Demotion => "a demoted master",
-            Self::Follow => "random histories",
-            Self::FollowWithin => "random histories in transactions",
-            Self::Expiry => "expiries",
-            Self::Redundant(_) => "nothing, as it must be",
+    /// Whether a finding is one that this detector is for. A mutant that is no statement any more has no guard less.
+    pub(super) fn is_for(self, finding: &str) -> bool {
+        (self.0 == Caught::Unparsable) == finding.contains("syntax error")
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self.0 {
+            Caught::Hammer => "the hammer",
+            Caught::Case(name) => name,
+            Caught::Damage => "damaged records",
+            Caught::Held => "holds without replicas",
+            Caught::Demotion => "a demoted master",
+            Caught::Follow => "random histories",
+            Caught::FollowWithin => "random histories in transactions",
+            Caught::Expiry => "expiries",
+            Caught::Waits => "a replay beside a writer",
+            Caught::Unparsable => "the parser",
+            Caught::Redundant(_) => "nothing, as it must be",
         }
     }
 }
 
 /// What the hammer finds.
-pub(super) async fn hammered(backend: &Backend, mutant: Option<&Mutant>) -> Option<String> {
+async fn hammered(backend: &Backend, variant: Variant) -> Option<String> {
     for hammer in STRIKES {
-        let ground = backend.ground(mutant).await;
+        let ground = backend.ground(variant).await;
         if let Err(violation) = hammer.strike(&ground).await {
             return Some(violation.to_string());
         }
@@ -86,21 +118,29 @@ pub(super) async fn hammered(backend: &Backend, mutant: Option<&Mutant>) -> Opti
     None
 }
 
-async fn fails(backend: &Backend, mutant: Option<&Mutant>, name: &str) -> bool {
+async fn fails(backend: &Backend, variant: Variant, name: &str) -> Option<String> {
     let case = CASES.iter().find(|case| case.name() == name).expect("there is a case of this name");
-    let subject = backend.subject(mutant, false).await;
-    tokio::spawn(async move { case.run(subject).await }).await.is_err()
+    let subject = backend.subject(variant, false).await;
+    panic_of(tokio::spawn(async move { case.run(subject).await })).await
 }
 
-async fn strays(backend: &Backend, mutant: Option<&Mutant>, within: bool) -> bool {
+async fn strays(backend: &Backend, variant: Variant, within: bool) -> Option<String> {
     for _ in 0..4 {
         let steps = backend.history(fastrand::u64(..));
-        let subject = Arc::new(Shared(backend.subject(mutant, within).await));
-        if tokio::spawn(async move { follow(subject, &steps).await }).await.is_err() {
-            return true;
+        let subject = Arc::new(Shared(backend.subject(variant, within).await));
+        let strayed = panic_of(tokio::spawn(async move { drop(follow(subject, &steps).await) })).await;
+        if strayed.is_some() {
+            return strayed;
         }
     }
-    false
+    None
+}
+
+/// The message of a task that panicked.
+async fn panic_of(task: JoinHandle<()>) -> Option<String> {
+    let panic = task.await.err()?.into_panic();
+    let message = panic.downcast_ref::<String>().cloned();
+    Some(message.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default())
 }
 
 struct Shared(Arc<dyn Subject>);
@@ -122,11 +162,4 @@ impl Subject for Shared {
     fn tick(&self) -> Duration {
         self.0.tick()
     }
-}
-
-/// A store with all its guards passes what its mutants fail.
-pub(super) async fn assert_sound(backend: &Backend) {
-    assert_eq!(hammered(backend, None).await, None);
-    assert!(!backend.holds_wrongly(None).await);
-    assert!(!reads_from_a_replica(None).await);
 }

@@ -1,6 +1,6 @@
 //! The tables of mutants are whole, and not out of date.
 
-use super::{Mutant, folder, postgres, read, redis, sqlite};
+use super::{Mutant, files, no_ops::NoOp, postgres, read, redis, sqlite};
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
@@ -8,6 +8,7 @@ const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
 const NO_STEPS: &[&str] = &[
     "check.lua",
     "check.sql",
+    "connection.sql",
     "insert.sql",
     "migrate_1.sql",
     "migrations.sql",
@@ -36,15 +37,13 @@ fn guards(text: &str, words: &[&str], comment: &str) -> Vec<(usize, String)> {
 }
 
 fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, at_least: usize) {
-    let mut files: Vec<_> = std::fs::read_dir(folder(name))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|file| !NO_STEPS.contains(&file.as_str()))
-        .collect();
-    files.sort_unstable();
+    let files: Vec<_> = files(name).into_iter().filter(|file| !NO_STEPS.contains(&file.as_str())).collect();
     let (mut seen, mut unnamed) = (0, Vec::new());
     for file in &files {
         let text = read(name, file);
+        for no_op in NoOp::ALL {
+            assert_ne!(no_op.alter(file, &text), text, "{no_op:?} changes nothing in {file}");
+        }
         let of_file: Vec<_> = mutants.iter().filter(|mutant| mutant.file == file).collect();
         for mutant in &of_file {
             assert_eq!(text.matches(mutant.guard).count(), 1, "{} is out of date", mutant.name());

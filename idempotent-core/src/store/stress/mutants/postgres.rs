@@ -2,7 +2,7 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Follow, Hammer, Redundant},
+    caught::Caught::{Case, Follow, Hammer, Redundant, Waits},
     mutant,
 };
 
@@ -67,12 +67,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Follow,
     ),
     mutant("claim.sql", "WHERE r.id = $1", "WHERE true", Case("what_happens_to_one_key_does_not_touch_another")),
-    mutant(
-        "claim.sql",
-        "WHERE NOT EXISTS (SELECT FROM seen)",
-        "",
-        Redundant("a record that is there is a conflict; this spares the attempt to insert"),
-    ),
+    mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)", "", Waits),
     mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", Hammer),
     mutant(
         "start_over.sql",

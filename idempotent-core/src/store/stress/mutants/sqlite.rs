@@ -2,7 +2,7 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Follow, FollowWithin, Hammer, Redundant},
+    caught::Caught::{Case, Follow, FollowWithin, Hammer, Redundant, Unparsable},
     mutant,
 };
 
@@ -60,7 +60,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "expires_at",
         Follow,
     ),
-    mutant("claim.sql", "WHERE true\nON", "ON", Hammer),
+    mutant("claim.sql", "WHERE true\nON", "ON", Unparsable),
     mutant("claim.sql", "WHERE r.expires_at <= excluded.first_seen\n  AND (", "WHERE (", Hammer),
     mutant(
         "claim.sql",
@@ -68,9 +68,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "true",
         FollowWithin,
     ),
-    mutant("claim.sql", "(r.state = 1 AND r.abandoned", "(r.abandoned", FollowWithin),
+    mutant("claim.sql", "(r.state = 1 AND r.abandoned", "(r.abandoned", Case("one_of_takeover_and_abandonment_wins")),
     mutant("claim.sql", " AND r.abandoned = 0", "", FollowWithin),
-    mutant("claim.sql", " AND r.lease_until <= excluded.first_seen", "", FollowWithin),
+    mutant("claim.sql", " AND r.lease_until <= excluded.first_seen", "", Case("one_of_takeover_and_renewal_wins")),
     mutant(
         "take_over.sql",
         "WHERE id = ?1",
