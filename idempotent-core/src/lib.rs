@@ -24,6 +24,7 @@ mod recording;
 pub mod runtime;
 mod scope;
 pub mod store;
+mod sync;
 pub mod transition;
 
 pub use error::StoreError;

@@ -10,6 +10,7 @@ mod ends;
 mod faulty;
 mod fencing;
 mod hanging;
+mod interleaved;
 mod overtaken;
 mod remembered;
 mod renewal;

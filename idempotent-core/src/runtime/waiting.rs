@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -24,6 +21,7 @@ use crate::{
         patience::jittered,
     },
     store::{Claim, ClaimOutcome},
+    sync::{AtomicUsize, Mutex},
 };
 
 /// The first pause between two looks at a key that another process holds; it doubles up to [`LONGEST_PAUSE`].

@@ -3,6 +3,7 @@
 //! The servers are private ones, started here; `DATABASE_URL` and `REDIS_URL` name others.
 #![expect(unreachable_pub, reason = "the servers are for the tests of other crates too")]
 
+mod careless;
 mod effects;
 mod grounds;
 mod hammer;

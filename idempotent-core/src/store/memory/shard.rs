@@ -5,10 +5,7 @@ use std::{
     error::Error,
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{PoisonError, atomic::Ordering},
 };
 
 use crate::{
@@ -16,6 +13,7 @@ use crate::{
     record::{Record, RecordId, State},
     scope::Principal,
     store::memory::shares::{Share, Shares},
+    sync::{AtomicUsize, Mutex, MutexGuard},
     transition::{Change, Event, transition},
 };
 

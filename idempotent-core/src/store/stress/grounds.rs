@@ -5,11 +5,13 @@ use std::{any::Any, path::PathBuf, sync::Arc};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::{
+    careless::Careless,
     effects::{Effects, hex},
     postgres_server::shared,
     redis_server::{FORGETFUL, Server},
 };
 use crate::{
+    clock::{Clock, SystemClock, Timestamp},
     lease::OwnerToken,
     store::{Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
 };
@@ -38,7 +40,12 @@ impl Ground {
     }
 
     pub(super) fn memory() -> Self {
-        Self::new([MemoryStore::new()], ())
+        Self::new([MemoryStore::with_clock(Crowded(SystemClock::new()))], ())
+    }
+
+    /// A store in memory that is not safe.
+    pub(super) fn careless() -> Self {
+        Self::new([Careless::new(Crowded(SystemClock::new()))], ())
     }
 
     pub(super) async fn sqlite() -> Self {
@@ -60,6 +67,17 @@ impl Ground {
         let (server, prefix) = (Redis::start(), format!("{}:", unique()));
         let stores = [server.open().await.key_prefix(&prefix), server.open().await.key_prefix(&prefix)];
         Self::new(stores, server)
+    }
+}
+
+/// A clock that lets other threads run before it says the time. A store in memory looks at it in the middle of each step, and so is
+/// asked by others meanwhile.
+struct Crowded(SystemClock);
+
+impl Clock for Crowded {
+    fn now(&self) -> Timestamp {
+        (0..100).for_each(|_| std::thread::yield_now());
+        self.0.now()
     }
 }
 

@@ -46,6 +46,15 @@ async fn under_the_hammer_the_memory_store_completes_each_key_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_hammer_breaks_a_store_that_checks_and_then_acts_each_of_twenty_times() {
+    let mut unbroken = 0;
+    for _ in 0..20 {
+        unbroken += usize::from(Hammer::WHOLE.strike(&Ground::careless()).await.is_ok());
+    }
+    assert_eq!(unbroken, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_sqlite_store_completes_each_key_once() {
     strike(Hammer::WHOLE, Ground::sqlite().await.without_effects(), HITS).await;
 }
