@@ -24,6 +24,7 @@ mod servers {
     pub mod pgbouncer;
     pub mod postgres;
     pub mod proxy;
+    pub mod timing;
 }
 #[path = "postgres"]
 mod postgres {

@@ -18,6 +18,7 @@ mod redis {
     mod proxied {
         pub mod cuts;
         pub mod proxy;
+        pub mod timing;
     }
     mod replicas;
     mod restarts;

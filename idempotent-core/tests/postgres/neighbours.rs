@@ -22,7 +22,10 @@ use tokio::{
 
 use crate::{
     id, number, request,
-    servers::cuts::{digest, runtime},
+    servers::{
+        cuts::{digest, runtime},
+        timing::one_of_five_within,
+    },
     sql, store,
 };
 
@@ -40,6 +43,13 @@ where
             Err(error) => panic!("{error:?}"),
         }
     }
+}
+
+/// How long a call takes, and its outcome.
+async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let outcome = call.await;
+    (outcome, began.elapsed())
 }
 
 async fn claimed(store: &PostgresStore) -> Lease {
@@ -75,12 +85,14 @@ async fn a_locked_record_keeps_no_other_lease_from_being_renewed() {
     let other = locking(&url, &lock).await;
     let stale = Lease { owner: request().owner, ..leases[0] };
     let all: Vec<_> = leases.iter().chain([&stale]).map(renewal).collect();
-    let started = Instant::now();
-    let renewed = store.renew(&all).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     let mut expected = [RenewOutcome::Renewed; 9];
     (expected[3], expected[8]) = (RenewOutcome::Unknown, RenewOutcome::Fenced);
-    assert_eq!(renewed, expected);
+    one_of_five_within(Duration::from_secs(3), async || {
+        let (renewed, took) = timed(store.renew(&all)).await;
+        assert_eq!(renewed.unwrap(), expected);
+        took
+    })
+    .await;
     other.close().await.unwrap();
     // The server may need a moment to see that the other session is gone.
     for _ in 0..100 {
@@ -100,7 +112,8 @@ async fn a_lease_whose_own_completion_is_under_way_is_not_lost() {
     let mut transaction = store.transactions().unwrap().begin().await.unwrap();
     assert_eq!(transaction.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
     let both = [renewal(&lease), renewal(&neighbour)];
-    let renewed = timeout(Duration::from_secs(3), store.renew(&both)).await.expect("it waits").unwrap();
+    // The completion is committed only after it.
+    let renewed = timeout(Duration::from_secs(30), store.renew(&both)).await.expect("it waits").unwrap();
     assert_eq!(renewed, [RenewOutcome::Unknown, RenewOutcome::Renewed]);
     transaction.commit().await.unwrap();
     assert_eq!(store.renew(&both).await.unwrap(), [RenewOutcome::Fenced, RenewOutcome::Renewed]);
@@ -125,11 +138,13 @@ async fn a_record_that_is_not_committed_yet_is_in_flight_and_holds_up_no_other_k
         literal(&lease)
     );
     let other = locking(&url, &insert).await;
-    let started = Instant::now();
-    let outcome = store.claim(&lease.id, &request()).await.unwrap();
-    assert_eq!(outcome, ClaimOutcome::InFlight { lease_left: Duration::ZERO });
-    println!("a claim waits for {:?}", started.elapsed());
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    one_of_five_within(Duration::from_secs(3), async || {
+        let (outcome, took) = timed(store.claim(&lease.id, &request())).await;
+        assert_eq!(outcome.unwrap(), ClaimOutcome::InFlight { lease_left: Duration::ZERO });
+        println!("a claim waits for {took:?}");
+        took
+    })
+    .await;
 
     // As many duplicates as there are connections, and more.
     let (runtime, done) = (runtime(store.clone()), Arc::new(AtomicBool::new(false)));
@@ -142,15 +157,16 @@ async fn a_record_that_is_not_committed_yet_is_in_flight_and_holds_up_no_other_k
             (begun, done.load(Ordering::Relaxed))
         });
     }
+    // How late the machine is shows in a store that has no such duplicates.
+    let control = PostgresStore::connect(&url).await.unwrap();
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         sleep(Duration::from_millis(100)).await;
-        let started = Instant::now();
-        claimed(&store).await;
-        slowest = slowest.max(started.elapsed());
+        let (beside, took) = tokio::join!(timed(claimed(&control)), timed(claimed(&store)));
+        slowest = slowest.max(took.1.saturating_sub(beside.1));
     }
     assert!(duplicates.try_join_next().is_none(), "the duplicates do not wait");
-    println!("the slowest claim of another key took {slowest:?}");
+    println!("the slowest claim of another key took {slowest:?} longer than the control");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     // One of them gets the key.
     done.store(true, Ordering::Relaxed);
@@ -167,17 +183,24 @@ async fn an_end_that_waits_for_a_locked_record_is_bounded() {
     let other = locking(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
     let mut transaction = store.transactions().unwrap().begin().await.unwrap();
     let answer = Bytes::from_static(b"done");
-    let started = Instant::now();
-    let errors = [
-        store.complete(&lease, &answer).await.unwrap_err(),
-        store.release(&lease).await.unwrap_err(),
-        store.abandon(&lease, Abandoned::Hold).await.unwrap_err(),
-        transaction.complete(&lease, &answer).await.unwrap_err(),
-    ];
-    println!("four ends waited for {:?}", started.elapsed());
-    assert!(errors.iter().all(|error| error.is_transient()), "{errors:?}");
-    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    let within = timed(transaction.complete(&lease, &answer)).await;
+    println!("an end in a transaction waited for {:?}", within.1);
+    assert!(within.0.is_err_and(|error| error.is_transient()));
     transaction.roll_back().await;
+    one_of_five_within(Duration::from_secs(9).saturating_sub(within.1), async || {
+        let ends = async {
+            [
+                store.complete(&lease, &answer).await.unwrap_err(),
+                store.release(&lease).await.unwrap_err(),
+                store.abandon(&lease, Abandoned::Hold).await.unwrap_err(),
+            ]
+        };
+        let (errors, took) = timed(ends).await;
+        println!("three ends waited for {took:?}");
+        assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+        took
+    })
+    .await;
     other.close().await.unwrap();
     // The lock may outlive its client by a moment, and they wait that long.
     assert_eq!(once_up(|| store.complete(&lease, &answer)).await, Fence::Passed);

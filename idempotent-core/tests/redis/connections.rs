@@ -131,10 +131,11 @@ async fn a_claim_whose_acknowledgement_was_lost_is_granted() {
     assert!(started.elapsed() >= Duration::from_millis(200));
     assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
 
-    let _: () = server.ask("CLIENT PAUSE 3000 ALL");
+    // It is given up long before the server goes on.
+    let _: () = server.ask("CLIENT PAUSE 60000 ALL");
     let started = Instant::now();
     let error = store.claim(&key(), &request()).await.unwrap_err();
-    assert!(error.is_transient() && started.elapsed() < Duration::from_millis(2_900), "{}", told(&error));
+    assert!(error.is_transient() && started.elapsed() < Duration::from_secs(55), "{}", told(&error));
 }
 
 /// Fails if an error shows what a URL keeps secret, or does not tell what to do about the URL.

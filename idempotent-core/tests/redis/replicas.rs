@@ -9,6 +9,7 @@ use idempotent_core::{
 };
 
 use super::{
+    proxied::timing::one_of_five_within,
     server::{FORGETFUL, Server, within},
     work::{GRANTED, complete, key, lease, request, told},
 };
@@ -49,17 +50,20 @@ async fn a_claim_that_waits_for_a_replica_is_refused_when_there_is_none() {
     assert!(error.is_transient() && told(&error).contains("0 of 1 replicas"), "{}", told(&error));
     assert_eq!(store.look_up(&refused).await.unwrap(), None);
     // Ten that wait do not wait for each other.
-    let started = std::time::Instant::now();
-    let waiting: Vec<_> = (0..10)
-        .map(|_| {
-            let store = store.clone();
-            tokio::spawn(async move { store.claim(&key(), &request()).await })
-        })
-        .collect();
-    for waiting in waiting {
-        assert!(waiting.await.unwrap().is_err());
-    }
-    assert!(started.elapsed() < Duration::from_millis(1_500), "{:?}", started.elapsed());
+    one_of_five_within(Duration::from_millis(1_500), async || {
+        let started = std::time::Instant::now();
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let store = store.clone();
+                tokio::spawn(async move { store.claim(&key(), &request()).await })
+            })
+            .collect();
+        for waiting in waiting {
+            assert!(waiting.await.unwrap().is_err());
+        }
+        started.elapsed()
+    })
+    .await;
 
     replica.restart();
     within("the replica is back", || master.info("connected_slaves").as_deref() == Some("1"));
