@@ -1,10 +1,6 @@
 //! A store that several runtimes share.
 
-use std::{
-    sync::mpsc,
-    thread,
-    time::Duration,
-};
+use std::{sync::mpsc, thread, time::Duration};
 
 use idempotent_core::{
     Store,
