@@ -14,7 +14,6 @@ use idempotent_core::{
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    proxied::timing::one_of_five_within,
     server::{FORGETFUL, Server, within},
     work::{complete, request, told},
 };
@@ -96,6 +95,23 @@ fn load(store: &RedisStore) -> (JoinSet<()>, Done) {
     (workers, done)
 }
 
+/// The longest that a task which only sleeps was late: how busy the machine is.
+type Late = Arc<Mutex<Duration>>;
+
+fn control(workers: &mut JoinSet<()>) -> Late {
+    let late = Late::default();
+    let longest = late.clone();
+    workers.spawn(async move {
+        loop {
+            let due = Instant::now() + Duration::from_millis(5);
+            sleep(Duration::from_millis(5)).await;
+            let mut longest = longest.lock().unwrap();
+            *longest = longest.max(due.elapsed());
+        }
+    });
+    late
+}
+
 async fn until_done_since(done: &Done, since: Instant, within: Duration) {
     while !done.lock().unwrap().iter().any(|(_, at)| *at > since) {
         assert!(since.elapsed() < within, "nothing was completed within {within:?}");
@@ -122,17 +138,13 @@ async fn forgotten(store: &RedisStore, done: &Done) -> Vec<Instant> {
 /// that ran before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_is_followed_at_once() {
-    one_of_five_within(Duration::from_millis(600), async || followed().await).await;
-}
-
-/// Fails over; returns within which time whatever was forgotten was acknowledged, or how long after the switch if that is too long.
-async fn followed() -> Duration {
     let watched = Watched::start();
     let store = watched.store().await;
-    let (workers, done) = load(&store);
+    let (mut workers, done) = load(&store);
     until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    let late = control(&mut workers);
     let named = watched.fail_over().await;
-    until_done_since(&done, named + FOLLOWING, Duration::from_secs(30)).await;
+    until_done_since(&done, named + FOLLOWING, FOLLOWING + Duration::from_secs(30)).await;
 
     // The old master has not been demoted yet: it would acknowledge all of these.
     println!("the old master is {:?}", watched.master.info("role"));
@@ -154,12 +166,14 @@ async fn followed() -> Duration {
     // A Sentinel names the new master a second after the promotion, and publishes that it begins.
     let span = last.iter().max().zip(last.iter().min()).map(|(last, first)| *last - *first);
     println!("they were acknowledged within {span:?}");
+    // The Sentinel publishes, the store hears, and a worker hears of its last completion: each may be late.
+    let late = 4 * *late.lock().unwrap();
+    assert!(span.is_none_or(|span| span < Duration::from_millis(600) + late), "{span:?}, {late:?} late");
+    assert!(longest.is_none_or(|longest| longest < FOLLOWING + late), "{longest:?}, {late:?} late");
     assert!(
         done.lock().unwrap().iter().filter(|(_, at)| *at > named).count() > 20,
         "nothing was done after the failover"
     );
-    let too_late = longest.filter(|longest| *longest >= FOLLOWING);
-    span.into_iter().chain(too_late).max().unwrap_or_default()
 }
 
 /// Fails if anything runs again where the old master refuses writes as soon as its replica is gone,
