@@ -6,7 +6,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{clock::Timestamp, fingerprint::Fingerprint, key::Key, lease::OwnerToken, policy::Abandoned, scope::Scope};
+use crate::{
+    clock::Timestamp, fingerprint::Fingerprint, key::Key, lease::OwnerToken, policy::Abandoned, recording::Length,
+    scope::Scope,
+};
 
 /// The name of a record: SHA-256 over namespace, scope, operation and key, each with its length, so that no two of them run
 /// together.
@@ -124,8 +127,8 @@ pub struct Record {
     pub state: State,
 }
 
-/// How far an operation got. A key that no record exists for is *absent*.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How far an operation got. A key that no record exists for is *absent*. `Debug` shows the length of a recording.
+#[derive(Clone, PartialEq, Eq)]
 pub enum State {
     /// An attempt is at work, or was when it died.
     InFlight,
@@ -133,6 +136,16 @@ pub enum State {
     Held,
     /// The answer is there, in the encoding of [`Recording`](crate::Recording).
     Completed(Bytes),
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InFlight => f.write_str("InFlight"),
+            Self::Held => f.write_str("Held"),
+            Self::Completed(recording) => f.debug_tuple("Completed").field(&Length(recording)).finish(),
+        }
+    }
 }
 
 impl Record {

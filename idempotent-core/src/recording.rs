@@ -6,8 +6,8 @@ use bytes::{Buf, Bytes};
 
 /// A finished answer: status, raw header lines in order, body.
 ///
-/// The core knows no HTTP: it keeps the bytes as they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The core knows no HTTP: it keeps the bytes as they are. `Debug` shows the status, the number of headers and the length of the body.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Recording {
     /// The status code.
     pub status: u16,
@@ -17,8 +17,8 @@ pub struct Recording {
     pub body: Body,
 }
 
-/// The body of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The body of a recording. `Debug` shows its length.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Body {
     /// The answer had no body, not even an empty one.
     None,
@@ -30,8 +30,8 @@ pub enum Body {
 
 const VERSION: u8 = 1;
 
-/// A recording that is [written down](Recording::encode).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A recording that is [written down](Recording::encode). `Debug` shows its length.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Encoded(Bytes);
 
 impl Encoded {
@@ -108,6 +108,38 @@ impl Recording {
             _ => return Err(RecordingError::Damaged),
         };
         if rest.is_empty() { Ok(Self { status, headers, body }) } else { Err(RecordingError::Damaged) }
+    }
+}
+
+/// Bytes of which `Debug` shows the length only: whoever logs what has them in it must not log a response.
+pub(crate) struct Length<'a>(pub(crate) &'a Bytes);
+
+impl fmt::Debug for Length<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Recording");
+        shown.field("status", &self.status).field("headers", &self.headers.len()).field("body", &self.body).finish()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Whole(body) => f.debug_tuple("Whole").field(&Length(body)).finish(),
+            Self::Omitted => f.write_str("Omitted"),
+        }
+    }
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Encoded").field(&Length(&self.0)).finish()
     }
 }
 

@@ -29,6 +29,7 @@ pub mod sqlite;
 mod connect;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
+mod shown;
 #[cfg(test)]
 #[cfg(all(feature = "memory", feature = "sqlite", feature = "postgres", feature = "redis", feature = "conformance"))]
 mod stress;
@@ -146,8 +147,8 @@ pub struct Claim {
     pub principal: Option<Principal>,
 }
 
-/// What a claim came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a claim came to. `Debug` shows the length of a recording.
+#[derive(Clone, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// The key is the caller's. From the second attempt on, an earlier one was abandoned.
     Granted {
@@ -211,8 +212,8 @@ pub struct Renewal {
     pub extend: Duration,
 }
 
-/// What an operator says of a held key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an operator says of a held key. `Debug` shows the length of a recording.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Resolution {
     /// It was done; this is the recording's encoding.
     Complete(Bytes),

@@ -15,17 +15,18 @@
 //! store applies the change under its shard's lock. The other stores make the same decision atomic in their own language, and the
 //! conformance suite compares them with this one.
 
+use std::{fmt, time::Duration};
+
 use bytes::Bytes;
 
-use crate::lease::OwnerToken;
 use crate::{
     clock::{Timestamp, millis},
+    lease::OwnerToken,
     policy::Abandoned,
     record::{Record, State},
+    recording::Length,
     store::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
-use std::time::Duration;
-
 /// What becomes of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -37,8 +38,8 @@ pub enum Change {
     Remove,
 }
 
-/// What can happen to a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What can happen to a record. `Debug` shows the length of a recording.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Event<'a> {
     /// Someone asks for the key.
     Claim(&'a Claim),
@@ -54,6 +55,22 @@ pub enum Event<'a> {
     Resolve(OwnerToken, &'a Resolution),
     /// The store makes room.
     Purge,
+}
+
+impl fmt::Debug for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(claim) => f.debug_tuple("Claim").field(claim).finish(),
+            Self::Renew(owner, lease) => f.debug_tuple("Renew").field(owner).field(lease).finish(),
+            Self::Complete(owner, recording) => {
+                f.debug_tuple("Complete").field(owner).field(&Length(recording)).finish()
+            }
+            Self::Release(owner) => f.debug_tuple("Release").field(owner).finish(),
+            Self::Abandon(owner, policy) => f.debug_tuple("Abandon").field(owner).field(policy).finish(),
+            Self::Resolve(owner, resolution) => f.debug_tuple("Resolve").field(owner).field(resolution).finish(),
+            Self::Purge => f.write_str("Purge"),
+        }
+    }
 }
 
 /// What an event came to.

@@ -16,7 +16,7 @@ use idempotent_core::{
     conformance::{self, Subject},
     store::{Claim, postgres::PostgresStore},
 };
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgPoolOptions};
 
 #[path = "servers"]
 mod servers {
@@ -34,6 +34,7 @@ mod postgres {
     mod following;
     mod hostile;
     mod leftovers;
+    mod logs;
     mod migrations;
     mod neighbours;
     mod opening;
@@ -170,6 +171,13 @@ async fn the_store_conforms_with_statements_sent_whole() {
     let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
     assert!(format!("{store:?}").contains("Plain"), "{store:?}");
     check(store, &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_connections_of_the_application() {
+    let url = database().await;
+    let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
+    check(PostgresStore::from_pool(pool).await.unwrap(), &url).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

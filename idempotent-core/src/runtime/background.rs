@@ -48,8 +48,8 @@ const PANICS: u32 = 5;
 /// A step that the store is taking.
 type Taking<'a> = Pin<Box<dyn Future<Output = Result<Fence, StoreError>> + Send + 'a>>;
 
-/// A step that ends an attempt.
-#[derive(Clone, Debug)]
+/// A step that ends an attempt. It has no `Debug`: a response may be in it.
+#[derive(Clone)]
 pub(super) enum Step {
     Complete(Bytes),
     Release,

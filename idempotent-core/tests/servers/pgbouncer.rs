@@ -1,6 +1,10 @@
 //! A private PgBouncer in transaction mode.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use super::postgres::{Watchdog, as_server, directory, free_port, run, watchdog};
 
@@ -11,6 +15,7 @@ pub const SESSIONS: i64 = 3;
 
 /// A running pooler.
 pub struct PgBouncer {
+    directory: PathBuf,
     port: u16,
     _watchdog: Watchdog,
 }
@@ -50,11 +55,16 @@ impl PgBouncer {
         let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
         for _ in 0..100 {
             if answers() {
-                return Self { port, _watchdog };
+                return Self { directory, port, _watchdog };
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         panic!("{}", fs::read_to_string(file("log")).unwrap_or_default());
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
     }
 
     pub fn url(&self, database: &str) -> String {

@@ -151,6 +151,11 @@ impl Postgres {
         self.control(&["start", "-w", "-o", &settings, "-l"], Some(&directory.join("log")));
     }
 
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
+    }
+
     /// Ends it as a crash does.
     pub fn stop(&self) {
         self.control(&["stop", "-m", "immediate"], None);

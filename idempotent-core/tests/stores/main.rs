@@ -12,5 +12,6 @@ mod mutants;
 mod neighbours;
 mod schema;
 mod settling;
+mod shown;
 mod sqlite;
 mod support;

@@ -84,7 +84,9 @@ pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
 }
 
 pub(super) fn store_error(operation: &'static str, table: &TableName, source: sqlx::Error) -> StoreError {
-    match kind(&source) {
+    let kind = kind(&source);
+    let source = cause(source);
+    match kind {
         Kind::Conflict | Kind::Lost | Kind::Unanswered | Kind::Locked | Kind::Passing => {
             StoreError::transient(NAME, operation, source)
         }
@@ -93,6 +95,35 @@ pub(super) fn store_error(operation: &'static str, table: &TableName, source: sq
         Kind::Other => StoreError::permanent(NAME, operation, source),
     }
 }
+
+/// An error without what the server quotes of rows and values. `Debug` of sqlx's error shows all of it, such as `Failing row contains (…)`.
+fn cause(error: sqlx::Error) -> Cause {
+    match error.as_database_error().map(|reply| reply.try_downcast_ref::<PgDatabaseError>()) {
+        Some(Some(reply)) => {
+            let (code, message) = (reply.code().to_owned(), reply.message().to_owned());
+            Box::new(Reply { severity: reply.severity(), code, message })
+        }
+        Some(None) | None => error.into(),
+    }
+}
+
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// An error that the server has sent.
+#[derive(Debug)]
+struct Reply {
+    severity: PgSeverity,
+    code: String,
+    message: String,
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server returned {:?} {}: {}", self.severity, self.code, self.message)
+    }
+}
+
+impl Error for Reply {}
 
 /// Why a call has had no response. Its outcome is unknown.
 #[derive(Debug)]
@@ -123,7 +154,7 @@ impl From<Unanswered> for sqlx::Error {
 /// A pooler came between.
 #[derive(Debug)]
 struct Pooled {
-    source: sqlx::Error,
+    source: Cause,
 }
 
 impl fmt::Display for Pooled {
@@ -134,7 +165,7 @@ impl fmt::Display for Pooled {
 
 impl Error for Pooled {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
+        Some(&*self.source)
     }
 }
 

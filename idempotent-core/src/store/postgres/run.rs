@@ -16,7 +16,7 @@ use crate::{
     lease::Lease,
     store::{
         RenewOutcome, Renewal,
-        sql::{self, Connections, Read},
+        sql::{self, Connections, Lent, Open, Read},
     },
 };
 
@@ -74,24 +74,12 @@ impl PostgresStore {
         let mut looked_at = again == Again::Differs;
         let (mut conflicts, mut waits) = (0, 0);
         loop {
-            let mut connection = if looked_at { connections.live().await? } else { connections.get().await? };
-            let error = match self.pools.health.exchange(LIMIT, self.send(&mut connection, statement)).await {
-                Ok(rows) => {
-                    connection.give_back();
-                    return Ok(rows);
-                }
+            let connection = if looked_at { connections.live().await? } else { connections.get().await? };
+            let error = match self.send(connection, statement).await {
+                Ok(rows) => return Ok(rows),
                 Err(error) => error,
             };
-            let kind = kind(&error);
-            match kind {
-                // By its drop: the server may still be at it.
-                Kind::Unanswered => drop(connection),
-                Kind::Lost => connection.close(),
-                Kind::Conflict | Kind::Locked | Kind::Passing | Kind::MissingTable | Kind::Pooled | Kind::Other => {
-                    connection.give_back()
-                }
-            }
-            match kind {
+            match kind(&error) {
                 // Under REPEATABLE READ and SERIALIZABLE; nothing has happened.
                 Kind::Conflict if conflicts < RETRIES => {
                     sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
@@ -107,11 +95,29 @@ impl PostgresStore {
         }
     }
 
-    async fn send(&self, connection: &mut PgConnection, statement: &Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        match self.pools.server.way {
-            Way::Prepared => statement.prepared().fetch_all(connection).await,
-            Way::Plain => sqlx::raw_sql(statement.plain()).fetch_all(connection).await,
+    async fn send(
+        &self,
+        mut connection: Lent<PgConnection>,
+        statement: &Statement<'_>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let health = &self.pools.health;
+        let sent = match self.pools.server.way {
+            Way::Prepared => health.exchange(LIMIT, statement.prepared().fetch_all(&mut *connection)).await,
+            Way::Plain if statement.has_response => {
+                return health.exchange(LIMIT, in_a_transaction(connection, statement)).await;
+            }
+            Way::Plain => health.exchange(LIMIT, sqlx::raw_sql(statement.plain()).fetch_all(&mut *connection)).await,
+        };
+        match sent.as_ref().map_err(kind) {
+            // By its drop: the server may still be at it.
+            Err(Kind::Unanswered) => drop(connection),
+            Err(Kind::Lost) => connection.close(),
+            Ok(_) => connection.give_back(),
+            Err(Kind::Conflict | Kind::Locked | Kind::Passing | Kind::MissingTable | Kind::Pooled | Kind::Other) => {
+                connection.give_back();
+            }
         }
+        sent
     }
 
     /// Runs a statement that changes a record if it still is what its guards say.
@@ -164,6 +170,25 @@ impl PostgresStore {
 
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.names.table, error)
+    }
+}
+
+/// Runs a statement whose values must not be part of its text, where nothing that is prepared outlives a transaction.
+async fn in_a_transaction(
+    connection: Lent<PgConnection>,
+    statement: &Statement<'_>,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let mut open = Open::begin(connection, Statement::begins(), |_| false).await?;
+    match statement.prepared().persistent(false).fetch_all(open.connection_mut()).await {
+        Ok(rows) => open.commit().await.map(|()| rows),
+        Err(error) => {
+            if kind(&error) == Kind::Lost {
+                open.close();
+            } else {
+                open.roll_back().await;
+            }
+            Err(error)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write};
 
-use sqlx::{AssertSqlSafe, Postgres, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
 
 use super::connect::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 
@@ -15,9 +15,6 @@ fn settings() -> String {
     )
 }
 
-/// What stands around a statement that is to fail, by a division by zero, where it would change nothing.
-const CHECK: [&str; 2] = ["WITH changed AS (", ") SELECT 1 / count(*) FROM changed"];
-
 /// A parameter.
 pub(super) enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
@@ -28,16 +25,22 @@ pub(super) enum Value<'a> {
 
 /// A statement and its parameters, for either way to send it.
 pub(super) struct Statement<'a> {
-    text: &'a SqlStr,
-    values: Vec<Value<'a>>,
+    pub(super) text: &'a SqlStr,
+    pub(super) values: Vec<Value<'a>>,
+    /// Whether one of its values is a response. Then it is never sent as text, which the server writes into its log if the statement fails.
+    pub(super) has_response: bool,
 }
 
 impl<'a> Statement<'a> {
     pub(super) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values }
+        Self { text, values, has_response: false }
     }
 
-    /// As a prepared statement, which stays with its connection.
+    pub(super) fn with_response(self) -> Self {
+        Self { has_response: true, ..self }
+    }
+
+    /// With its values apart from its text. It stays with its connection unless the caller says otherwise.
     pub(super) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
         self.values.iter().fold(sqlx::query(self.text.clone()), |query, value| match value {
             Value::Bytes(bytes) => query.bind(bytes.as_ref()),
@@ -45,6 +48,11 @@ impl<'a> Statement<'a> {
             Value::ByteArrays(arrays) => query.bind(arrays.as_slice()),
             Value::Ints(ints) => query.bind(ints.as_slice()),
         })
+    }
+
+    /// Begins a transaction for a statement that is sent apart from its values: it keeps the session that the statement is prepared in.
+    pub(super) fn begins() -> SqlStr {
+        AssertSqlSafe(format!("BEGIN; {}", settings())).into_sql_str()
     }
 
     /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
@@ -65,26 +73,9 @@ impl<'a> Statement<'a> {
         text.push(')');
     }
 
-    /// As part of a longer message, which fails where it would change nothing.
-    pub(super) fn write_checked(&self, text: &mut String) {
-        let [before, after] = CHECK;
-        text.push_str(before);
-        self.write(text);
-        text.push_str(after);
-    }
-
     /// As part of a longer message.
     pub(super) fn write(&self, text: &mut String) {
-        self.write_as(self.text.as_str(), text);
-    }
-
-    /// The same with its text changed, but for the parameters.
-    pub(super) fn write_changed(&self, change: impl FnOnce(&str) -> String, text: &mut String) {
-        self.write_as(&change(self.text.as_str()), text);
-    }
-
-    fn write_as(&self, statement: &str, text: &mut String) {
-        let mut parts = statement.split('$');
+        let mut parts = self.text.as_str().split('$');
         text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
@@ -136,8 +127,6 @@ fn write_array<T>(text: &mut String, items: &[T], of: &str, write_item: impl Fn(
 
 #[cfg(test)]
 mod tests {
-    use sqlx::SqlSafeStr;
-
     use super::*;
 
     #[test]

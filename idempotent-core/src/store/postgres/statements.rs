@@ -21,27 +21,21 @@ use crate::{
 /// Milliseconds since the Unix epoch. It moves on within a statement; where two columns need the same, the statement keeps it.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// The same, but as it was when the transaction began.
-const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000)::bigint";
-
 /// A condition that bounds, in a statement that is a transaction by itself, how long it waits for locks. It is evaluated before the first
 /// record is looked at.
 const BOUNDED: &str = "\n  AND (SELECT set_config('lock_timeout', '{lock_timeout}', true)) IS NOT NULL";
 
-/// What stands around the end of a claim in a transaction that a handler has had. It fails, by a square root of -1, in any other transaction
-/// than the one that was marked with the token `$4` when it began: the handler has ended that one itself. It waits at most a
-/// second for the record; what comes then, such as deferred constraints, waits as long as before. The last column is not 0 where the
-/// session has temporary tables.
+/// What stands around the end of a claim in a transaction that a handler has had. It returns one row: whether the transaction is the one that
+/// was marked with the token `$4` when it began, and not another one that the handler has begun since; whether a record was changed; the
+/// token, so that a response to another statement is not taken for this one; and whether the session has temporary tables. It waits at most
+/// a second for the record; what comes then, such as deferred constraints, waits as long as before.
 const WITHIN: [&str; 3] = [
-    "WITH bound AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '1s', true) AS now), \
-     changed AS (",
-    "\n  AND sqrt(CASE WHEN current_setting('idempotent.transaction', true) = ($4)::text THEN 0 ELSE -1 END) = 0\
-     \n  AND (SELECT now FROM bound) IS NOT NULL",
-    ") SELECT set_config('lock_timeout', (SELECT was FROM bound), true), pg_my_temp_schema()::bigint AS temporary FROM changed",
+    "WITH bound AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was, set_config('lock_timeout', '1s', true) AS now, \
+     coalesce(current_setting('idempotent.transaction', true) = ($4)::text, false) AS ours), changed AS (",
+    "\n  AND (SELECT ours AND now IS NOT NULL FROM bound)",
+    ") SELECT set_config('lock_timeout', was, true), ours, changed, ($4)::bigint AS token, \
+     pg_my_temp_schema()::bigint AS temporary FROM bound CROSS JOIN (SELECT count(*) > 0 AS changed FROM changed) AS counted",
 ];
-
-/// The same with a division by zero where nothing was changed.
-const CHECKED: [&str; 2] = ["SELECT set_config", "SELECT 1 / count(*), set_config"];
 
 /// A statement, as it is in a transaction that a handler has had.
 fn within(text: &str) -> String {
@@ -57,8 +51,10 @@ macro_rules! statements {
             pub(super) names: Names,
             /// Under which `claim` is prepared by SQL: other texts have another one.
             pub(super) claim_name: String,
-            /// The same of `complete_within`, which then fails where it would change nothing.
-            pub(super) complete_name: String,
+            /// Claims in a transaction, whose wait the caller bounds.
+            claim_within: SqlStr,
+            start_over_within: SqlStr,
+            take_over_within: SqlStr,
             /// `complete` and `abandon` in a transaction that a handler has had; see [`WITHIN`].
             complete_within: SqlStr,
             abandon_within: SqlStr,
@@ -75,44 +71,32 @@ macro_rules! statements {
                 let within = |name, text| names.filled(&within(&alter(name, text)));
                 let complete_within = within("complete", include_str!("../../sql/postgres/complete.sql"));
                 let abandon_within = within("abandon", include_str!("../../sql/postgres/abandon.sql"));
+                let unbounded = Names { bounded: false, ..names.clone() };
+                let alone = |name, text| unbounded.filled(&alter(name, text));
+                let claim_within = alone("claim", include_str!("../../sql/postgres/claim.sql"));
+                let start_over_within = alone("start_over", include_str!("../../sql/postgres/start_over.sql"));
+                let take_over_within = alone("take_over", include_str!("../../sql/postgres/take_over.sql"));
                 $(let $name = names.filled(&alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql"))));)*
-                let (claim_name, complete_name) = (String::new(), String::new());
-                Self { names, claim_name, complete_name, complete_within, abandon_within, $($name,)* }.named()
+                let claim_name = format!("idempotent_claim_{:08x}", crc32fast::hash(claim_within.as_str().as_bytes()));
+                Self {
+                    names, claim_name, claim_within, start_over_within, take_over_within, complete_within, abandon_within, $($name,)*
+                }
             }
         }
     };
 }
 
 statements! {
-    read, claim, insert, start_over, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
+    read, claim, start_over, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
     shorten_expired,
 }
 
 impl Statements {
-    fn named(self) -> Self {
-        // Of both, since both are prepared where the first one is not.
-        let texts = [self.claim.as_str(), self.complete_within.as_str()].concat();
-        let hash = crc32fast::hash(texts.as_bytes());
-        let (claim_name, complete_name) =
-            (format!("idempotent_claim_{hash:08x}"), format!("idempotent_complete_{hash:08x}"));
-        Self { claim_name, complete_name, ..self }
-    }
-
-    /// Prepares them.
+    /// Prepares the claim.
     pub(super) fn prepares(&self) -> String {
-        let (claim, complete) = (self.claim.as_str(), checked(self.complete_within.as_str()));
-        format!(
-            "PREPARE {} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}; \
-             PREPARE {} (bytea, bytea, bytea, bigint) AS {complete}",
-            self.claim_name, self.complete_name
-        )
+        let (name, claim) = (&self.claim_name, self.claim_within.as_str());
+        format!("PREPARE {name} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}")
     }
-}
-
-/// A statement within a transaction, so that it fails where it would change nothing.
-pub(super) fn checked(text: &str) -> String {
-    let [plain, checked] = CHECKED;
-    text.replacen(&format!(") {plain}"), &format!(") {checked}"), 1)
 }
 
 /// Where the records are.
@@ -132,7 +116,7 @@ impl Names {
         // Comments stay here; parameters that are written out would be written there too.
         let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
         let bounded = if self.bounded { BOUNDED.replace("{lock_timeout}", LOCK_TIMEOUT) } else { String::new() };
-        let text = text.replace("{schema}", &schema).replace("{begun}", BEGUN).replace("{bounded}", &bounded);
+        let text = text.replace("{schema}", &schema).replace("{bounded}", &bounded);
         self.table.fill(&text, NOW)
     }
 
@@ -152,9 +136,9 @@ impl Statements {
         Statement::new(&self.claim, claiming(id, claim, [ttl, abandoned]))
     }
 
-    pub(super) fn insert<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    pub(super) fn claim_within<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let [ttl, abandoned] = lasting(claim);
-        Statement::new(&self.insert, claiming(id, claim, [ttl, abandoned]))
+        Statement::new(&self.claim_within, claiming(id, claim, [ttl, abandoned]))
     }
 
     pub(super) fn start_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
@@ -164,6 +148,20 @@ impl Statements {
 
     pub(super) fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
         Statement::new(&self.take_over, claiming(id, claim, [bytes(seen.as_bytes())]))
+    }
+
+    /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over).
+    pub(super) fn replace_within<'a>(
+        &'a self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        (seen, expired): (&'a OwnerToken, bool),
+    ) -> Statement<'a> {
+        if expired {
+            Statement { text: &self.start_over_within, ..self.start_over(id, claim, seen) }
+        } else {
+            Statement { text: &self.take_over_within, ..self.take_over(id, claim, seen) }
+        }
     }
 
     pub(super) fn hold<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
@@ -186,7 +184,7 @@ impl Statements {
     }
 
     pub(super) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-        fenced(&self.complete, lease, [bytes(recording)])
+        fenced(&self.complete, lease, [bytes(recording)]).with_response()
     }
 
     pub(super) fn complete_within<'a>(&'a self, lease: &'a Lease, recording: &'a [u8], token: i64) -> Statement<'a> {
@@ -206,7 +204,7 @@ impl Statements {
     }
 
     pub(super) fn resolve_complete<'a>(&'a self, seen: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-        fenced(&self.resolve_complete, seen, [bytes(recording)])
+        fenced(&self.resolve_complete, seen, [bytes(recording)]).with_response()
     }
 
     pub(super) fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
@@ -259,7 +257,13 @@ mod tests {
         let schema = TableName::new("mine").ok();
         let statements = Statements::new(Names { schema, ..Names::default() });
         assert!(statements.claim.as_str().contains(r#"INSERT INTO "mine"."idempotency_records""#));
-        for text in [&statements.claim, &statements.insert, &statements.renew, &statements.purge] {
+        for text in [
+            &statements.claim,
+            &statements.claim_within,
+            &statements.complete_within,
+            &statements.renew,
+            &statements.purge,
+        ] {
             assert!(!text.as_str().contains(['{', '}']), "{}", text.as_str());
         }
     }

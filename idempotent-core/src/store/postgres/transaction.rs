@@ -28,18 +28,17 @@ use crate::{
     policy::Abandoned,
     record::RecordId,
     store::{
-        Claim, ClaimedWithin, Fence, Transaction, Transactions, commit_what,
+        Claim, ClaimedWithin, Fence, Transaction, Transactions,
         sql::{Lent, NotOurs, Open, fence, out_of_step},
     },
 };
 
+mod claiming;
 mod own;
 mod shared;
 
 /// The least time that a claim waits for another transaction. Zero would be without end.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
-/// A longer answer is a parameter: in the text of a statement it would have twice its length.
-const MOST_IN_TEXT: usize = 16 * 1024;
 
 struct PgTransaction {
     /// `None` once it has been ended.
@@ -50,6 +49,14 @@ struct PgTransaction {
     mark: Mark,
     /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
     unproved: bool,
+}
+
+/// What a statement that names the mark of a transaction has read.
+struct Proof {
+    /// The marked transaction is the one that is open.
+    ours: bool,
+    /// The session has some, which the next handler would find.
+    has_temporary_tables: bool,
 }
 
 /// What a transaction is recognised by. A handler can end it by SQL of its own and begin another; what the store then ended in that one
@@ -67,13 +74,23 @@ impl Mark {
         format!("idempotent_effects_{:x}", self.0)
     }
 
-    /// Fails unless the marked transaction is open, by a square root of -1 as [`WITHIN`](super::statements) does.
+    /// Reads whether the marked transaction is the one that is open, as [`WITHIN`](super::statements) does.
     fn prove(self) -> String {
         format!(
-            "SELECT sqrt(CASE WHEN current_setting('idempotent.transaction', true) = '{}' THEN 0 ELSE -1 END), \
+            "SELECT coalesce(current_setting('idempotent.transaction', true) = '{0}', false) AS ours, '{0}'::bigint AS token, \
              pg_my_temp_schema()::bigint AS temporary",
             self.0
         )
+    }
+
+    /// What the one row of a statement that names the mark says. It may be the response to an earlier statement, of the handler.
+    fn read(self, rows: &[PgRow]) -> Result<Proof, sqlx::Error> {
+        match rows {
+            [row] if row.try_get::<i64, _>("token").is_ok_and(|token| token == self.0) => {
+                Ok(Proof { ours: row.try_get("ours")?, has_temporary_tables: row.try_get::<i64, _>("temporary")? != 0 })
+            }
+            _ => Err(out_of_step()),
+        }
     }
 
     /// Marks the transaction that is open. The setting ends with it, whoever ends it.
@@ -126,28 +143,6 @@ impl PostgresStore {
     }
 }
 
-/// `unique_violation`: there is a record.
-const TAKEN: &str = "23505";
-/// `division_by_zero`: the record is no longer the one that was seen.
-const CHANGED: &str = "22012";
-/// `invalid_argument_for_power_function`: the transaction is not the one that was begun.
-const OTHER: &str = "2201F";
-
-fn code(error: &sqlx::Error) -> Option<String> {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|code| code.into_owned())
-}
-
-/// Whether the session of a transaction that was ended has temporary tables, which the next handler would find.
-fn has_temporary_tables(ended: &[PgRow]) -> bool {
-    ended.iter().any(|row| row.try_get::<i64, _>("temporary").is_ok_and(|schema| schema != 0))
-}
-
-/// Whether these rows are the response to a statement that ends a claim, which returns one row or fails, and not what is left of the
-/// response to a statement of the handler.
-fn is_of_completion(rows: &[PgRow]) -> bool {
-    matches!(rows, [row] if row.try_get::<i64, _>("temporary").is_ok())
-}
-
 fn in_flight() -> ClaimedWithin {
     ClaimedWithin::Told(IN_FLIGHT)
 }
@@ -165,10 +160,7 @@ impl Transactions for PostgresStore {
 
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
         let patience = patience.max(LEAST_PATIENCE);
-        match self.pools.transactions.is_own() {
-            true => driven("claim", self.claim_within(id, claim, patience)).await,
-            false => driven("claim", self.claim_within_shared(id, claim, patience)).await,
-        }
+        driven("claim", self.claim_within(id, claim, patience)).await
     }
 }
 
@@ -182,45 +174,55 @@ impl PgTransaction {
         let query = statement.prepared().persistent(self.server.way == Way::Prepared);
         let health = self.health.clone();
         let rows = health.exchange(LIMIT, query.fetch_all(self.connection_mut())).await;
-        let rows = rows.map_err(|error| self.failed(operation, error))?;
-        self.unproved = rows.is_empty();
-        if has_temporary_tables(&rows)
-            && let Some(open) = &mut self.open
-        {
-            open.retire();
-        }
-        Ok(fence(!rows.is_empty()))
+        let rows = self.proved(operation, rows)?;
+        let changed = rows.first().map(|row| row.try_get("changed")).transpose();
+        let passed = changed.map_err(|error| self.failed(operation, error))?.unwrap_or(false);
+        self.unproved = !passed;
+        Ok(fence(passed))
     }
 
     /// Proves that the transaction is open and can be committed, for requests without a key: no completion has proved it.
     async fn prove(&mut self) -> Result<(), StoreError> {
         let (health, prove) = (self.health.clone(), AssertSqlSafe(self.mark.prove()));
         let rows = health.exchange(LIMIT, sqlx::raw_sql(prove).fetch_all(self.connection_mut())).await;
-        let rows = rows.and_then(|rows| if is_of_completion(&rows) { Ok(rows) } else { Err(out_of_step()) });
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(error) => {
-                match (self.open.take(), code(&error).as_deref()) {
-                    // Nobody knows what the handler has done to this session.
-                    (Some(open), Some(OTHER)) => open.close(),
-                    (Some(open), Some(_)) => open.roll_back().await,
-                    (open, _) => drop(open),
+        self.proved("commit", rows).map(drop)
+    }
+
+    /// Passes the response to a statement that names the mark. Where the transaction is not the one that was begun, or the session
+    /// not what it was, its connection is closed.
+    fn proved(
+        &mut self,
+        operation: &'static str,
+        rows: Result<Vec<PgRow>, sqlx::Error>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let proof = rows.and_then(|rows| self.mark.read(&rows).map(|proof| (rows, proof)));
+        match (proof, &mut self.open) {
+            (Ok((rows, proof)), Some(open)) if proof.ours => {
+                if proof.has_temporary_tables {
+                    open.retire();
                 }
-                return Err(self.failed("commit", error));
+                Ok(rows)
             }
-        };
-        if has_temporary_tables(&rows)
-            && let Some(open) = &mut self.open
-        {
-            open.retire();
+            (Ok(_), _) => {
+                self.close();
+                Err(StoreError::permanent(NAME, operation, NotOurs))
+            }
+            (Err(error), _) => {
+                if matches!(kind(&error), Kind::Lost | Kind::Pooled) {
+                    self.close();
+                }
+                Err(self.failed(operation, error))
+            }
         }
-        Ok(())
+    }
+
+    fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.close();
+        }
     }
 
     fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
-        if code(&error).as_deref() == Some(OTHER) {
-            return StoreError::permanent(NAME, operation, NotOurs);
-        }
         store_error(operation, &self.statements.names.table, error)
     }
 }
@@ -255,26 +257,20 @@ impl Transaction for PgTransaction {
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
         if self.unproved && self.open.as_ref().is_some_and(Open::is_ours) {
-            driven("commit", self.prove()).await?;
+            let proved = driven("commit", self.prove()).await;
+            if proved.is_err() {
+                self.roll_back().await;
+                return proved;
+            }
         }
-        let Some(open) = self.open.take() else { return Ok(()) };
-        if !open.is_ours() {
+        let Some(open) = self.open.take().filter(Open::is_ours) else {
             return Err(StoreError::permanent(NAME, "commit", NotOurs));
-        }
+        };
         let commit = async {
             let committed = self.health.exchange(LIMIT, open.commit()).await;
             committed.map_err(|error| self.failed("commit", error))
         };
         driven("commit", commit).await
-    }
-
-    async fn complete_and_commit(mut self: Box<Self>, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let by_message = self.open.as_ref().is_some_and(Open::is_by_message) && recording.len() <= MOST_IN_TEXT;
-        if by_message {
-            return driven("commit", self.commit_by_message(lease, recording)).await;
-        }
-        let passed = self.complete(lease, recording).await;
-        commit_what(self, passed).await
     }
 
     async fn roll_back(mut self: Box<Self>) {

@@ -17,6 +17,8 @@ const UNREADABLE: [&str; 2] = ["DAMAGED", "WRONGTYPE"];
 const CROWDED: &str = "max number of clients";
 /// What a master says that has become a replica since the step before; it has no code either.
 const DEMOTED: &str = "WAIT cannot be used with replica";
+/// What comes before the arguments of a command that a server does not know. They have a key in them, and may have a response.
+const QUOTES: &str = "with args beginning with";
 /// What a server says to a user who may not choose a database. The client keeps the text only.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
 
@@ -168,8 +170,20 @@ fn passes(error: &RedisError) -> bool {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        if error.code().is_some_and(|code| UNREADABLE.contains(&code)) { Self::Damaged } else { Self::Redis(error) }
+        if error.code().is_some_and(|code| UNREADABLE.contains(&code)) {
+            Self::Damaged
+        } else {
+            Self::Redis(without_arguments(error))
+        }
     }
+}
+
+fn without_arguments(error: RedisError) -> RedisError {
+    if !error.detail().is_some_and(|detail| detail.contains(QUOTES)) {
+        return error;
+    }
+    let command = error.detail().and_then(|detail| detail.split(',').next()).unwrap_or_default().to_owned();
+    (error.kind(), "the server refused a command", command).into()
 }
 
 impl From<Damaged> for Failure {
@@ -280,6 +294,18 @@ mod tests {
             let error = returned(line);
             assert!(!error.is_transient() && !error.is_unreadable(), "{line}");
         }
+    }
+
+    #[test]
+    fn no_argument_of_a_command_is_in_an_error() {
+        let error = returned("ERR unknown command 'EVALSHA', with args beginning with: '5a' '1' 'a-key' 'a-response' ");
+        let (mut shown, mut cause): (String, Option<&dyn Error>) = (String::new(), Some(&error));
+        while let Some(error) = cause {
+            shown += &format!("{error} {error:?}\n");
+            cause = error.source();
+        }
+        assert!(!shown.contains("a-key") && !shown.contains("a-response"), "{shown}");
+        assert!(shown.contains("unknown command 'EVALSHA'") && !error.is_transient(), "{shown}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::TableName;
 #[derive(Debug)]
 pub(crate) struct MissingTable {
     pub(crate) table: TableName,
-    pub(crate) source: sqlx::Error,
+    pub(crate) source: Box<dyn Error + Send + Sync>,
 }
 
 impl fmt::Display for MissingTable {
@@ -19,7 +19,7 @@ impl fmt::Display for MissingTable {
 
 impl Error for MissingTable {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
+        Some(&*self.source)
     }
 }
 

@@ -69,12 +69,7 @@ where
         }
     }
 
-    /// Takes note that a message of the caller's has committed it.
-    pub(crate) fn committed(mut self) {
-        self.give_back();
-    }
-
-    /// Whether a message can begin or end it.
+    /// Whether a message has begun it.
     pub(crate) fn is_by_message(&self) -> bool {
         self.at_rest == 1
     }

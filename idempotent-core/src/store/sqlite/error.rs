@@ -19,7 +19,7 @@ pub(super) fn store_error(operation: &'static str, table: &TableName, error: sql
     if is_passing(&error) || code(&error) == Some(FULL) {
         StoreError::transient(NAME, operation, error)
     } else if is_missing_table(&error) {
-        StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source: error })
+        StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source: error.into() })
     } else if code(&error) == Some(READ_ONLY) {
         StoreError::permanent(NAME, operation, ReadOnly(error))
     } else {

@@ -1,107 +1,95 @@
-//! Claims in transactions on connections of the application's. What begins there must be sqlx's own call, which gives no rows and writes no
-//! log; so a claim that changes nothing makes it fail.
+//! Claims in transactions on connections of the application's, where sqlx writes the text of each statement into its log: what a statement
+//! is about is apart from its text.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, SqlStr, postgres::PgRow};
 
-use super::{CHANGED, Mark, TAKEN, code, in_flight};
+use super::{Mark, PgTransaction};
 use crate::{
-    error::StoreError,
-    lease::OwnerToken,
     record::RecordId,
     store::{
-        Claim, ClaimedWithin,
+        Claim,
         postgres::{
-            NAME, PostgresStore,
-            claiming::ROUNDS,
-            error::{Kind, LOCKED, kind, waited_for_a_record},
+            PostgresStore,
+            connect::{Server, Way},
+            error::{Kind, kind},
             run::LIMIT,
+            statement::Statement,
         },
-        sql::{Contended, Open},
+        sql::{Lent, Open},
     },
-    transition::{self, Change},
 };
 
-/// How a claim within a transaction is written.
-enum Write {
-    Insert,
-    StartOver(OwnerToken),
-    TakeOver(OwnerToken),
-}
-
 impl PostgresStore {
-    /// Reads first: a replay that went by a failing claim would be a line in the server's log.
-    pub(super) async fn claim_within_shared(
+    pub(super) async fn begin_claiming_shared(
         &self,
         id: &RecordId,
         claim: &Claim,
         patience: Duration,
-    ) -> Result<ClaimedWithin, StoreError> {
-        for _ in 0..ROUNDS {
-            let (write, attempt) = match self.read("claim", self.statements.read(id)).await? {
-                Some((None, _)) | None => (Write::Insert, 1),
-                Some((Some(record), now)) => {
-                    let (change, outcome) = transition::claim(Some(&record), claim, now);
-                    let Change::Put(new) = change else { return Ok(ClaimedWithin::Told(outcome)) };
-                    // What is not granted is written outside of the transaction.
-                    if new.owner != claim.owner {
-                        match self.write_claim(id, claim, &record, false, &new).await {
-                            Ok(true) => return Ok(ClaimedWithin::Told(outcome)),
-                            Ok(false) => continue,
-                            Err(error) if waited_for_a_record(&error) => return Ok(in_flight()),
-                            Err(error) => return Err(self.failed("claim", error)),
-                        }
-                    }
-                    let over = if record.expired(now) { Write::StartOver } else { Write::TakeOver };
-                    (over(record.owner), new.attempt)
-                }
-            };
-            // Between the read and this write the record may change; it repeats every guard and names the owner that was seen (case
-            // `one_of_many_concurrent_takeovers_wins`).
-            let mark = Mark::new();
-            let message = self.message(id, claim, &write, (patience, mark));
-            let begin = |connection| Open::begin(connection, message.clone(), leaves_nothing);
-            let error = match self.begun(patience + LIMIT, begin).await {
-                Ok(open) => {
-                    return Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(self.opened(open, mark)) });
-                }
-                Err(error) => error,
-            };
-            match code(&error).as_deref() {
-                Some(LOCKED) if waited_for_a_record(&error) => return Ok(in_flight()),
-                Some(TAKEN | CHANGED) => {}
-                _ if kind(&error) == Kind::Conflict => {}
-                _ => return Err(self.failed("claim", error)),
-            }
-        }
-        Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    /// Claims, begins, and sets the savepoint. The setting of the application's session is as it was afterwards.
-    fn message(&self, id: &RecordId, claim: &Claim, claiming: &Write, (patience, mark): (Duration, Mark)) -> SqlStr {
-        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let mut text = format!(
-            "SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
-             set_config('lock_timeout', '{patience}', true); "
-        );
-        match claiming {
-            Write::Insert => self.statements.insert(id, claim).write(&mut text),
-            Write::StartOver(seen) => self.statements.start_over(id, claim, seen).write_checked(&mut text),
-            Write::TakeOver(seen) => self.statements.take_over(id, claim, seen).write_checked(&mut text),
-        }
-        let _ = write!(
-            text,
-            "; BEGIN; SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); {}; SAVEPOINT {}",
-            mark.set_and_bound(self.pools.server),
-            mark.savepoint()
-        );
-        AssertSqlSafe(text).into_sql_str()
+    ) -> Result<(PgTransaction, Vec<PgRow>), sqlx::Error> {
+        let (mark, server) = (Mark::new(), self.pools.server);
+        let statement = self.statements.claim_within(id, claim);
+        let begins = begins(mark, server, patience);
+        let begin = |connection| begin(connection, begins.clone(), &statement, server.way);
+        let (open, rows) = self.begun(patience + LIMIT, begin).await?;
+        Ok((self.opened(open, mark), rows))
     }
 }
 
-/// Whether a message that begins a transaction has left nothing open. The claim comes before the `BEGIN`, so that a claim that fails ends
-/// the transaction that the message by itself would be.
-fn leaves_nothing(error: &sqlx::Error) -> bool {
-    matches!(code(error).as_deref(), Some(LOCKED | TAKEN | CHANGED)) || kind(error) == Kind::Conflict
+/// The settings of the application's session are as they were [after the claim](resumes).
+fn begins(mark: Mark, server: Server, patience: Duration) -> SqlStr {
+    let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    let text = format!(
+        "BEGIN; {}; SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
+         set_config('lock_timeout', '{patience}', true)",
+        mark.set_and_bound(server)
+    );
+    AssertSqlSafe(text).into_sql_str()
+}
+
+/// What comes after the claim can be undone.
+fn resumes(mark: Mark) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); SAVEPOINT {}",
+        mark.savepoint()
+    ))
+}
+
+async fn begin(
+    connection: Lent<PgConnection>,
+    begins: SqlStr,
+    claim: &Statement<'_>,
+    way: Way,
+) -> Result<(Open<PgConnection>, Vec<PgRow>), sqlx::Error> {
+    let mut open = Open::begin(connection, begins, |_| false).await?;
+    match claim.prepared().persistent(way == Way::Prepared).fetch_all(open.connection_mut()).await {
+        Ok(rows) => Ok((open, rows)),
+        Err(error) => {
+            match kind(&error) {
+                Kind::Locked | Kind::Conflict | Kind::Passing => open.roll_back().await,
+                Kind::Lost | Kind::Pooled => open.close(),
+                Kind::Unanswered | Kind::MissingTable | Kind::Other => {}
+            }
+            Err(error)
+        }
+    }
+}
+
+impl PgTransaction {
+    /// Runs a claim that follows the one with which the transaction began.
+    pub(super) async fn write_shared(
+        &mut self,
+        statement: Statement<'_>,
+        patience: Duration,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let query = statement.prepared().persistent(self.server.way == Way::Prepared);
+        let health = self.health.clone();
+        health.exchange(patience + LIMIT, query.fetch_all(self.connection_mut())).await
+    }
+
+    pub(super) async fn resume_shared(&mut self) -> Result<(), sqlx::Error> {
+        let (health, resumes) = (self.health.clone(), resumes(self.mark));
+        health.exchange(LIMIT, sqlx::raw_sql(resumes).execute(self.connection_mut())).await.map(drop)
+    }
 }

@@ -4,12 +4,11 @@ use super::{Mutant, files, no_ops::NoOp, postgres, read, redis, sqlite};
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
-/// Schema and settings, which are no steps; and `insert.sql`, whose guard is the primary key.
+/// Schema and settings, which are no steps.
 const NO_STEPS: &[&str] = &[
     "check.lua",
     "check.sql",
     "connection.sql",
-    "insert.sql",
     "migrate_1.sql",
     "migrations.sql",
     "partition.sql",

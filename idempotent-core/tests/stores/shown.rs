@@ -1,0 +1,65 @@
+//! What `Debug` shows of what has a response in it: a log may get it.
+
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Body, Encoded, Fingerprint, OwnerToken, Record, Recording, State,
+    clock::Timestamp,
+    runtime::{Begun, Ending, Verdict},
+    store::{ClaimOutcome, ClaimedWithin, Found, Resolution},
+    transition::{Change, Event, Outcome},
+};
+
+const SECRET: &str = "a-secret";
+
+fn recording() -> Recording {
+    let secret = Bytes::from_static(SECRET.as_bytes());
+    Recording {
+        status: 201,
+        headers: vec![(Bytes::from_static(b"x-token"), secret.clone())],
+        body: Body::Whole(secret),
+    }
+}
+
+fn record(bytes: &Bytes) -> Record {
+    let now = Timestamp::from_millis(1);
+    Record {
+        fingerprint: Fingerprint::from_bytes([1; Fingerprint::BYTES]),
+        owner: OwnerToken::from_bytes([1; 16]),
+        attempt: 1,
+        abandoned: Abandoned::Retry,
+        lease: std::time::Duration::from_secs(30),
+        lease_until: now,
+        first_seen: now,
+        expires_at: now,
+        state: State::Completed(bytes.clone()),
+    }
+}
+
+#[test]
+fn nothing_that_has_a_response_in_it_shows_it() {
+    let recording = recording();
+    assert_eq!(format!("{recording:?}"), "Recording { status: 201, headers: 1, body: Whole(8 bytes) }");
+    let bytes = recording.encode();
+    let (record, completed) = (record(&bytes), ClaimOutcome::Completed(bytes.clone()));
+    let (owner, at) = (record.owner, record.first_seen);
+    let (verdict, resolution) = (Verdict::Replay(recording.clone()), Resolution::Complete(bytes.clone()));
+    let shown = [
+        format!("{:?}", recording.body),
+        format!("{:?}", Encoded::from(&recording)),
+        format!("{:?}", record.state),
+        format!("{:?}", Found { record: record.clone(), at }),
+        format!("{completed:?}"),
+        format!("{:?}", Outcome::Claim(completed.clone())),
+        format!("{:?}", ClaimedWithin::Told(completed)),
+        format!("{:?}", Begun::Told(verdict.clone())),
+        format!("{:?}", Ending::Fenced(verdict)),
+        format!("{:?}", Event::Resolve(owner, &resolution)),
+        format!("{:?}", Event::Complete(owner, &bytes)),
+        format!("{:?}", Change::Put(record)),
+    ];
+    for shown in shown {
+        // As it is or escaped, or as a list of numbers.
+        let has_secret = [SECRET, "x-token", "115, 101"].iter().any(|form| shown.contains(form));
+        assert!(!has_secret && shown.contains("bytes"), "{shown}");
+    }
+}
