@@ -259,6 +259,7 @@ cases! {
         a_claim_within_a_transaction_meets_what_is_committed,
         a_claim_within_a_transaction_starts_an_expired_key_over,
         a_claim_within_a_transaction_never_runs_a_held_key_again,
+        a_claim_within_a_transaction_that_is_sent_again_is_granted_again,
         one_of_many_claims_within_transactions_wins,
     }
 }

@@ -159,13 +159,6 @@ async fn the_store_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_conforms_on_connections_of_the_application() {
-    let url = database().await;
-    let pool = sqlx::PgPool::connect(&url).await.unwrap();
-    check(PostgresStore::from_pool(pool).await.unwrap(), &url).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_with_statements_sent_whole() {
     let url = database().await;
     let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();

@@ -204,6 +204,29 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_never_runs_a_he
     }
 }
 
+pub(in crate::conformance) async fn a_claim_within_a_transaction_that_is_sent_again_is_granted_again(bench: Bench) {
+    let Some(transactions) = bench.store().transactions() else { return };
+    for lapses in [false, true] {
+        let (key, claim) = (bench.key(), bench.request());
+        let lease = key.claimed(claim).await;
+        if lapses {
+            bench.lapse().await;
+        } else {
+            bench.advance_half_a_tick().await;
+        }
+        let transaction = within(transactions, &key, &claim, 1).await;
+        transaction.commit().await.unwrap();
+        let record = key.record().await.unwrap();
+        assert_eq!((record.owner, record.attempt, &record.state), (claim.owner, 1, &State::InFlight));
+        // A whole lease.
+        bench.advance_half_a_tick().await;
+        assert!(matches!(key.claim(&bench.request()).await, ClaimOutcome::InFlight { .. }));
+        let transaction = within(transactions, &key, &claim, 1).await;
+        assert_eq!(transaction.complete_and_commit(&lease, &answer("done")).await.unwrap(), Fence::Passed);
+        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("done")));
+    }
+}
+
 pub(in crate::conformance) async fn one_of_many_claims_within_transactions_wins(bench: Bench) {
     if bench.store().transactions().is_none() {
         return;

@@ -179,7 +179,7 @@ pub(super) fn given_back<T>(
     ended
 }
 
-fn renewals(leases: &[Renewal]) -> String {
+pub(super) fn renewals(leases: &[Renewal]) -> String {
     let renewal = |renewal: &Renewal| {
         let [id, owner] = [renewal.lease.id.as_bytes().as_slice(), renewal.lease.owner.as_bytes()].map(hex);
         json!([id, owner, sql_millis(renewal.extend)])

@@ -19,6 +19,7 @@ use super::{
     guarded::Guarded,
     lock::{Patience, WriteLock},
     statements::{Statement, Statements},
+    steps::renewals,
     waiting::WaitingRenewals,
 };
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     policy::Abandoned,
     record::{RecordId, State},
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions,
+        Claim, ClaimOutcome, ClaimedWithin, Fence, Renewal, Transaction, Transactions,
         sql::{self, Contended, Lent, fence},
     },
     transition::{self, Change},
@@ -154,12 +155,15 @@ impl SqliteTransaction {
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.map(|record| record.owner)) {
             (State::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen)).await?,
-            (State::InFlight, Some(seen)) if new.owner == claim.owner => {
-                self.write("claim", statements.take_over(id, claim, &seen)).await?
-            }
-            (State::InFlight, Some(owner)) => {
+            (State::InFlight, Some(owner)) if new.owner != claim.owner => {
                 self.write("claim", statements.shorten(&Lease { id: *id, owner })).await?
             }
+            // Sent again: its acknowledgement was lost.
+            (State::InFlight, Some(seen)) if seen == claim.owner => {
+                let renewal = Renewal { lease: Lease { id: *id, owner: seen }, extend: claim.lease };
+                self.write("claim", statements.renew(&renewals(&[renewal]))).await?
+            }
+            (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, &seen)).await?,
             (_, None) | (State::Completed(_), _) => 0,
         };
         if changed != 1 {
