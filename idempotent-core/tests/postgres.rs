@@ -40,6 +40,7 @@ mod postgres {
     mod opening;
     mod outages;
     mod privileges;
+    mod roles;
     mod runtimes;
     mod silence;
 }

@@ -72,7 +72,8 @@ const NAME: &str = "postgres";
 /// # Waits and outages
 /// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in
 /// flight. A takeover and the end of a claim wait again, for about a second in all, and let others have the connection in between; then
-/// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers have the settings of the database or the URL.
+/// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers
+/// have the settings of the database or the URL; a claim in their transaction waits as long as its caller says, whatever the role's time-outs.
 ///
 /// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
 /// response within two seconds, the store is down: pending calls end, and new ones fail at once, with transient errors. Probes

@@ -57,8 +57,17 @@ pub(super) struct Server {
     pub(super) own_sessions: bool,
     /// Whether the server can look whether the client of a running statement is still there.
     pub(super) checks_clients: bool,
+    /// What its settings say.
+    pub(super) settings: Settings,
+}
+
+/// What the settings of a server, a database and a role say of transactions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
     /// What transactions have that name no other.
     pub(super) isolation: Isolation,
+    /// Whether there is a `transaction_timeout` (Postgres 17 and later).
+    pub(super) bounds_transactions: bool,
 }
 
 /// An isolation level.
@@ -152,15 +161,15 @@ fn with_settings(options: PgConnectOptions, server: Server, settings: &[(&str, &
 
 /// Checks the server, and finds out how to talk to it.
 async fn look(one: &mut PgConnection, options: &PgConnectOptions) -> Result<Server, StoreError> {
-    let isolation = check(one, "connect").await?;
+    let settings = check(one, "connect").await?;
     let checks_clients = can_check_clients(one).await.map_err(failed)?;
     let cache = statement_cache(options);
-    let unknown = Server { way: Way::Prepared, own_sessions: false, checks_clients, isolation };
+    let unknown = Server { way: Way::Prepared, own_sessions: false, checks_clients, settings };
     let own_sessions = cache.as_deref() != Some("0") && has_own_sessions(one, options, unknown).await?;
     let way = match cache.as_deref() {
         Some("0") => Way::Plain,
         // What sqlx chooses when nobody else does.
-        Some("100") | None if isolation != Isolation::READ_COMMITTED || !own_sessions => Way::Plain,
+        Some("100") | None if settings.isolation != Isolation::READ_COMMITTED || !own_sessions => Way::Plain,
         Some(_) | None => Way::Prepared,
     };
     Ok(Server { way, own_sessions: own_sessions && way == Way::Prepared, ..unknown })
@@ -214,8 +223,8 @@ async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
 }
 
-/// Refuses a server that could forget what it acknowledged; returns the isolation that transactions have by default.
-pub(super) async fn check(connection: &mut PgConnection, operation: &'static str) -> Result<Isolation, StoreError> {
+/// Refuses a server that could forget what it acknowledged; returns what transactions have by default.
+pub(super) async fn check(connection: &mut PgConnection, operation: &'static str) -> Result<Settings, StoreError> {
     let failed = |error| store_error(operation, &TableName::default(), error);
     let row =
         sqlx::raw_sql(include_str!("../../sql/postgres/check.sql")).fetch_one(connection).await.map_err(failed)?;
@@ -233,7 +242,9 @@ pub(super) async fn check(connection: &mut PgConnection, operation: &'static str
     } else {
         None
     };
-    unsafe_setting.map_or(Ok(Isolation::named(&isolation)), |(setting, is, must)| {
+    let bounds_transactions = row.try_get("bounds_transactions").map_err(failed)?;
+    let settings = Settings { isolation: Isolation::named(&isolation), bounds_transactions };
+    unsafe_setting.map_or(Ok(settings), |(setting, is, must)| {
         Err(StoreError::permanent(NAME, operation, UnsafeSetting { database: "Postgres", setting, is, must }))
     })
 }

@@ -77,10 +77,13 @@ pub(super) fn is_reply(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some()
 }
 
+/// `query_canceled`: by an operator, or because the statement took longer than the role's `statement_timeout`.
+const CANCELLED: &str = "57014";
+
 /// Whether a statement waited too long for a record that another transaction has. One that waited for the whole table has no context.
 pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.is_some_and(|error| error.code() == LOCKED && error.r#where().is_some())
+    error.is_some_and(|error| [LOCKED, CANCELLED].contains(&error.code()) && error.r#where().is_some())
 }
 
 pub(super) fn store_error(operation: &'static str, table: &TableName, source: sqlx::Error) -> StoreError {

@@ -6,12 +6,13 @@ use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, q
 
 use super::connect::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 
-/// Two claims that meet under another isolation level make one of them fail, and it has to be sent again. The rest bounds what the
-/// statement may take in the server; it is what sessions of the store's own are opened with.
+/// Two claims that meet under another isolation level make one of them fail, and it has to be sent again. The time-outs bound what the
+/// statement may take in the server; they are what sessions of the store's own are opened with. Rows come as text, whose bytes the driver
+/// reads in one form only.
 fn settings() -> String {
     format!(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
-         SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'; "
+         SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'; SET LOCAL bytea_output = hex; "
     )
 }
 

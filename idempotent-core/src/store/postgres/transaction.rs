@@ -18,7 +18,6 @@ use super::{
     error::{Kind, kind, store_error},
     health::Health,
     run::LIMIT,
-    sessions::CLIENT_CHECK,
     statement::Statement,
     statements::Statements,
 };
@@ -29,13 +28,16 @@ use crate::{
     record::RecordId,
     store::{
         Claim, ClaimedWithin, Fence, Transaction, Transactions,
-        sql::{Lent, NotOurs, Open, fence, out_of_step},
+        sql::{Lent, NotOurs, Open, fence},
     },
 };
 
 mod claiming;
+mod mark;
 mod own;
 mod shared;
+
+use self::mark::Mark;
 
 /// The least time that a claim waits for another transaction. Zero would be without end.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
@@ -49,63 +51,6 @@ struct PgTransaction {
     mark: Mark,
     /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
     unproved: bool,
-}
-
-/// What a statement that names the mark of a transaction has read.
-struct Proof {
-    /// The marked transaction is the one that is open.
-    ours: bool,
-    /// The session has some, which the next handler would find.
-    has_temporary_tables: bool,
-}
-
-/// What a transaction is recognised by. A handler can end it by SQL of its own and begin another; what the store then ended in that one
-/// would be recorded without the effects.
-#[derive(Clone, Copy)]
-struct Mark(i64);
-
-impl Mark {
-    fn new() -> Self {
-        Self(fastrand::i64(1..))
-    }
-
-    /// The name of the savepoint after which the handler's effects are written.
-    fn savepoint(self) -> String {
-        format!("idempotent_effects_{:x}", self.0)
-    }
-
-    /// Reads whether the marked transaction is the one that is open, as [`WITHIN`](super::statements) does.
-    fn prove(self) -> String {
-        format!(
-            "SELECT coalesce(current_setting('idempotent.transaction', true) = '{0}', false) AS ours, '{0}'::bigint AS token, \
-             pg_my_temp_schema()::bigint AS temporary",
-            self.0
-        )
-    }
-
-    /// What the one row of a statement that names the mark says. It may be the response to an earlier statement, of the handler.
-    fn read(self, rows: &[PgRow]) -> Result<Proof, sqlx::Error> {
-        match rows {
-            [row] if row.try_get::<i64, _>("token").is_ok_and(|token| token == self.0) => {
-                Ok(Proof { ours: row.try_get("ours")?, has_temporary_tables: row.try_get::<i64, _>("temporary")? != 0 })
-            }
-            _ => Err(out_of_step()),
-        }
-    }
-
-    /// Marks the transaction that is open. The setting ends with it, whoever ends it.
-    fn set(self) -> String {
-        format!("SET LOCAL idempotent.transaction = '{}'", self.0)
-    }
-
-    /// The same in a session that was not opened with the store's settings.
-    fn set_and_bound(self, server: Server) -> String {
-        let bound = match server.checks_clients {
-            true => format!("; SET LOCAL client_connection_check_interval = {}", CLIENT_CHECK.as_millis()),
-            false => String::new(),
-        };
-        self.set() + &bound
-    }
 }
 
 impl PostgresStore {
@@ -141,6 +86,15 @@ impl PostgresStore {
             begun => begun,
         }
     }
+}
+
+/// What is set until a key is claimed: how long the claim waits for another transaction is the caller's to say and not the role's. In
+/// milliseconds, of which 0 are without end.
+fn while_claiming(patience: Duration, server: Server) -> impl Iterator<Item = (&'static str, i32)> {
+    let millis = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
+    let longest = millis(patience.saturating_add(LIMIT));
+    let always = [("lock_timeout", millis(patience)), ("statement_timeout", longest)];
+    always.into_iter().chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
 }
 
 fn in_flight() -> ClaimedWithin {

@@ -5,13 +5,14 @@ use std::{fmt::Write as _, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
 
-use super::{Mark, PgTransaction};
+use super::{Mark, PgTransaction, while_claiming};
 use crate::{
     record::RecordId,
     store::{
         Claim,
         postgres::{
             PostgresStore,
+            connect::Server,
             error::{Kind, kind},
             run::LIMIT,
             statement::Statement,
@@ -28,16 +29,16 @@ impl PostgresStore {
         patience: Duration,
     ) -> Result<(PgTransaction, Vec<PgRow>), sqlx::Error> {
         let statement = self.statements.claim_within(id, claim);
-        let mark = Mark::new();
+        let (mark, server) = (Mark::new(), self.pools.server);
         let message = |own_sessions: bool, text: &mut String| {
             text.push_str("; ");
-            text.push_str(&waiting(patience));
+            text.push_str(&waiting(patience, server));
             if own_sessions {
                 statement.write_execute(&self.statements.claim_name, text)
             } else {
                 statement.write(text)
             }
-            resume(mark, text);
+            resume(mark, server, text);
         };
         let begin = |connection| self.begin_by_message(connection, mark, message);
         let (open, rows) = self.begun(patience + LIMIT, begin).await?;
@@ -60,7 +61,12 @@ impl PostgresStore {
             }
             text.push_str(CLEAN);
             // The message began as a transaction of its own, with what the session had until it was cleaned.
-            let _ = write!(text, "BEGIN ISOLATION LEVEL {}, READ WRITE; {}", self.pools.server.isolation.0, mark.set());
+            let _ = write!(
+                text,
+                "BEGIN ISOLATION LEVEL {}, READ WRITE; {}",
+                self.pools.server.settings.isolation.0,
+                mark.set()
+            );
         } else {
             let _ = write!(text, "BEGIN; {}", mark.set_and_bound(self.pools.server));
         }
@@ -85,16 +91,21 @@ impl PostgresStore {
 /// not touch what is prepared, and takes no snapshot: the handler may still choose an isolation level.
 const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
-/// From here on locks are waited for no longer than this.
-fn waiting(patience: Duration) -> String {
-    let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    format!("SET LOCAL lock_timeout = {patience}; ")
+/// From here on locks are waited for no longer than this, and rows have their bytes in the one form that the driver reads in a text.
+fn waiting(patience: Duration, server: Server) -> String {
+    let mut text = String::from("SET LOCAL bytea_output = hex; ");
+    for (setting, value) in while_claiming(patience, server) {
+        let _ = write!(text, "SET LOCAL {setting} = {value}; ");
+    }
+    text
 }
 
-/// And from here on as long as ever; what comes now can be undone.
-fn resume(mark: Mark, text: &mut String) {
-    text.push_str("; SET LOCAL lock_timeout TO DEFAULT; SAVEPOINT ");
-    text.push_str(&mark.savepoint());
+/// And from here on as ever; what comes now can be undone.
+fn resume(mark: Mark, server: Server, text: &mut String) {
+    for (setting, _) in while_claiming(Duration::ZERO, server) {
+        let _ = write!(text, "; SET LOCAL {setting} TO DEFAULT");
+    }
+    let _ = write!(text, "; SET LOCAL bytea_output TO DEFAULT; SAVEPOINT {}", mark.savepoint());
 }
 
 impl PgTransaction {
@@ -114,9 +125,9 @@ impl PgTransaction {
         if !self.is_by_message() {
             return self.write_shared(statement, patience).await;
         }
-        let mut text = waiting(patience);
+        let mut text = waiting(patience, self.server);
         statement.write(&mut text);
-        resume(self.mark, &mut text);
+        resume(self.mark, self.server, &mut text);
         let health = self.health.clone();
         let sent = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(self.connection_mut());
         health.exchange(patience + LIMIT, sent).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, SqlStr, postgres::PgRow};
 
-use super::{Mark, PgTransaction};
+use super::{Mark, PgTransaction, while_claiming};
 use crate::{
     record::RecordId,
     store::{
@@ -39,21 +39,20 @@ impl PostgresStore {
 
 /// The settings of the application's session are as they were [after the claim](resumes).
 fn begins(mark: Mark, server: Server, patience: Duration) -> SqlStr {
-    let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    let text = format!(
-        "BEGIN; {}; SELECT set_config('idempotent.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', '{patience}', true)",
-        mark.set_and_bound(server)
-    );
-    AssertSqlSafe(text).into_sql_str()
+    let set = while_claiming(patience, server).map(|(setting, value)| {
+        format!(
+            "; SELECT set_config('idempotent.{setting}', current_setting('{setting}'), true), \
+             set_config('{setting}', '{value}', true)"
+        )
+    });
+    AssertSqlSafe(format!("BEGIN; {}{}", mark.set_and_bound(server), set.collect::<String>())).into_sql_str()
 }
 
 /// What comes after the claim can be undone.
-fn resumes(mark: Mark) -> AssertSqlSafe<String> {
-    AssertSqlSafe(format!(
-        "SELECT set_config('lock_timeout', current_setting('idempotent.lock_timeout'), true); SAVEPOINT {}",
-        mark.savepoint()
-    ))
+fn resumes(mark: Mark, server: Server) -> AssertSqlSafe<String> {
+    let reset = while_claiming(Duration::ZERO, server)
+        .map(|(setting, _)| format!("SELECT set_config('{setting}', current_setting('idempotent.{setting}'), true); "));
+    AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), mark.savepoint()))
 }
 
 async fn begin(
@@ -89,7 +88,7 @@ impl PgTransaction {
     }
 
     pub(super) async fn resume_shared(&mut self) -> Result<(), sqlx::Error> {
-        let (health, resumes) = (self.health.clone(), resumes(self.mark));
+        let (health, resumes) = (self.health.clone(), resumes(self.mark, self.server));
         health.exchange(LIMIT, sqlx::raw_sql(resumes).execute(self.connection_mut())).await.map(drop)
     }
 }
