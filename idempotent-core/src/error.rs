@@ -103,3 +103,15 @@ impl Error for StoreError {
         Some(&*self.source)
     }
 }
+
+/// A call from outside of a runtime.
+#[derive(Debug)]
+pub(crate) struct NoRuntime;
+
+impl fmt::Display for NoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store was called from outside of a Tokio runtime")
+    }
+}
+
+impl Error for NoRuntime {}

@@ -21,10 +21,12 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgPoolOptions};
 #[path = "servers"]
 mod servers {
     pub mod cuts;
+    pub mod longest;
     pub mod pgbouncer;
     pub mod postgres;
     pub mod proxy;
     pub mod timing;
+    pub mod without_runtime;
 }
 #[path = "postgres"]
 mod postgres {

@@ -17,8 +17,10 @@ mod redis {
     #[path = "../servers"]
     mod proxied {
         pub mod cuts;
+        pub mod longest;
         pub mod proxy;
         pub mod timing;
+        pub mod without_runtime;
     }
     mod replicas;
     mod restarts;

@@ -8,9 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
-use crate::{error::StoreError, runtime::Shared};
+use crate::{
+    error::{NoRuntime, StoreError},
+    runtime::Shared,
+};
 
 /// The pause before a call is made a second time, or the first one in the background.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -79,6 +82,9 @@ pub(super) fn in_time<T>(
             return Poll::Ready(answer);
         }
         // A store in memory answers at once, and spares us the timer.
+        if Handle::try_current().is_err() {
+            return Poll::Ready(Err(StoreError::permanent("runtime", "wait for its store", NoRuntime)));
+        }
         let timer = timer.get_or_insert_with(|| Box::pin(timeout(limit.min(LONGEST), pending::<Infallible>())));
         let Err(elapsed) = ready!(timer.as_mut().poll(cx));
         Poll::Ready(Err(StoreError::transient("runtime", "get an answer from its store in time", elapsed)))

@@ -18,6 +18,8 @@ mod versions;
 
 #[cfg(feature = "postgres")]
 pub(crate) use connections::Care;
+#[cfg(feature = "sqlite")]
+pub(crate) use connections::in_runtime;
 pub(crate) use connections::{Connections, Lent, Lifetime};
 pub(crate) use error::{Contended, MissingTable, UnsafeSetting};
 #[cfg(feature = "postgres")]

@@ -6,7 +6,11 @@ use idempotent_core::{Store, StoreError, store::postgres::PostgresStore};
 use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 
-use crate::{database, id, number, request, servers::postgres::Postgres, sql, store};
+use crate::{
+    database, id, number, request,
+    servers::{longest, postgres::Postgres},
+    sql, store, with,
+};
 
 /// All that an error says.
 fn said(error: &StoreError) -> String {
@@ -21,6 +25,16 @@ fn said(error: &StoreError) -> String {
 
 async fn refused(url: &str) -> StoreError {
     PostgresStore::connect(url).await.expect_err("it was opened")
+}
+
+#[tokio::test]
+async fn durations_of_any_length_are_taken() {
+    let (store, url) = store().await;
+    let whole = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
+    let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+    for store in [store, whole, PostgresStore::from_pool(pool).await.unwrap()] {
+        longest::takes_them(store).await;
+    }
 }
 
 #[tokio::test]

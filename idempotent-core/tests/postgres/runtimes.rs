@@ -8,7 +8,7 @@ use idempotent_core::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{id, request, store};
+use crate::{id, request, servers::without_runtime, store};
 
 /// For how long a worker computes that is not let go: longer than the claims of others take on a busy machine.
 const HELD_UP: Duration = Duration::from_secs(30);
@@ -98,4 +98,15 @@ fn a_busy_runtime_holds_up_the_connections_of_a_plain_pool() {
     };
     assert!(!idle.block_on(slept), "the driver thread is not needed any more");
     assert!(busy.end());
+}
+
+#[test]
+fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+    let runtime = runtime();
+    let (own, url) = runtime.block_on(store());
+    without_runtime::assert_done_or_refused("connect", without_runtime::call(PostgresStore::connect(&url)));
+    without_runtime::call_all(&own);
+    let shared = async { PostgresStore::from_pool(sqlx::PgPool::connect(&url).await.unwrap()).await.unwrap() };
+    let shared = runtime.block_on(shared);
+    without_runtime::call_all(&shared);
 }

@@ -14,6 +14,7 @@ use idempotent_core::store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, 
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
+    proxied::without_runtime,
     server::{FORGETFUL, Server},
     work::{GRANTED, complete, key, lease, request, told},
 };
@@ -307,4 +308,16 @@ fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
     ended.store(true, Ordering::Relaxed);
     other.join().unwrap();
     assert!(done.load(Ordering::Relaxed) > 50, "{done:?}");
+}
+
+#[test]
+fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+    let server = Server::start(FORGETFUL);
+    without_runtime::assert_done_or_refused("connect", without_runtime::call(RedisStore::connect(&server.url())));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = runtime.block_on(RedisStore::connect(&server.url())).unwrap();
+    without_runtime::call_all(&store);
+    without_runtime::call_all(&store.clone().wait_for_replicas(1, Duration::from_millis(10)));
+    runtime.block_on(store.look_up(&key())).unwrap();
+    without_runtime::call_all(&store);
 }

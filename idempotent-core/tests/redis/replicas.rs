@@ -9,6 +9,7 @@ use idempotent_core::{
 };
 
 use super::{
+    proxied::longest,
     proxied::timing::one_of_five_within,
     server::{FORGETFUL, Server, within},
     work::{GRANTED, complete, key, lease, request, told},
@@ -18,6 +19,16 @@ use super::{
 const WITHIN: Duration = Duration::from_millis(300);
 /// How long they wait for one that does, on a busy machine.
 const PATIENTLY: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn durations_of_any_length_are_taken() {
+    let master = Server::start(FORGETFUL);
+    let _replica = master.replica(FORGETFUL);
+    let store = RedisStore::connect(&master.url()).await.unwrap();
+    longest::takes_them(store.clone()).await;
+    longest::takes_them(store.clone().response_timeout(Duration::MAX)).await;
+    longest::takes_them(store.wait_for_replicas(1, Duration::MAX)).await;
+}
 
 /// Fails if the store reads from or writes to a replica.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use idempotent_core::{
     Abandoned,
     conformance::{self, CASES, Step, Subject, follow, history},
-    store::{ClaimOutcome, Fence, ResolveOutcome},
+    store::{ClaimOutcome, Fence, ResolveOutcome, memory::MemoryStore, sqlite::SqliteStore},
     transition::Outcome,
 };
 use proptest::{collection::vec, prelude::*};
 
-use crate::support::{Memory, Sqlite};
+use crate::{
+    longest,
+    support::{File, Memory, Sqlite},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_store_conforms() {
@@ -123,4 +126,14 @@ proptest! {
     fn the_sqlite_store_follows_the_state_machine(steps in steps(60)) {
         run(async { follow(Arc::new(Sqlite::new().await), &steps).await });
     }
+}
+
+#[tokio::test]
+async fn durations_of_any_length_are_taken() {
+    longest::takes_them(std::sync::Arc::new(MemoryStore::new())).await;
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    longest::takes_them(store).await;
+    longest::takes_them(SqliteStore::from_pool(file.pool().await).await.unwrap()).await;
 }

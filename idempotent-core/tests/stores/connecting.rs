@@ -3,11 +3,11 @@
 use std::error::Error;
 
 use idempotent_core::{
-    OwnerToken,
-    store::{ConnectError, connect},
+    OwnerToken, Store,
+    store::{ConnectError, connect, memory::MemoryStore, sqlite::SqliteStore},
 };
 
-use crate::support::File;
+use crate::{support::File, without_runtime};
 
 /// An error with its causes, as a log would show it.
 pub(crate) fn whole(error: &dyn Error) -> String {
@@ -81,4 +81,18 @@ async fn sqlite_in_memory_is_refused_in_favour_of_the_memory_store() {
         let error = refusal(url).await;
         assert!(whole(&error).contains("`memory:`"), "{url}: {}", whole(&error));
     }
+}
+
+#[test]
+fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+    let file = File::new();
+    without_runtime::assert_done_or_refused("connect", without_runtime::call(SqliteStore::connect(&file.url())));
+    without_runtime::call(connect(&file.url())).map(drop).unwrap_err();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (own, pool) = runtime.block_on(async { (file.open().await, file.pool().await) });
+    runtime.block_on(own.migrate()).unwrap();
+    without_runtime::call_all(&own);
+    let shared = runtime.block_on(SqliteStore::from_pool(pool)).unwrap();
+    without_runtime::call_all(&shared);
+    without_runtime::call_all(&std::sync::Arc::new(MemoryStore::new()));
 }

@@ -7,6 +7,8 @@ mod connecting;
 mod crowd;
 mod deferred;
 mod hostile;
+#[path = "../servers/longest.rs"]
+mod longest;
 mod memory;
 mod mutants;
 mod neighbours;
@@ -15,3 +17,5 @@ mod settling;
 mod shown;
 mod sqlite;
 mod support;
+#[path = "../servers/without_runtime.rs"]
+mod without_runtime;

@@ -35,6 +35,8 @@ const PROBE: Duration = Duration::from_secs(2);
 const LONGEST_PROBE: Duration = Duration::from_secs(4);
 /// The pause between two probes while the store is down, on average.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Longer waits are cut to this, so that no clock overflows, and no setting of the server's, which is in milliseconds of 31 bits.
+pub(super) const LONGEST: Duration = Duration::from_secs(20 * 24 * 60 * 60);
 /// Differs between two servers behind one address, and between two lives of one server.
 const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
 
@@ -131,7 +133,7 @@ impl Health {
         limit: Duration,
         mut call: impl Future<Output = Result<T, sqlx::Error>> + Unpin,
     ) -> Result<T, sqlx::Error> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.min(LONGEST);
         let mut state = self.state.subscribe();
         loop {
             self.probe();

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     driver::spawn,
     error::{Kind, Unanswered, kind},
-    health::Health,
+    health::{Health, LONGEST},
     run::LIMIT,
 };
 use crate::store::sql::{Care, Lent, in_step};
@@ -37,7 +37,7 @@ impl Care<PgConnection> for Sessions {
     }
 
     async fn acquire(&self, pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let deadline = Instant::now() + pool.options().get_acquire_timeout();
+        let deadline = Instant::now() + pool.options().get_acquire_timeout().min(LONGEST);
         loop {
             let limit = self.acquire_limit(pool, deadline);
             // The limit, and not the exchange, ends the wait: nothing was sent whose outcome is unknown.

@@ -16,7 +16,7 @@ use super::{
     connect::{Server, Way},
     driver::{driven, entered},
     error::{Kind, kind, store_error},
-    health::Health,
+    health::{Health, LONGEST},
     run::LIMIT,
     statement::Statement,
     statements::Statements,
@@ -113,7 +113,7 @@ impl Transactions for PostgresStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
-        let patience = patience.max(LEAST_PATIENCE);
+        let patience = patience.clamp(LEAST_PATIENCE, LONGEST);
         driven("claim", self.claim_within(id, claim, patience)).await
     }
 }

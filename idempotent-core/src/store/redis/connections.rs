@@ -10,6 +10,7 @@ use super::{
     address::Address,
     error::Failure,
     node::{Lane, Message, Node, OPENING, Sent},
+    packed::redis_millis,
     replicas::Lanes,
     scripts::{Arg, Script},
     servers::Servers,
@@ -182,7 +183,7 @@ impl Connections {
     /// Waits until at least `replicas` have what was sent, and returns how many have it.
     pub(super) async fn wait(&self, sent: &Sent, replicas: u32, within: Duration) -> Result<u64, Failure> {
         let mut wait = redis::cmd("WAIT");
-        wait.arg(replicas).arg(crate::clock::millis(within).max(1));
+        wait.arg(replicas).arg(redis_millis(within).max(1));
         let limit = self.times.responding.saturating_add(self.times.replicating);
         let found = sent.send(Message::Command(&wait), limit).await?;
         redis::from_redis_value(found).map_err(Failure::reply)

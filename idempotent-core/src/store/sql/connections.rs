@@ -15,7 +15,9 @@ use std::{
 use async_trait::async_trait;
 use deadpool::managed::{self, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::{Connection, pool::PoolConnection};
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
+
+use crate::error::NoRuntime;
 
 /// How long a call waits for a connection of a store's own.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -154,6 +156,11 @@ impl<C: Connection> Opener<C> {
     }
 }
 
+/// Refuses a call from outside of a runtime, whose timers would panic.
+pub(crate) fn in_runtime() -> Result<(), sqlx::Error> {
+    Handle::try_current().map(drop).map_err(|_| sqlx::Error::Configuration(NoRuntime.into()))
+}
+
 impl<C: Connection> Connections<C> {
     /// Connections of a store's own; opens none before the first is needed.
     #[cfg(feature = "sqlite")]
@@ -189,6 +196,7 @@ impl<C: Connection> Connections<C> {
 
     /// The same, with another limit for one of a store's own.
     pub(crate) async fn get_within(&self, limit: Duration) -> Result<Lent<C>, sqlx::Error> {
+        in_runtime()?;
         let held = match &self.source {
             Source::Own(pool) => match timeout(limit, pool.get()).await {
                 Ok(Ok(session)) => Held::Own(session),

@@ -22,7 +22,7 @@ use crate::{
     record::RecordId,
     store::{
         Claim, RenewOutcome, Renewal,
-        sql::{self, Connections, Lent, Read, sql_millis},
+        sql::{self, Connections, Lent, Read, in_runtime, sql_millis},
     },
 };
 
@@ -120,6 +120,7 @@ impl SqliteStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
+        in_runtime().map_err(|error| self.failed(operation, error))?;
         let renewals = renewals(leases);
         let mut rows = pin!(self.rows(&self.writer, operation, || self.statements.renew(&renewals)));
         let rows = match timeout(BUSY_TIMEOUT, &mut rows).await {
