@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, RecordId, StoreError,
+    Abandoned, Fingerprint, RecordId, StoreError,
     store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, redis::RedisStore},
 };
 use tokio::sync::watch;
@@ -128,31 +128,42 @@ async fn a_full_server_refuses_claims_and_takes_answers() {
     let answer = Bytes::from(vec![1; 1024]);
     assert_eq!(store.complete(&lease, &answer).await.unwrap(), Fence::Passed);
     assert!(store.look_up(&id).await.unwrap().is_some());
-    let _: () = server.ask("CONFIG SET maxmemory 0");
     assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(answer));
 }
 
 /// Fails if a server that takes no writes, because it is full or has too few replicas, no longer says what became of a key: it is only
 /// read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_goes_on_replaying() {
-    let server = Server::start(FORGETFUL);
-    let store = RedisStore::connect(&server.url()).await.unwrap();
-    let answer = Bytes::from_static(b"answer");
-    let id = complete(&store, &answer).await.unwrap();
-    let (busy, claim) = (key(), request());
-    assert_eq!(store.claim(&busy, &claim).await.unwrap(), GRANTED);
+async fn a_full_server_goes_on_saying_what_became_of_a_key() {
     for setting in ["maxmemory 1", "min-replicas-to-write 1"] {
+        let server = Server::start(FORGETFUL);
+        let store = RedisStore::connect(&server.url()).await.unwrap();
+        let answer = Bytes::from_static(b"answer");
+        let done = complete(&store, &answer).await.unwrap();
+        let [(busy, at_work), (held, abandoned)] = [(key(), request()), (key(), request())];
+        for (id, claim) in [(&busy, &at_work), (&held, &abandoned)] {
+            assert_eq!(store.claim(id, claim).await.unwrap(), GRANTED);
+        }
+        assert_eq!(store.abandon(&lease(held, &abandoned), Abandoned::Hold).await.unwrap(), Fence::Passed);
         let _: () = server.ask(&format!("CONFIG SET {setting}"));
         for abandoned in [Abandoned::Retry, Abandoned::Hold] {
             let again = Claim { abandoned, ..request() };
-            let replayed = store.claim(&id, &again).await;
-            let replayed = replayed.map_err(|error| format!("{setting} {abandoned:?}: {}", told(&error)));
-            assert_eq!(replayed, Ok(ClaimOutcome::Completed(answer.clone())));
-            assert!(matches!(store.claim(&busy, &again).await.unwrap(), ClaimOutcome::InFlight { .. }));
-            assert!(store.claim(&busy, &claim).await.is_err());
+            let told = async |id, claim: &Claim| {
+                let outcome = store.claim(id, claim).await;
+                outcome.map_err(|error| format!("{setting} {abandoned:?}: {}", told(&error))).unwrap()
+            };
+            assert_eq!(told(&done, &again).await, ClaimOutcome::Completed(answer.clone()));
+            assert!(matches!(told(&busy, &again).await, ClaimOutcome::InFlight { .. }));
+            assert_eq!(told(&held, &again).await, ClaimOutcome::Held { newly: false });
+            let other = Claim { fingerprint: Fingerprint::from_bytes([8; Fingerprint::BYTES]), ..again };
+            for id in [&done, &busy, &held] {
+                assert!(matches!(told(id, &other).await, ClaimOutcome::Mismatch { .. }));
+                assert!(store.look_up(id).await.unwrap().is_some());
+            }
+            assert_eq!(store.look_up(&key()).await.unwrap(), None);
+            // It does refuse what it would have to write.
+            assert!(store.claim(&busy, &at_work).await.is_err());
             assert!(store.claim(&key(), &again).await.is_err());
         }
-        let _: () = server.ask("CONFIG SET maxmemory 0");
     }
 }
