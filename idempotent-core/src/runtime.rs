@@ -24,13 +24,14 @@ mod background;
 mod claiming;
 mod deferred;
 mod patience;
+mod process;
 mod renewal;
 mod waiting;
 mod within;
 
 pub use attempt::{Attempt, Ending};
 
-/// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store.
+/// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store, made after any fork.
 ///
 /// It starts one thread of its own at the first claim, which renews leases, purges, and tells the store again what it failed to take,
 /// so that neither a busy nor a stopped tokio runtime of the application holds it up. The thread calls the store from a tokio runtime
@@ -170,7 +171,6 @@ impl Runtime {
         };
         let mut asked = shared.claim(&id, &claim, digest).await?;
         if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
-            // Apart, so that those who need not wait do not carry what it takes.
             asked = Box::pin(shared.wait(&id, &claim, digest, policy.wait, asked)).await;
         }
         Ok(match asked.outcome {

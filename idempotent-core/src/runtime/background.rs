@@ -23,6 +23,7 @@ use crate::{
         Shared,
         deferred::Pending,
         patience::{FIRST_RETRY, after, in_time, jittered, now},
+        process::Process,
     },
     store::{Fence, Store},
 };
@@ -85,6 +86,8 @@ struct Deferred {
 /// The way to the thread, once it runs. The thread ends when the last runtime is dropped.
 #[derive(Default)]
 pub(super) struct Background {
+    /// The one that the runtime was made in.
+    pub(super) process: Process,
     deferred: OnceLock<mpsc::UnboundedSender<Deferred>>,
     starting: Mutex<()>,
 }
@@ -92,6 +95,7 @@ pub(super) struct Background {
 /// Starts the thread if it is not running yet.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<(), StoreError> {
     let background = &shared.background;
+    background.process.verify()?;
     if background.deferred.get().is_some() {
         return Ok(());
     }

@@ -1,9 +1,12 @@
 //! Claims whose outcome is unknown.
 
+use std::sync::Arc;
+
 use crate::{
     policy::Policy,
     runtime::{
         Verdict,
+        process::Process,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
@@ -13,6 +16,23 @@ use crate::{
 
 async fn fails(runtime: &crate::Runtime, policy: &Policy) -> crate::StoreError {
     runtime.begin(id("k"), request("b"), policy).await.expect_err("the store fails")
+}
+
+/// The thread that renews leases is not there after a fork. The id of the process stands for the fork, which no safe code can make.
+#[tokio::test]
+async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
+    let store = Faulty::new();
+    let mut runtime = runtime(&store);
+    Arc::get_mut(&mut runtime.shared).unwrap().background.process = Process::of(std::process::id() + 1);
+    let refused = [
+        fails(&runtime, &Policy::DEFAULT).await,
+        runtime.begin_within(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
+    ];
+    for error in refused {
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!error.is_transient() && cause.contains("forked"), "{error}: {cause}");
+    }
+    assert_eq!(store.calls(Op::Claim), 0);
 }
 
 #[tokio::test]
