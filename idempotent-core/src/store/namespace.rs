@@ -9,18 +9,21 @@ const MAX: usize = 64;
 
 /// Takes the parameter `namespace` out of a store's URL, since no database client knows it.
 pub(super) fn split(store: &'static str, url: &str) -> Result<(String, Option<Arc<str>>), StoreError> {
-    let Some((address, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
-    let (namespaces, others): (Vec<_>, Vec<_>) = query.split('&').partition(|pair| pair.starts_with(PARAMETER));
-    let url = if others.is_empty() { address.to_owned() } else { format!("{address}?{}", others.join("&")) };
+    let (url, namespaces) = take(PARAMETER, url);
     let invalid = || StoreError::permanent(store, "connect", InvalidNamespace);
     match namespaces.as_slice() {
         [] => Ok((url, None)),
-        [one] => {
-            let name = one.strip_prefix(PARAMETER).filter(|name| is_valid(name)).ok_or_else(invalid)?;
-            Ok((url, Some(name.into())))
-        }
+        [one] => Ok((url, Some(Some(*one).filter(|name| is_valid(name)).ok_or_else(invalid)?.into()))),
         _ => Err(invalid()),
     }
+}
+
+/// Takes a parameter (`name=`) out of a URL: the rest, and its values.
+pub(super) fn take<'a>(parameter: &str, url: &'a str) -> (String, Vec<&'a str>) {
+    let Some((address, query)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
+    let (found, others): (Vec<_>, Vec<_>) = query.split('&').partition(|pair| pair.starts_with(parameter));
+    let url = if others.is_empty() { address.to_owned() } else { format!("{address}?{}", others.join("&")) };
+    (url, found.into_iter().filter_map(|pair| pair.strip_prefix(parameter)).collect())
 }
 
 fn is_valid(name: &str) -> bool {

@@ -1,6 +1,6 @@
 //! The store in a Postgres database.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, num::NonZeroU16, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId},
+    record::RecordId,
     store::{
         Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
     },
@@ -139,15 +139,32 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Opens a database by its URL, with up to ten connections of the store's own, one more that renews, and up to ten that handlers have
-    /// for their transactions.
+    /// for their transactions, or as many as [`max_transactions`](Self::max_transactions) or the URL's parameter of this name
+    /// says (`?max_transactions=40`).
     ///
     /// # Errors
     /// When the server cannot be reached, is a read replica, has `default_transaction_read_only` on or `synchronous_commit` off, or
     /// is older than Postgres 12. The error's source names the setting; neither shows the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
+        let (url, transactions) = connect::transactions(&url)?;
         let pools = driven("connect", connect::connect(&url)).await?;
-        Ok(Self { namespace, ..Self::new(pools) })
+        let store = Self { namespace, ..Self::new(pools) };
+        Ok(match transactions {
+            Some(most) => store.max_transactions(most),
+            None => store,
+        })
+    }
+
+    /// Lets this many handlers have a transaction at once, ten by default. A handler beyond that waits for a connection, for up to 5 seconds,
+    /// before it begins; let the server have room for as many sessions, of each process. It has no effect on a pool
+    /// that the application [shares](Self::from_pool), whose `max_connections` counts.
+    #[must_use]
+    pub fn max_transactions(mut self, most: NonZeroU16) -> Self {
+        if let Ok(transactions) = self.pools.transactions.with_most(most.get().into()) {
+            self.pools.transactions = transactions;
+        }
+        self
     }
 
     /// Shares a pool with the application. Renewals have a connection of their own, opened with the pool's options.
@@ -198,33 +215,6 @@ impl PostgresStore {
     #[must_use]
     pub fn partitions(self, parts: u16) -> Self {
         Self { partitions: parts, ..self }
-    }
-
-    async fn resolve_held(&self, seen: &Lease, resolution: &Resolution) -> Result<ResolveOutcome, StoreError> {
-        let statement = match resolution {
-            Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
-            Resolution::Release => self.statements.resolve_release(seen),
-        };
-        if self.change("resolve", statement, Again::Differs).await? {
-            return Ok(ResolveOutcome::Resolved);
-        }
-        self.change("resolve", self.statements.shorten(seen), Again::Safe).await?;
-        Ok(ResolveOutcome::Conflict)
-    }
-
-    async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
-        let removed = self.count_removed(self.statements.purge(limit)).await?;
-        if removed < u64::from(limit) {
-            self.run("purge", self.statements.shorten_expired(), Again::Safe).await?;
-        }
-        Ok(removed)
-    }
-
-    async fn found(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
-        let read = self.read("look up", self.statements.read(id)).await?;
-        let record =
-            |(record, at): (Option<Record>, _)| record.filter(|record| !record.expired(at)).map(|record| (record, at));
-        Ok(read.and_then(record).map(|(record, at)| Found { record, at }))
     }
 }
 

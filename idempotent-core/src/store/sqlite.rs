@@ -94,7 +94,8 @@ impl SqliteStore {
     /// (unless the URL says `?mode=rw`). The store has connections of its own: one that writes, so
     /// that the writers of this process queue up instead of sleeping on SQLite's lock, and a few
     /// that read. A call waits at most 5 seconds for a connection, and 5 for the lock; a claim
-    /// within a transaction waits a second longer than its patience if that is more.
+    /// within a transaction waits a second longer than its patience if that is more. Handlers with
+    /// a transaction take turns, since SQLite has one writer; there is no number of them to set.
     ///
     /// # Errors
     /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can

@@ -37,6 +37,33 @@ async fn durations_of_any_length_are_taken() {
     }
 }
 
+/// Begins as many as there may be, and asserts that there is no room for another one.
+async fn assert_room_for(most: usize, store: &PostgresStore) {
+    let transactions = store.transactions().unwrap();
+    let mut open = Vec::new();
+    for _ in 0..most {
+        open.push(transactions.begin().await.unwrap());
+    }
+    let error = transactions.begin().await.expect_err("there is room for one more");
+    assert!(error.is_transient(), "{}", said(&error));
+    for transaction in open {
+        transaction.roll_back().await;
+    }
+}
+
+#[tokio::test]
+async fn handlers_have_as_many_transactions_as_is_said() {
+    let (store, url) = store().await;
+    let by_url = PostgresStore::connect(&with(&url, "max_transactions=13&namespace=shop")).await.unwrap();
+    assert_eq!(by_url.namespace(), Some("shop"));
+    let by_method = store.clone().max_transactions(2.try_into().unwrap());
+    tokio::join!(assert_room_for(2, &by_method), assert_room_for(13, &by_url));
+    for value in ["0", "-1", "many", "", "65536", "1&max_transactions=1"] {
+        let error = refused(&with(&url, &format!("max_transactions={value}"))).await;
+        assert!(!error.is_transient() && said(&error).contains("`max_transactions`"), "{}", said(&error));
+    }
+}
+
 #[tokio::test]
 async fn a_read_replica_is_refused() {
     let primary = Postgres::start();

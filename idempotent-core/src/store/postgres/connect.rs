@@ -1,6 +1,6 @@
 //! Opening a database, and refusing one that would forget.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{error::Error, fmt, num::NonZeroU16, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions, Connection as _, PgConnection, PgPool, Row, postgres::PgConnectOptions};
 use tokio::time::timeout;
@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    store::sql::{Care, Connections, Lifetime, TableName, UnsafeSetting},
+    store::{
+        namespace::take,
+        sql::{Care, Connections, Lifetime, TableName, UnsafeSetting},
+    },
 };
 
 const CONNECTIONS: usize = 10;
@@ -47,6 +50,31 @@ pub(super) struct Pools {
     pub(super) server: Server,
     pub(super) health: Arc<Health>,
 }
+
+/// The URL's parameter that says how many handlers may have a transaction at once.
+const TRANSACTIONS: &str = "max_transactions=";
+
+/// Takes that parameter out of a URL, since the driver does not know it.
+pub(super) fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
+    let (rest, values) = take(TRANSACTIONS, url);
+    let invalid = || StoreError::permanent(NAME, "connect", InvalidTransactions);
+    match values.as_slice() {
+        [] => Ok((rest, None)),
+        [most] => Ok((rest, Some(most.parse().map_err(|_| invalid())?))),
+        _ => Err(invalid()),
+    }
+}
+
+#[derive(Debug)]
+struct InvalidTransactions;
+
+impl fmt::Display for InvalidTransactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the URL's parameter `max_transactions` must be given once, with a number from 1 to 65535")
+    }
+}
+
+impl Error for InvalidTransactions {}
 
 /// How to talk to the server.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,9 @@ use super::{
 use crate::{
     error::StoreError,
     lease::Lease,
+    record::{Record, RecordId},
     store::{
-        RenewOutcome, Renewal,
+        Found, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         sql::{self, Connections, Lent, Open, Read},
     },
 };
@@ -159,6 +160,37 @@ impl PostgresStore {
             None => RenewOutcome::Fenced,
         };
         Ok(leases.iter().map(outcome).collect())
+    }
+
+    pub(super) async fn resolve_held(
+        &self,
+        seen: &Lease,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let statement = match resolution {
+            Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
+            Resolution::Release => self.statements.resolve_release(seen),
+        };
+        if self.change("resolve", statement, Again::Differs).await? {
+            return Ok(ResolveOutcome::Resolved);
+        }
+        self.change("resolve", self.statements.shorten(seen), Again::Safe).await?;
+        Ok(ResolveOutcome::Conflict)
+    }
+
+    pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+        let removed = self.count_removed(self.statements.purge(limit)).await?;
+        if removed < u64::from(limit) {
+            self.run("purge", self.statements.shorten_expired(), Again::Safe).await?;
+        }
+        Ok(removed)
+    }
+
+    pub(super) async fn found(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+        let read = self.read("look up", self.statements.read(id)).await?;
+        let record =
+            |(record, at): (Option<Record>, _)| record.filter(|record| !record.expired(at)).map(|record| (record, at));
+        Ok(read.and_then(record).map(|(record, at)| Found { record, at }))
     }
 
     pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {

@@ -246,6 +246,14 @@ impl<C: Connection> Connections<C> {
         matches!(self.source, Source::Own(_))
     }
 
+    /// The same with another number of them at most; an application's pool keeps its own.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn with_most(&self, most: usize) -> Result<Self, sqlx::Error> {
+        let Source::Own(pool) = &self.source else { return Ok(self.clone()) };
+        let Opener { options, lifetime, care } = pool.manager();
+        Self::own_with(most, options.clone(), *lifetime, care.clone())
+    }
+
     /// How many there are at most.
     #[cfg(feature = "postgres")]
     pub(crate) fn most(&self) -> usize {
