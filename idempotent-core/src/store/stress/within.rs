@@ -9,7 +9,7 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{RecordId, State},
+    record::RecordId,
     store::{
         Claim, ClaimOutcome, ClaimedWithin, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store,
         Transactions, commit_what,
@@ -21,13 +21,6 @@ pub(super) struct Within<S>(pub(super) S);
 impl<S: Store> Within<S> {
     fn within(&self) -> &dyn Transactions {
         self.0.transactions().unwrap()
-    }
-
-    /// Whether a claim is sent again by the owner of a record in flight. Each claim in a transaction is a new attempt with a token of its
-    /// own, and what was not committed has left nothing to send again; so this one is for the store itself.
-    async fn is_sent_again(&self, id: &RecordId, claim: &Claim) -> Result<bool, StoreError> {
-        let found = self.0.look_up(id).await?;
-        Ok(found.is_some_and(|Found { record, .. }| record.state == State::InFlight && record.owner == claim.owner))
     }
 }
 
@@ -46,9 +39,6 @@ impl<S: Store> Store for Within<S> {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        if self.is_sent_again(id, claim).await? {
-            return self.0.claim(id, claim).await;
-        }
         match self.within().claim(id, claim, Duration::from_secs(5)).await? {
             ClaimedWithin::Granted { attempt, transaction } => {
                 transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
