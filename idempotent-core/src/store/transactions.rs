@@ -94,7 +94,8 @@ pub trait Transaction: Send + Sync {
     /// The transaction may have been committed all the same: its acknowledgement may be what was lost. Read the record to know.
     async fn commit(self: Box<Self>) -> Result<(), StoreError>;
 
-    /// Rolls back, or closes the connection, which does the same.
+    /// Rolls back, or closes the connection, which does the same. A handler that was dropped in the middle of a statement has left that
+    /// statement running; this does not wait for its end for longer than a moment.
     async fn roll_back(self: Box<Self>);
 
     /// [Completes](Self::complete) and [commits](Self::commit), in one round trip where the store can. What is fenced is rolled back.

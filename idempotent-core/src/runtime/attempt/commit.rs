@@ -2,8 +2,6 @@
 
 use std::{mem, time::Duration};
 
-use tokio::time::timeout;
-
 use super::{Ending, Granted, Stage, Work};
 use crate::{
     error::StoreError,
@@ -16,9 +14,6 @@ use crate::{
 
 /// How long a transaction whose commit was not acknowledged is waited for.
 const IN_DOUBT: Duration = Duration::from_secs(2);
-
-/// How long a rollback may take: it may wait for a statement in the middle of which the handler was dropped.
-const ROLLBACK_LIMIT: Duration = Duration::from_secs(1);
 
 /// What became of a commit that was not acknowledged.
 enum Settled {
@@ -186,8 +181,8 @@ impl Shared {
             transaction.roll_back().await;
             Ok(())
         });
-        // Dropped in the middle, it closes the connection, which rolls back as well.
-        let _ = timeout(ROLLBACK_LIMIT, self.answer(rolled_back)).await;
+        // Too late is as good: the connection is closed.
+        let _ = self.answer(rolled_back).await;
     }
 }
 

@@ -23,7 +23,7 @@ type Manager = <Postgres as sqlx::Database>::TransactionManager;
 /// How long the server has to respond on a connection that was idle.
 const PING: Duration = Duration::from_secs(1);
 /// How long a statement of a handler's that was given up may go on.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How often the server looks whether the client of a running statement is still there (Postgres 14 or later).
 pub(super) const CLIENT_CHECK: Duration = Duration::from_secs(1);
 

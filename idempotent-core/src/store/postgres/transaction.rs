@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, SqlSafeStr, postgres::PgRow};
+use tokio::time::timeout;
 
 use super::{
     NAME, PostgresStore,
@@ -18,6 +19,7 @@ use super::{
     error::{Kind, kind, store_error},
     health::{Health, LONGEST},
     run::LIMIT,
+    sessions::GRACE,
     statement::Statement,
     statements::Statements,
 };
@@ -230,12 +232,9 @@ impl Transaction for PgTransaction {
     async fn roll_back(mut self: Box<Self>) {
         let Some(open) = self.open.take() else { return };
         let rolled_back = async {
-            // Too late is as good: the connection is closed.
-            let rolled_back = async {
-                open.roll_back().await;
-                Ok(())
-            };
-            let _ = self.health.exchange(LIMIT, rolled_back).await;
+            // It may wait for a statement of the handler's, in the middle of which the handler was dropped, and which says nothing about the
+            // server. Dropped in the middle, the session is given up, which rolls back as well.
+            let _ = timeout(GRACE, open.roll_back()).await;
             Ok(())
         };
         let _ = driven("roll back", rolled_back).await;
