@@ -7,7 +7,7 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Builder, Idempotency, StoreFailure, idempotent, scope, store::MemoryStore};
-use tests::{Probe, Request, Server, World};
+use tests::{Op, Probe, Request, Server, World};
 
 use super::handlers::{User, assert_nothing_leaks, assert_problem};
 
@@ -224,4 +224,24 @@ fn at_the_limit_duplicates_get_their_replay_their_conflict_or_their_mismatch() {
         assert_eq!(running.answer().status, 201);
         assert_eq!(world.probe.runs(), 2);
     }
+}
+
+#[test]
+fn at_the_limit_as_many_records_are_looked_up_at_once_as_operations_may_run() {
+    let world = World::set(|builder| builder.operations_per_principal(1));
+    let server = started(&world);
+    world.probe.hold();
+    let running = server.begin(&request("/payments", "alice", "k"));
+    world.probe.await_runs(1);
+    world.store.block(Some(Op::LookUp));
+    let [one, other] = [(); 2].map(|()| server.begin(&request("/payments", "alice", "k")));
+    while !one.has_begun() && !other.has_begun() {
+        std::thread::yield_now();
+    }
+    world.store.block(None);
+    let mut problems = [one, other].map(|pending| pending.answer().problem());
+    problems.sort();
+    assert_eq!(problems, [(409, "in_flight".to_owned()), (429, "overloaded".to_owned())]);
+    world.probe.release_all();
+    assert_eq!(running.answer().status, 201);
 }
