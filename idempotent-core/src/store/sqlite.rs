@@ -56,9 +56,10 @@ const ROUNDS: usize = 3;
 /// store. SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`,
 /// `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes after that
 /// fails and is undone, and the request gets 500. So does a `COMMIT` or `ROLLBACK` of the
-/// handler's: both roll back. For this the store sets the connection's commit and rollback hooks,
-/// in place of the application's; on a [shared](Self::from_pool) connection for as long as the
-/// handler has it. A connection on which a handler has changed a setting that the store depends on,
+/// handler's: both roll back. A progress handler stops the statement in the middle of which a
+/// handler was dropped. For this the store sets the connection's commit and rollback hooks and its
+/// progress handler, in place of the application's; on a [shared](Self::from_pool) connection for
+/// as long as the handler has it. A connection on which a handler has changed a setting that the store depends on,
 /// created a temporary object, attached a database, or replaced the hooks is closed and not used
 /// again. What a handler writes to an attached database is not covered if the machine loses power
 /// in the middle of the commit: in WAL mode SQLite commits each file separately.
