@@ -204,12 +204,15 @@ impl Runtime {
         {
             return Ok(Some(Verdict::of_claim(&id, outcome)));
         }
-        if let Some(running) = shared.within.running(&id) {
-            let same = shared.is_same(running, digest);
-            return Ok(Some(if same { Verdict::InFlight { lease_left: Duration::ZERO } } else { Verdict::Mismatch }));
-        }
         let found = twice(|| shared.answer(shared.store.look_up(&id))).await?;
-        Ok(found.and_then(|found| shared.judge(&id, digest, &found)))
+        if let Some(verdict) = found.and_then(|found| shared.judge(&id, digest, &found)) {
+            return Ok(Some(verdict));
+        }
+        // What runs within a transaction has no record yet.
+        Ok(shared.within.running(&id).map(|running| {
+            let same = shared.is_same(running, digest);
+            if same { Verdict::InFlight { lease_left: Duration::ZERO } } else { Verdict::Mismatch }
+        }))
     }
 
     /// The namespace that was set: by the options, or else by the store's URL.

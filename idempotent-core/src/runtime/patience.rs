@@ -63,12 +63,18 @@ where
 }
 
 impl Shared {
-    /// Waits for the store's answer, but not without end: a call that hangs is one whose outcome is unknown.
+    /// Waits for the store's answer, but not without end: a call that hangs is one whose outcome is unknown. In a process that was forked
+    /// no call is made: on the connections that both have, one would read the responses to the other.
     pub(super) fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        in_time(self.options.store_timeout, call)
+        let verified = self.background.process.verify();
+        let call = in_time(self.options.store_timeout, call);
+        async move {
+            verified?;
+            call.await
+        }
     }
 }
 

@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// Enters what is about to run; if it runs already, what it is of.
-    fn enter(self: &Arc<Self>, id: &RecordId, fingerprint: Fingerprint) -> Result<Running, Fingerprint> {
+    pub(super) fn enter(self: &Arc<Self>, id: &RecordId, fingerprint: Fingerprint) -> Result<Running, Fingerprint> {
         match self.within.running.lock().unwrap_or_else(PoisonError::into_inner).entry(*id) {
             Entry::Occupied(running) => Err(*running.get()),
             Entry::Vacant(free) => {

@@ -286,3 +286,27 @@ async fn the_documented_sql_is_what_migrate_does() {
     completed(&migrated(&by_hand).await).await;
     assert_eq!(schema(&by_hand).await, ours);
 }
+
+/// Counts farther than any test waits.
+const ENDLESS: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000000) SELECT max(i) FROM n";
+
+/// A handler was dropped in the middle of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_of_a_transaction_that_has_ended_keeps_nobody_from_writing() {
+    let file = File::new();
+    let store = migrated(&file).await;
+    for rolls_back in [true, false] {
+        let mut transaction = store.transactions().unwrap().begin().await.unwrap();
+        let connection: &mut sqlx::SqliteConnection = transaction.connection_mut().downcast_mut().unwrap();
+        let statement = sqlx::raw_sql(ENDLESS).execute(connection);
+        tokio::time::timeout(Duration::from_millis(100), statement).await.unwrap_err();
+        if rolls_back {
+            transaction.roll_back().await
+        } else {
+            drop(transaction)
+        }
+        let id = RecordId::from_bytes([u8::from(rolls_back); 32]);
+        assert_eq!(store.claim(&id, &claim()).await.unwrap(), ClaimOutcome::Granted { attempt: 1 }, "{rolls_back}");
+    }
+}

@@ -24,15 +24,34 @@ async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
     let store = Faulty::new();
     let mut runtime = runtime(&store);
     Arc::get_mut(&mut runtime.shared).unwrap().background.process = Process::of(std::process::id() + 1);
+    let seen = crate::lease::OwnerToken::random().unwrap();
     let refused = [
         fails(&runtime, &Policy::DEFAULT).await,
         runtime.begin_within(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
+        runtime.find(id("k"), request("b")).await.unwrap_err(),
+        runtime.look_up(&id("k")).await.unwrap_err(),
+        runtime.resolve(&id("k"), &seen, &crate::store::Resolution::Release).await.unwrap_err(),
     ];
     for error in refused {
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(!error.is_transient() && cause.contains("forked"), "{error}: {cause}");
     }
-    assert_eq!(store.calls(Op::Claim), 0);
+    assert_eq!([Op::Claim, Op::LookUp].map(|op| store.calls(op)), [0; 2]);
+}
+
+/// Whoever is entered may only ask for the key, as each duplicate does: what is recorded comes first.
+#[tokio::test]
+async fn what_is_found_of_a_key_is_its_record_whoever_else_asks() {
+    let runtime = runtime(&Faulty::new());
+    let enter = |key, body| runtime.shared.enter(&id(key), runtime.shared.options.fingerprint_keys.sign(request(body)));
+    run(&runtime, "done", "b", &Policy::DEFAULT).await.complete(&answer("done")).await;
+    let _asking = ["done", "new"].map(|key| enter(key, "another payload").ok().unwrap());
+    let find = async |key, body| runtime.find(id(key), request(body)).await.unwrap();
+    assert_eq!(find("done", "b").await, Some(Verdict::Replay(answer("done"))));
+    assert_eq!(find("done", "other").await, Some(Verdict::Mismatch));
+    assert_eq!(find("new", "b").await, Some(Verdict::Mismatch));
+    assert_eq!(find("new", "another payload").await, Some(Verdict::InFlight { lease_left: ms(0) }));
+    assert_eq!(find("unused", "b").await, None);
 }
 
 #[tokio::test]

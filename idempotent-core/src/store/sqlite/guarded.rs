@@ -91,11 +91,12 @@ impl Guarded {
         statements: &SqlStr,
         patience: Option<Patience>,
     ) -> Result<Option<Self>, sqlx::Error> {
-        let mut connection = Closing { connection: Some(connection), lock };
+        let mut connection = Closing { connection: Some(connection), lock, watched: None };
         let watched = match connection.get().attachment() {
             Some(watched) => watched,
             None => Arc::new(Watched::new(connection.get_mut()).await?),
         };
+        connection.watched = Some(watched.clone());
         let mut guarded = Self { connection, watched, lent: false, clean: true };
         let tries = Tries::within(patience.map_or(LOCK_TIMEOUT, Patience::longest));
         loop {
@@ -239,10 +240,11 @@ impl Guarded {
     }
 }
 
-/// A connection that is closed when this is dropped.
+/// A connection that is closed when this is dropped. The statement that it is in the middle of is stopped.
 struct Closing {
     connection: Option<Lent<SqliteConnection>>,
     lock: Arc<WriteLock>,
+    watched: Option<Arc<Watched>>,
 }
 
 impl Closing {
@@ -273,6 +275,9 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         if let Some(connection) = self.take() {
+            if let Some(watched) = &self.watched {
+                watched.guard.stop();
+            }
             connection.close();
         }
     }
