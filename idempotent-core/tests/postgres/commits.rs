@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::cuts::{LANES, fast, lane};
+use super::cuts::{LANES, lane};
 use crate::{
     servers::{
         cuts::{Lane, digest, id, recording, runtime},
@@ -63,7 +63,7 @@ struct Tally {
 /// but the answer of the one that was committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_at_any_byte_leaves_one_effect_and_its_answer() {
-    let server = fast().await;
+    let server = crate::servers::postgres::Postgres::without_fsync();
     let url = server.url("postgres");
     sql(&url, "CREATE TABLE effects (id bytea NOT NULL)").await;
     let first = Working::new(&url).await;

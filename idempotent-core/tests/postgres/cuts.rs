@@ -3,27 +3,14 @@
 use idempotent_core::{Store, store::postgres::PostgresStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::{
-    servers::{
-        cuts::{self, Lane},
-        postgres::Postgres,
-        proxy::Proxy,
-    },
-    sql,
+use crate::servers::{
+    cuts::{self, Lane},
+    postgres::Postgres,
+    proxy::Proxy,
 };
 
 /// How many cuts are under way at once.
 pub const LANES: usize = 16;
-
-/// A server that commits fast: none of its crashes is of interest here.
-pub async fn fast() -> Postgres {
-    let server = Postgres::start();
-    let url = server.url("postgres");
-    // Not in one transaction, as two statements of one message would be.
-    sql(&url, "ALTER SYSTEM SET fsync = off").await;
-    sql(&url, "SELECT pg_reload_conf()").await;
-    server
-}
 
 /// A store whose one connection goes through a proxy.
 pub async fn lane(url: &str) -> Lane<PostgresStore> {
@@ -44,7 +31,7 @@ pub async fn lane(url: &str) -> Lane<PostgresStore> {
 /// or if one is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_at_any_byte_of_a_step_changes_nothing() {
-    let server = fast().await;
+    let server = Postgres::without_fsync();
     let url = server.url("postgres");
     let mut lanes = Vec::new();
     for _ in 0..LANES {

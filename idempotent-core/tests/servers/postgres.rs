@@ -23,6 +23,7 @@ pub struct Postgres {
     directory: PathBuf,
     /// Where it listens, on this machine.
     pub port: u16,
+    settings: &'static str,
     _watchdog: Watchdog,
 }
 
@@ -32,7 +33,7 @@ pub fn shared() -> &'static str {
     let start = || match env::var("DATABASE_URL") {
         Ok(url) if url.starts_with("postgres") => (None, url),
         _ => {
-            let server = Postgres::start();
+            let server = Postgres::without_fsync();
             let url = server.url("postgres");
             (Some(server), url)
         }
@@ -116,36 +117,43 @@ pub fn program(name: &str) -> PathBuf {
 impl Postgres {
     /// A new, empty server, with `fsync` on and `pg_stat_statements` loaded.
     pub fn start() -> Self {
-        Self::with_data(|data| {
-            let mut create = as_server(program("initdb"));
-            run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
-        })
+        Self::with_data(initialise, "")
+    }
+
+    /// A new server that does not wait for the disk, for tests in which it does not crash.
+    pub fn without_fsync() -> Self {
+        Self::with_data(initialise, " -c fsync=off")
     }
 
     /// A standby that follows this server.
     pub fn standby(&self) -> Self {
         let source = self.url("");
-        Self::with_data(|data| {
-            run(as_server(program("pg_basebackup")).args(["-R", "--checkpoint=fast", "-d", &source, "-D"]).arg(data));
-        })
+        Self::with_data(
+            |data| {
+                run(as_server(program("pg_basebackup"))
+                    .args(["-R", "--checkpoint=fast", "-d", &source, "-D"])
+                    .arg(data));
+            },
+            "",
+        )
     }
 
-    fn with_data(create: impl FnOnce(&Path)) -> Self {
+    fn with_data(create: impl FnOnce(&Path), settings: &'static str) -> Self {
         let (directory, pg_ctl) = (directory(), program("pg_ctl"));
         let stop = if is_root() { "runuser -u postgres -- " } else { "" };
         let stop = format!(r#"{stop}"$1" stop -m immediate -D "$2/data"; rm -rf "$2""#);
         let _watchdog = watchdog(&stop, &[&pg_ctl, &directory]);
         create(&directory.join("data"));
-        let server = Self { directory, port: free_port(), _watchdog };
+        let server = Self { directory, port: free_port(), settings, _watchdog };
         server.start_again();
         server
     }
 
     /// Starts it on the same port after [`stop`](Self::stop).
     pub fn start_again(&self) {
-        let Self { directory, port, .. } = self;
+        let Self { directory, port, settings, .. } = self;
         let settings = format!(
-            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c max_prepared_transactions=10 -c shared_preload_libraries=pg_stat_statements",
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c max_prepared_transactions=10 -c shared_preload_libraries=pg_stat_statements{settings}",
             directory.display()
         );
         self.control(&["start", "-w", "-o", &settings, "-l"], Some(&directory.join("log")));
@@ -205,4 +213,10 @@ impl Postgres {
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
+}
+
+/// Creates the files of a server.
+fn initialise(data: &Path) {
+    let mut create = as_server(program("initdb"));
+    run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
 }
