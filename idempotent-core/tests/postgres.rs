@@ -35,6 +35,7 @@ mod postgres {
     mod cuts;
     mod following;
     mod hostile;
+    mod in_doubt;
     mod leftovers;
     mod logs;
     mod migrations;

@@ -25,7 +25,7 @@ use crate::{
         patience::{FIRST_RETRY, after, in_time, jittered, now},
         process::Process,
     },
-    store::{Fence, Store},
+    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Store},
 };
 
 /// How many rounds of renewals may be in progress at once.
@@ -57,6 +57,9 @@ pub(super) enum Step {
     Abandon(Abandoned),
     /// Undoes a claim that may have been granted, and whose work never began.
     GiveBack,
+    /// Holds a key that was claimed within a transaction whose end is not known yet, if that transaction is committed. The claim is
+    /// another one for the same key, which is granted once the transaction is rolled back.
+    HoldIfCommitted(Box<Claim>),
 }
 
 impl Step {
@@ -73,9 +76,43 @@ impl Step {
                     Some(_) | None => store.release(lease).await,
                 }
             }),
+            Self::HoldIfCommitted(probe) => Box::pin(hold_if_committed(store, lease, probe)),
         }
     }
 }
+
+async fn hold_if_committed(store: &dyn Store, lease: &Lease, probe: &Claim) -> Result<Fence, StoreError> {
+    if store.abandon(lease, Abandoned::Hold).await? == Fence::Passed {
+        tracing::error!(id = %lease.id, "a handler has committed its transaction itself; its key is held");
+        return Ok(Fence::Passed);
+    }
+    let Some(transactions) = store.transactions() else { return Ok(Fence::Fenced) };
+    let in_doubt = || StoreError::transient("runtime", "learn how a transaction ended", InDoubt);
+    match transactions.claim(&lease.id, probe, Duration::ZERO).await? {
+        ClaimedWithin::Granted { transaction, .. } => {
+            transaction.roll_back().await;
+            // Between the step above and the claim the transaction may be committed, and its lease expire; the step is repeated then.
+            let found = store.look_up(&lease.id).await?;
+            let ours = found.is_some_and(|found| found.record.owner == lease.owner);
+            if ours { Err(in_doubt()) } else { Ok(Fence::Fenced) }
+        }
+        // By the transaction, or by another attempt, which does not show whether the transaction has ended.
+        ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => Err(in_doubt()),
+        ClaimedWithin::Told(_) => Ok(Fence::Fenced),
+    }
+}
+
+/// A transaction is neither committed nor rolled back yet.
+#[derive(Debug)]
+struct InDoubt;
+
+impl std::fmt::Display for InDoubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the server still works on it")
+    }
+}
+
+impl std::error::Error for InDoubt {}
 
 /// An end that the store failed to take, and for how long it makes sense to try again.
 struct Deferred {

@@ -75,7 +75,7 @@ impl End {
         match &self.step {
             Step::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
             Step::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held { newly: false }),
-            Step::Abandon(Abandoned::Retry) | Step::Release | Step::GiveBack => None,
+            Step::Abandon(Abandoned::Retry) | Step::Release | Step::GiveBack | Step::HoldIfCommitted(_) => None,
         }
     }
 
@@ -83,7 +83,8 @@ impl End {
     /// would be kept: the owner token is what fences it, and while the store fails, no other process can take the key over either.
     /// What gives a key back is worth it for a lease, after which the key is free by itself.
     pub(super) fn retried_for(&self) -> Duration {
-        if self.outcome().is_some() { self.claim.ttl.max(self.claim.lease) } else { self.claim.lease }
+        let decides = self.outcome().is_some() || matches!(self.step, Step::HoldIfCommitted(_));
+        if decides { self.claim.ttl.max(self.claim.lease) } else { self.claim.lease }
     }
 
     fn bytes(&self) -> usize {

@@ -96,7 +96,10 @@ pub trait Transaction: Send + Sync {
 
     /// Rolls back, or closes the connection, which does the same. A handler that was dropped in the middle of a statement has left that
     /// statement running; this does not wait for its end for longer than a moment.
-    async fn roll_back(self: Box<Self>);
+    ///
+    /// Returns whether the transaction has ended. If it has not, it is rolled back later, unless that statement was a `COMMIT` of the
+    /// handler's.
+    async fn roll_back(self: Box<Self>) -> bool;
 
     /// [Completes](Self::complete) and [commits](Self::commit), in one round trip where the store can. What is fenced is rolled back.
     ///

@@ -105,7 +105,9 @@ impl Transaction for LosingTransaction {
     async fn commit(self: Box<Self>) -> Result<(), StoreError> {
         match self.store.loss {
             Loss::AfterTheCommit => self.inner.commit().await?,
-            Loss::BeforeTheCommit => self.inner.roll_back().await,
+            Loss::BeforeTheCommit => {
+                self.inner.roll_back().await;
+            }
             Loss::AndTheStoreIsGone => {
                 self.inner.commit().await?;
                 self.store.gone.store(2, Ordering::SeqCst);
@@ -113,8 +115,8 @@ impl Transaction for LosingTransaction {
         }
         Err(lost())
     }
-    async fn roll_back(self: Box<Self>) {
-        self.inner.roll_back().await;
+    async fn roll_back(self: Box<Self>) -> bool {
+        self.inner.roll_back().await
     }
 }
 

@@ -302,7 +302,7 @@ async fn a_statement_of_a_transaction_that_has_ended_keeps_nobody_from_writing()
         let statement = sqlx::raw_sql(ENDLESS).execute(connection);
         tokio::time::timeout(Duration::from_millis(100), statement).await.unwrap_err();
         if rolls_back {
-            transaction.roll_back().await
+            transaction.roll_back().await;
         } else {
             drop(transaction)
         }

@@ -59,7 +59,7 @@ pub(in crate::conformance) async fn a_completion_that_is_rolled_back_never_was(b
         if dropped {
             drop(transaction)
         } else {
-            transaction.roll_back().await
+            transaction.roll_back().await;
         }
         assert_eq!(key.record().await, before);
         assert_eq!(key.complete(&lease, &answer("done")).await, Fence::Passed);
@@ -122,7 +122,7 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_that_is_rolled_
         if dropped {
             drop(transaction)
         } else {
-            transaction.roll_back().await
+            transaction.roll_back().await;
         }
         assert_eq!(key.record().await, None);
         key.claimed(bench.request()).await;

@@ -75,7 +75,9 @@ impl Granted {
         let Work::Here(mut transaction) = work else { return self.never_came_back().await };
         if let Step::Release | Step::GiveBack | Step::Abandon(Abandoned::Retry) = step {
             // The claim is rolled back with the effects, unless the handler has committed both.
-            self.shared.roll_back(transaction).await;
+            if !self.shared.roll_back(transaction).await {
+                return self.end_in_doubt();
+            }
             if self.hold_after_rollback().await {
                 return Ending::NotCommitted { transient: false };
             }
@@ -85,11 +87,23 @@ impl Granted {
             Ok(()) => self.commit(transaction, step).await,
             Err(error) => {
                 self.log(&error);
-                self.shared.roll_back(transaction).await;
+                if !self.shared.roll_back(transaction).await {
+                    return self.end_in_doubt();
+                }
                 let held = self.hold_after_rollback().await;
                 Ending::NotCommitted { transient: error.is_transient() && !held }
             }
         }
+    }
+
+    /// The transaction has not ended yet. A handler that was dropped in the middle of a `COMMIT` of its own has then committed its effects
+    /// with its claim, so the background holds the key as soon as it finds the claim.
+    fn end_in_doubt(&self) -> Ending {
+        tracing::warn!(id = %self.lease.id, "the end of a transaction is unknown; if its handler has committed it, its key will be held");
+        let Ok(owner) = draw() else { return Ending::NotCommitted { transient: true } };
+        let probe = Claim { owner, ..self.claim };
+        self.shared.defer(self.ending(Step::HoldIfCommitted(Box::new(probe))));
+        Ending::Deferred
     }
 
     /// The handler has kept the transaction, which can then only be rolled back.
@@ -176,13 +190,10 @@ impl Granted {
 }
 
 impl Shared {
-    async fn roll_back(&self, transaction: Box<dyn Transaction>) {
-        let rolled_back = Box::pin(async {
-            transaction.roll_back().await;
-            Ok(())
-        });
-        // Too late is as good: the connection is closed.
-        let _ = self.answer(rolled_back).await;
+    /// Returns whether the transaction has ended. Where that takes too long, the connection is closed, which ends it later.
+    async fn roll_back(&self, transaction: Box<dyn Transaction>) -> bool {
+        let rolled_back = Box::pin(async { Ok(transaction.roll_back().await) });
+        self.answer(rolled_back).await.unwrap_or(false)
     }
 }
 
@@ -191,7 +202,7 @@ async fn commit_with(mut transaction: Box<dyn Transaction>, lease: &Lease, step:
     let passed = match step {
         Step::Complete(recording) => return transaction.complete_and_commit(lease, recording).await,
         Step::Abandon(policy) => transaction.abandon(lease, *policy).await,
-        Step::Release | Step::GiveBack => Ok(Fence::Fenced),
+        Step::Release | Step::GiveBack | Step::HoldIfCommitted(_) => Ok(Fence::Fenced),
     };
     commit_what(transaction, passed).await
 }

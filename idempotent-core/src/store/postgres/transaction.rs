@@ -229,15 +229,14 @@ impl Transaction for PgTransaction {
         driven("commit", commit).await
     }
 
-    async fn roll_back(mut self: Box<Self>) {
-        let Some(open) = self.open.take() else { return };
+    async fn roll_back(mut self: Box<Self>) -> bool {
+        let Some(open) = self.open.take() else { return true };
         let rolled_back = async {
             // It may wait for a statement of the handler's, in the middle of which the handler was dropped, and which says nothing about the
             // server. Dropped in the middle, the session is given up, which rolls back as well.
-            let _ = timeout(GRACE, open.roll_back()).await;
-            Ok(())
+            Ok(timeout(GRACE, open.roll_back()).await.is_ok_and(|rolled_back| rolled_back))
         };
-        let _ = driven("roll back", rolled_back).await;
+        driven("roll back", rolled_back).await.unwrap_or(false)
     }
 }
 

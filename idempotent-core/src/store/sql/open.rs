@@ -111,19 +111,21 @@ impl Open<PgConnection> {
         }
     }
 
-    pub(crate) async fn roll_back(mut self) {
+    /// Returns whether the server has said that the transaction has ended.
+    pub(crate) async fn roll_back(mut self) -> bool {
         // Savepoints of the application's may be left.
         while Manager::<PgConnection>::get_transaction_depth(self.connection()) > self.at_rest {
             if Manager::<PgConnection>::rollback(self.connection_mut()).await.is_err() {
-                return;
+                return false;
             }
         }
         // Where sqlx has rolled back, it may have read the response to an earlier statement.
         let last = if self.at_rest > 0 { "ROLLBACK" } else { "SELECT 1" };
         if in_step(last, self.connection_mut()).await.is_err() {
-            return;
+            return false;
         }
         self.give_back();
+        true
     }
 }
 

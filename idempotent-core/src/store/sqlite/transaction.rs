@@ -239,7 +239,9 @@ impl Transaction for SqliteTransaction {
         open.commit().await.map_err(|error| store_error("commit", &statements.table, error))
     }
 
-    async fn roll_back(self: Box<Self>) {
+    /// Nothing but the store commits on the connection, so the transaction has ended once the connection is closed, too.
+    async fn roll_back(self: Box<Self>) -> bool {
         self.open.roll_back().await;
+        true
     }
 }

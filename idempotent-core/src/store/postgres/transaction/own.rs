@@ -77,7 +77,9 @@ impl PostgresStore {
             Err(error) => {
                 // Any other may have come before something was prepared; then the connection is not used again.
                 match kind(&error) {
-                    Kind::Locked | Kind::Conflict => open.roll_back().await,
+                    Kind::Locked | Kind::Conflict => {
+                        open.roll_back().await;
+                    }
                     Kind::Lost | Kind::Pooled => open.close(),
                     Kind::Unanswered | Kind::Passing | Kind::MissingTable | Kind::Other => {}
                 }

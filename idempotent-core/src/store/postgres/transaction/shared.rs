@@ -66,7 +66,9 @@ async fn begin(
         Ok(rows) => Ok((open, rows)),
         Err(error) => {
             match kind(&error) {
-                Kind::Locked | Kind::Conflict | Kind::Passing => open.roll_back().await,
+                Kind::Locked | Kind::Conflict | Kind::Passing => {
+                    open.roll_back().await;
+                }
                 Kind::Lost | Kind::Pooled => open.close(),
                 Kind::Unanswered | Kind::MissingTable | Kind::Other => {}
             }

@@ -1,0 +1,67 @@
+//! Rollbacks that are given up while the server is at a handler's own `COMMIT`.
+
+use std::time::Duration;
+
+use idempotent_core::{
+    Abandoned, Policy, State, Store,
+    runtime::{Begun, Ending, Verdict},
+};
+use sqlx::PgConnection;
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    id, number,
+    servers::cuts::{digest, runtime},
+    sql, store,
+};
+
+/// What a commit does at its end takes longer than a rollback is waited for.
+const SLOW: &str = "CREATE TABLE effects (n int);
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;
+    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
+
+/// Drops a handler in the middle of this statement. How its attempt ends; the first verdict on its key that is not "in flight", or `None`
+/// where the next attempt runs; and how many effects are committed.
+async fn dropped_in(statement: &'static str) -> (Ending, Option<Verdict>, i64) {
+    let (store, url) = store().await;
+    sql(&url, SLOW).await;
+    let (runtime, id) = (runtime(store.clone()), id());
+    let policy = Policy { lease: Duration::from_secs(1), ..Policy::DEFAULT };
+    let Begun::Run(mut attempt) = runtime.begin_within(id, digest(), &policy).await.unwrap() else {
+        panic!("a new key")
+    };
+    let mut transaction = attempt.lend().unwrap();
+    let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
+    sqlx::raw_sql("INSERT INTO effects VALUES (1)").execute(&mut *connection).await.unwrap();
+    timeout(Duration::from_millis(100), sqlx::raw_sql(statement).execute(connection)).await.unwrap_err();
+    attempt.take_back(transaction);
+    let ending = attempt.abandon(Abandoned::Retry).await;
+    runtime.settled().await;
+    let verdict = loop {
+        match runtime.begin_within(id, digest(), &policy).await.unwrap() {
+            Begun::Told(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,
+            Begun::Told(verdict) => break Some(verdict),
+            Begun::Run(attempt) => {
+                assert_eq!(attempt.number(), 1, "nothing of the first attempt is left");
+                attempt.release().await;
+                break None;
+            }
+        }
+    };
+    let held = store.look_up(&id).await.unwrap().is_some_and(|found| found.record.state == State::Held);
+    assert_eq!(held, verdict.is_some());
+    (ending, verdict, number(&url, "SELECT count(*) FROM effects").await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_of_a_dropped_handler_that_outlasts_its_rollback_holds_the_key() {
+    // The server does not look whether its client is still there, as it does not while it waits for a standby.
+    let commit = "SET LOCAL client_connection_check_interval = 0; COMMIT";
+    assert_eq!(dropped_in(commit).await, (Ending::Deferred, Some(Verdict::Held { newly: false }), 1));
+}
+
+/// The server notices that the client is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_statement_that_outlasts_the_rollback_is_rolled_back() {
+    assert_eq!(dropped_in("SELECT pg_sleep(600)").await, (Ending::Deferred, None, 0));
+}
