@@ -67,7 +67,8 @@ const NAME: &str = "postgres";
 /// # Logs of the server
 /// A response is a parameter of its statement and never part of a statement's text, so that the log of a server with default settings has no
 /// byte of it, whatever fails. Settings that log statements which succeed, such as `log_min_duration_statement`, log parameters too unless
-/// `log_parameter_max_length` is 0. Leave `log_parameter_max_length_on_error` at 0.
+/// `log_parameter_max_length` is 0; `auto_explain` has a setting of its own, `auto_explain.log_parameter_max_length` (Postgres 16). Leave
+/// `log_parameter_max_length_on_error` at 0. Where you add a `CHECK` to the table, a row that violates it is shown in the log.
 ///
 /// # Waits and outages
 /// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in

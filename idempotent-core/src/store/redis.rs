@@ -76,6 +76,11 @@ const RESPONDING: Duration = Duration::from_secs(2);
 ///   a hold acknowledged, only when a replica has it (`WAIT`). Where there are several replicas,
 ///   another one may be promoted: then this makes the loss unlikely, not impossible.
 ///
+/// # Logs of the server
+/// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
+/// `slowlog-log-slower-than` (10 ms by default), and so may hold the beginning of a response. Set it to
+/// -1 where whoever can read that log must see no responses. `MONITOR` shows all of them.
+///
 /// # The server
 /// A server that is older than 7.0, a replica, or one whose `maxmemory-policy` is not `noeviction`
 /// is refused whenever a connection is opened, also while `maxmemory` is 0, since a limit can be

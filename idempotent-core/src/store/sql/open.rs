@@ -169,7 +169,7 @@ pub(crate) struct NotOurs;
 
 impl fmt::Display for NotOurs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the handler left a savepoint open, or ended the transaction itself")
+        f.write_str("the handler left a savepoint open, ended the transaction itself, or reset the settings of its session (`RESET ALL`)")
     }
 }
 
