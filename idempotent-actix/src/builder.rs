@@ -147,15 +147,18 @@ impl Builder {
     }
 
     /// How many operations with a key may be in flight in this process: from before their claim until their response is recorded, also
-    /// when their client has disconnected. More are refused with 503 (`overloaded`). 4096 by default.
+    /// when their client has disconnected. 4096 by default.
+    ///
+    /// Beyond that, a request that would run is refused with 503 (`overloaded`). One whose key was used before still gets its replay, 409
+    /// or 422; as many records are looked up at once as operations may run.
     #[must_use]
     pub fn operations_in_flight(mut self, most: usize) -> Self {
         self.settings.operations.total = most;
         self
     }
 
-    /// How many of them may be of one principal, which is a scope other than [`scope::global`](crate::scope::global). More are refused
-    /// with 429 (`overloaded`). 256 by default.
+    /// How many of them may be of one principal, which is a scope other than [`scope::global`](crate::scope::global). 256 by
+    /// default. Beyond that the same applies, with 429 in place of 503.
     #[must_use]
     pub fn operations_per_principal(mut self, most: usize) -> Self {
         self.settings.operations.per_principal = most;

@@ -1,6 +1,6 @@
 //! Effects that are committed with the answer: `Tx` on both databases, claimed before and claimed within.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::{App, HttpResponse, web::Data};
 use idempotent_actix::{Idempotency, store::MemoryStore};
@@ -12,6 +12,7 @@ use super::handlers::assert_problem;
 mod database;
 mod handlers;
 mod policies;
+mod time_limits;
 
 /// The two ways to claim.
 const WAYS: [&str; 2] = ["/within", "/leased"];
@@ -379,39 +380,4 @@ fn no_answer_is_in_what_the_driver_logs() {
     for answer in [ANSWER, &hexadecimal] {
         assert_eq!(log.lines().find(|line| line.contains(answer)), None);
     }
-}
-
-/// The handler waits between two statements, or for a statement that takes longer than the test.
-#[test]
-fn a_handler_whose_time_is_over_commits_nothing_and_runs_again() {
-    std::thread::scope(|threads| {
-        for open in BOTH {
-            for way in ["/limited", "/limited/within"] {
-                threads.spawn(move || ["an effect", "slow statement"].map(|body| time_is_over(open, way, body)));
-            }
-        }
-    });
-}
-
-fn time_is_over(open: Open, way: &str, body: &str) {
-    let database = open(Probe::new()).without_store_timeout();
-    let server = database.serve();
-    if body == "an effect" {
-        database.probe.hold();
-    }
-    let late = server.send(&send(way, body));
-    assert_problem(&late, 503, "handler_timed_out", true);
-    database.probe.release_all();
-    assert_eq!((database.counts(), database.probe.runs()), ((0, 0), 1), "{way} {body}");
-    let began = Instant::now();
-    let second = loop {
-        let second = server.send(&send(way, body));
-        if ![409, 503].contains(&second.status) {
-            break second;
-        }
-        assert!(began.elapsed() < tests::PATIENCE, "{way} {body}: the statement goes on");
-    };
-    assert_eq!((second.status, second.is_replay()), (201, false), "{way} {body}");
-    assert_eq!(database.counts(), (1, 1), "{way} {body}");
-    database.assert_nothing_is_open();
 }
