@@ -61,12 +61,12 @@ const NAME: &str = "postgres";
 /// on a system where it can tell; elsewhere the session lives until the statement ends. A pool of the application's counts a
 /// connection as gone when it is closed.
 ///
-/// Connections of the store's own write no log: the text of a message that begins a transaction has a record's digests in it. So what handlers
-/// do in transactions on them is not in sqlx's log either; share a [pool](Self::from_pool) to have it there, for three round trips more.
+/// On connections of the store's own, sqlx logs no statements, those of handlers included; share a [pool](Self::from_pool) to have
+/// these in its log.
 ///
 /// # Logs of the server
-/// A response is a parameter of its statement and never part of a statement's text, so that the log of a server with default settings has no
-/// byte of it, whatever fails. Settings that log statements which succeed, such as `log_min_duration_statement`, log parameters too unless
+/// Responses and digests of requests are parameters of their statements and never part of a statement's text, so that the log of a server
+/// with default settings has no byte of them, whatever fails; it may have the ids of records. Settings that log statements which succeed, such as `log_min_duration_statement`, log parameters too unless
 /// `log_parameter_max_length` is 0; `auto_explain` has a setting of its own, `auto_explain.log_parameter_max_length` (Postgres 16). Leave
 /// `log_parameter_max_length_on_error` at 0. Where you add a `CHECK` to the table, a row that violates it is shown in the log.
 ///
@@ -103,7 +103,8 @@ const NAME: &str = "postgres";
 /// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
 /// transaction, or does not pass on the settings that the store's sessions begin with. So it does where `default_transaction_isolation` is not
 /// READ COMMITTED, since a whole message can name its own.
-/// That gives about a third of the replays a second, and four round trips for a completion, whose response is sent apart from its statement. The URL's parameter `statement-cache-capacity` decides before the look does:
+/// That gives about a third of the replays a second. A claim of a new key then takes five round trips and a completion four, since the
+/// values of these are sent apart from their statements. The URL's parameter `statement-cache-capacity` decides before the look does:
 /// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
 /// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
 ///

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -15,10 +15,7 @@ use idempotent_core::{
     store::{ClaimOutcome, ClaimedWithin, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgPoolOptions};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{id, number, request, sql, store};
 
@@ -60,7 +57,7 @@ async fn a_replay_waits_for_no_row_lock() {
     let mut locking = other.begin().await.unwrap();
     sqlx::raw_sql("SELECT * FROM idempotency_records FOR UPDATE").execute(&mut *locking).await.unwrap();
     let claim = request();
-    let replay = timeout(Duration::from_secs(2), store.claim(&lease.id, &claim)).await.unwrap().unwrap();
+    let replay = store.claim(&lease.id, &claim).await.unwrap();
     assert!(matches!(replay, ClaimOutcome::Completed(_)), "{replay:?}");
     // Whatever does take the lock waits.
     assert!(timeout(Duration::from_millis(300), store.complete(&lease, &Bytes::new())).await.is_err());
@@ -195,24 +192,30 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
         sqlx::query(row).bind(id.as_bytes().as_slice()).execute(&mut *open).await.unwrap();
     }
     let done = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicUsize::new(0));
     let mut waiting = JoinSet::new();
     for id in wanted {
-        let (store, done) = (store.clone(), done.clone());
+        let (store, done, ended) = (store.clone(), done.clone(), ended.clone());
         waiting.spawn(async move {
             let mut in_flight = 0;
             while !done.load(Ordering::Relaxed) {
                 let outcome = store.claim(&id, &request()).await;
+                ended.fetch_add(1, Ordering::Relaxed);
                 in_flight += u32::from(matches!(outcome, Ok(ClaimOutcome::InFlight { .. })));
             }
             in_flight
         });
     }
     let renewal = Renewal { lease: Lease { id, owner: claim.owner }, extend: claim.lease };
-    for _ in 0..5 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let renewed = timeout(Duration::from_secs(2), store.renew(&[renewal])).await.unwrap().unwrap();
-        assert_eq!(renewed, [RenewOutcome::Renewed]);
+    let mut meanwhile = Vec::new();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let before = ended.load(Ordering::Relaxed);
+        assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+        meanwhile.push(ended.load(Ordering::Relaxed) - before);
     }
+    // A renewal that stood in line with the claims would have the ten before it, each time.
+    assert!(meanwhile.iter().any(|ended| *ended < 5), "claims that ended during each renewal: {meanwhile:?}");
     done.store(true, Ordering::Relaxed);
     let in_flight = waiting.join_all().await;
     assert!(in_flight.iter().filter(|claims| **claims > 0).count() > 10, "the claims did not wait: {in_flight:?}");
@@ -261,7 +264,8 @@ async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
         handlers.push(transactions.begin().await.unwrap());
     }
     let replay = transactions.claim(&id, &again, Duration::from_millis(80));
-    let told = timeout(Duration::from_secs(2), replay).await.expect("it waits for a connection").unwrap();
+    // A call that waits for a connection gives up after 5 seconds, with an error.
+    let told = replay.await.unwrap();
     assert!(matches!(told, ClaimedWithin::Told(ClaimOutcome::Completed(kept)) if kept == answer));
 }
 
@@ -280,8 +284,7 @@ async fn calls_that_are_dropped_midway_take_no_connections_with_them() {
         assert!(timeout(Duration::from_millis(30), within).await.is_err());
     }
     locked.rollback().await.unwrap();
-    let started = Instant::now();
+    // A call that waits for a connection gives up after 5 seconds, with an error.
     race(&store, 32).await;
     lock_timeout(&store).await;
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }

@@ -1,12 +1,13 @@
-//! No log has a byte of a response that the store keeps, the server's log included, and no statement fails on purpose.
+//! No log has a byte of a response that the store keeps, or of the digest of a request, the server's log included, and no statement fails on
+//! purpose.
 
 use std::{error::Error as _, future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use idempotent_core::{
-    Body, Lease, Recording, Store, StoreError,
-    store::{Claim, ClaimedWithin, Fence, Transaction, postgres::PostgresStore},
+    Body, Fingerprint, Lease, Recording, Store, StoreError,
+    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, postgres::PostgresStore},
 };
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::sleep;
@@ -21,6 +22,8 @@ use crate::{
 mod events;
 
 const RESPONSE: &str = "a-response-that-is-in-no-log";
+/// What the digest of a request is made of.
+const DIGEST: &[u8; 4] = b"\xfe\xed\xfa\xce";
 /// What fails only because it is made to.
 const DELIBERATE: [&str; 3] = ["division by zero", "duplicate key", "square root"];
 
@@ -72,10 +75,15 @@ fn recording() -> Bytes {
     Recording { status: 201, headers, body: Body::Whole(response) }.encode()
 }
 
-/// The response as it is, and as `bytea` is shown; its escape form is as it is.
+fn confidential() -> Claim {
+    let digest: Vec<u8> = DIGEST.iter().copied().cycle().take(Fingerprint::BYTES).collect();
+    Claim { fingerprint: Fingerprint::from_bytes(digest.try_into().unwrap()), ..request() }
+}
+
+/// The response as it is, and as `bytea` is shown, whose escape form is as it is; and a digest as it is shown.
 fn assert_without_response(text: &str, context: &str) {
-    let hex: String = RESPONSE.bytes().map(|byte| format!("{byte:02x}")).collect();
-    for form in [RESPONSE, &hex] {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for form in [RESPONSE, &hex(RESPONSE.as_bytes()), &hex(DIGEST)] {
         let line = text.lines().find(|line| line.to_lowercase().contains(form));
         assert_eq!(line, None, "{context}");
     }
@@ -92,7 +100,7 @@ type Begun = (Lease, Option<Box<dyn Transaction>>);
 
 impl Bed {
     async fn begun(&self, form: Form) -> Begun {
-        let (id, claim) = (id(), request());
+        let (id, claim) = (id(), confidential());
         let lease = Lease { id, owner: claim.owner };
         let transactions = self.store.transactions().unwrap();
         if form == Form::Within {
@@ -201,18 +209,35 @@ impl Bed {
 
     /// Many claims of one key at once, of which the first one is completed. `lease` is that of a record that is there already.
     async fn assert_race_fails_no_statement(&self, lease: Option<Duration>) {
-        let (id, claim) = (id(), request());
+        let (id, claim) = (id(), confidential());
         if let Some(lease) = lease {
             self.store.claim(&id, &Claim { lease, ..claim }).await.unwrap();
         }
         let claims = (0..8).map(|_| async {
-            let claim = request();
+            let claim = confidential();
             let lease = Lease { id, owner: claim.owner };
             let transaction = granted(&self.store, &lease, &claim).await?;
             Some(transaction.complete_and_commit(&lease, &recording()).await.unwrap())
         });
         let granted: Vec<_> = join_all(claims).await.into_iter().flatten().collect();
         assert_eq!(granted, [Fence::Passed], "{}", self.name);
+    }
+}
+
+/// Two claims, each way, that wait in vain for a transaction with the record: of a new key, and of one whose lease is over.
+async fn assert_waits_in_vain(bed: &Bed) {
+    let transactions = bed.store.transactions().unwrap();
+    for abandoned in [false, true] {
+        let (id, claim) = (id(), confidential());
+        if abandoned {
+            bed.store.claim(&id, &Claim { lease: Duration::ZERO, ..confidential() }).await.unwrap();
+        }
+        let first = transactions.claim(&id, &claim, Duration::ZERO).await.unwrap();
+        assert!(matches!(first, ClaimedWithin::Granted { .. }), "{}", bed.name);
+        let second = transactions.claim(&id, &confidential(), Duration::ZERO).await.unwrap();
+        assert!(matches!(second, ClaimedWithin::Told(ClaimOutcome::InFlight { .. })), "{}", bed.name);
+        let third = bed.store.claim(&id, &confidential()).await.unwrap();
+        assert!(matches!(third, ClaimOutcome::InFlight { .. }), "{}: {third:?}", bed.name);
     }
 }
 
@@ -247,7 +272,7 @@ async fn beds(server: &Postgres, pooler: &PgBouncer) -> Vec<Bed> {
 
 /// On one thread, whose events are seen.
 #[tokio::test]
-async fn no_byte_of_a_response_is_in_any_log() {
+async fn no_byte_of_a_response_or_of_a_digest_is_in_any_log() {
     let server = Postgres::start();
     let pooler = PgBouncer::before(server.port);
     let events = Arc::new(Events::default());
@@ -266,6 +291,7 @@ async fn no_byte_of_a_response_is_in_any_log() {
                 bed.assert_race_fails_no_statement(lease).await;
             }
         }
+        assert_waits_in_vain(bed).await;
     }
     drop(seen);
     let (log, events) = (server.log(), events.text());

@@ -59,7 +59,7 @@ async fn a_killed_server_with_a_log_loses_nothing_that_it_acknowledged() {
         while store.claim(&key(), &request()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
+        assert!(back.elapsed() < Duration::from_secs(60), "{:?}", back.elapsed());
         assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         for id in done {

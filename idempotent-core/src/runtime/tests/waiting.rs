@@ -1,6 +1,6 @@
 //! Duplicates that wait.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -227,7 +227,6 @@ fn one_runtime_serves_many_threads_with_runtimes_of_their_own() {
     const ROUNDS: usize = 50;
     let store = Faulty::new();
     let runtime = runtime(&store);
-    let started = Instant::now();
     let runs: usize = std::thread::scope(|scope| {
         let body = || {
             let worker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -250,6 +249,5 @@ fn one_runtime_serves_many_threads_with_runtimes_of_their_own() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(runs, ROUNDS);
-    assert!(started.elapsed() < ms(10_000));
     assert_eq!((waiters(&runtime), runtime.shared.waiting.keys(), runtime.shared.renewal.count()), (0, 0, 0));
 }

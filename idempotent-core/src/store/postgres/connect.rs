@@ -80,8 +80,7 @@ impl Error for InvalidTransactions {}
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     pub(super) way: Way,
-    /// Each connection has one of the server's sessions to itself, with the settings that it was opened with. So what was prepared
-    /// by SQL stays with it, which no pooler follows.
+    /// Each connection has one of the server's sessions to itself, with the settings that it was opened with.
     pub(super) own_sessions: bool,
     /// Whether the server can look whether the client of a running statement is still there.
     pub(super) checks_clients: bool,

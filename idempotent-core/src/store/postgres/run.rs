@@ -104,7 +104,7 @@ impl PostgresStore {
         let health = &self.pools.health;
         let sent = match self.pools.server.way {
             Way::Prepared => health.exchange(LIMIT, statement.prepared().fetch_all(&mut *connection)).await,
-            Way::Plain if statement.has_response => {
+            Way::Plain if statement.confidential => {
                 return health.exchange(LIMIT, in_a_transaction(connection, statement)).await;
             }
             Way::Plain => health.exchange(LIMIT, sqlx::raw_sql(statement.plain()).fetch_all(&mut *connection)).await,

@@ -28,17 +28,18 @@ pub(super) enum Value<'a> {
 pub(super) struct Statement<'a> {
     pub(super) text: &'a SqlStr,
     pub(super) values: Vec<Value<'a>>,
-    /// Whether one of its values is a response. Then it is never sent as text, which the server writes into its log if the statement fails.
-    pub(super) has_response: bool,
+    /// Whether one of its values is a response or the digest of a request. Then it is never sent as text, which the server writes into
+    /// its log if the statement fails.
+    pub(super) confidential: bool,
 }
 
 impl<'a> Statement<'a> {
     pub(super) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values, has_response: false }
+        Self { text, values, confidential: false }
     }
 
-    pub(super) fn with_response(self) -> Self {
-        Self { has_response: true, ..self }
+    pub(super) fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+        Self { text, values, confidential: true }
     }
 
     /// With its values apart from its text. It stays with its connection unless the caller says otherwise.
@@ -57,25 +58,14 @@ impl<'a> Statement<'a> {
     }
 
     /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
-    /// hexadecimal digits only, so there is nothing to escape.
+    /// hexadecimal digits only, so there is nothing to escape. Not for what is [confidential](Self::confidential).
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
         let mut text = settings();
         self.write(&mut text);
         AssertSqlSafe(text)
     }
 
-    /// Runs what was prepared under a name, as part of a longer message.
-    pub(super) fn write_execute(&self, name: &str, text: &mut String) {
-        let _ = write!(text, "EXECUTE {name} ");
-        for (index, value) in self.values.iter().enumerate() {
-            text.push(if index == 0 { '(' } else { ',' });
-            value.write(text);
-        }
-        text.push(')');
-    }
-
-    /// As part of a longer message.
-    pub(super) fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String) {
         let mut parts = self.text.as_str().split('$');
         text.push_str(parts.next().unwrap_or_default());
         for part in parts {
@@ -143,14 +133,5 @@ mod tests {
         let plain = Statement::new(&text, values).plain().into_sql_str();
         let expected = r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];";
         assert_eq!(plain.as_str().strip_prefix(&settings()), Some(expected));
-    }
-
-    #[test]
-    fn what_is_prepared_is_run_by_its_name_and_with_literals() {
-        let text = AssertSqlSafe("SELECT $1, $2".to_owned()).into_sql_str();
-        let statement = Statement::new(&text, vec![Value::Bytes(Cow::Borrowed(&[0x0f])), Value::Int(7)]);
-        let mut message = String::new();
-        statement.write_execute("one", &mut message);
-        assert_eq!(message, r"EXECUTE one (E'\\x0f'::bytea,(7)::bigint)");
     }
 }

@@ -49,8 +49,6 @@ macro_rules! statements {
         /// One statement an atomic step; each file says what its parameters are.
         pub(super) struct Statements {
             pub(super) names: Names,
-            /// Under which `claim` is prepared by SQL: other texts have another one.
-            pub(super) claim_name: String,
             /// Claims in a transaction, whose wait the caller bounds.
             claim_within: SqlStr,
             start_over_within: SqlStr,
@@ -77,9 +75,8 @@ macro_rules! statements {
                 let start_over_within = alone("start_over", include_str!("../../sql/postgres/start_over.sql"));
                 let take_over_within = alone("take_over", include_str!("../../sql/postgres/take_over.sql"));
                 $(let $name = names.filled(&alter(stringify!($name), include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql"))));)*
-                let claim_name = format!("idempotent_claim_{:08x}", crc32fast::hash(claim_within.as_str().as_bytes()));
                 Self {
-                    names, claim_name, claim_within, start_over_within, take_over_within, complete_within, abandon_within, $($name,)*
+                    names, claim_within, start_over_within, take_over_within, complete_within, abandon_within, $($name,)*
                 }
             }
         }
@@ -89,14 +86,6 @@ macro_rules! statements {
 statements! {
     read, claim, start_over, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
     shorten_expired,
-}
-
-impl Statements {
-    /// Prepares the claim.
-    pub(super) fn prepares(&self) -> String {
-        let (name, claim) = (&self.claim_name, self.claim_within.as_str());
-        format!("PREPARE {name} (bytea, bytea, bytea, bigint, bigint, bigint) AS {claim}")
-    }
 }
 
 /// Where the records are.
@@ -133,21 +122,21 @@ impl Statements {
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let [ttl, abandoned] = lasting(claim);
-        Statement::new(&self.claim, claiming(id, claim, [ttl, abandoned]))
+        Statement::confidential(&self.claim, claiming(id, claim, [ttl, abandoned]))
     }
 
     pub(super) fn claim_within<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let [ttl, abandoned] = lasting(claim);
-        Statement::new(&self.claim_within, claiming(id, claim, [ttl, abandoned]))
+        Statement::confidential(&self.claim_within, claiming(id, claim, [ttl, abandoned]))
     }
 
     pub(super) fn start_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
         let [ttl, abandoned] = lasting(claim);
-        Statement::new(&self.start_over, claiming(id, claim, [ttl, abandoned, bytes(seen.as_bytes())]))
+        Statement::confidential(&self.start_over, claiming(id, claim, [ttl, abandoned, bytes(seen.as_bytes())]))
     }
 
     pub(super) fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        Statement::new(&self.take_over, claiming(id, claim, [bytes(seen.as_bytes())]))
+        Statement::confidential(&self.take_over, claiming(id, claim, [bytes(seen.as_bytes())]))
     }
 
     /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over).
@@ -165,7 +154,7 @@ impl Statements {
     }
 
     pub(super) fn hold<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        Statement::new(&self.hold, vec![bytes(id.as_bytes()), fingerprint(claim), bytes(seen.as_bytes())])
+        Statement::confidential(&self.hold, vec![bytes(id.as_bytes()), fingerprint(claim), bytes(seen.as_bytes())])
     }
 
     pub(super) fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
@@ -184,7 +173,7 @@ impl Statements {
     }
 
     pub(super) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-        fenced(&self.complete, lease, [bytes(recording)]).with_response()
+        completing(&self.complete, lease, recording)
     }
 
     pub(super) fn complete_within<'a>(&'a self, lease: &'a Lease, recording: &'a [u8], token: i64) -> Statement<'a> {
@@ -204,7 +193,7 @@ impl Statements {
     }
 
     pub(super) fn resolve_complete<'a>(&'a self, seen: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-        fenced(&self.resolve_complete, seen, [bytes(recording)]).with_response()
+        completing(&self.resolve_complete, seen, recording)
     }
 
     pub(super) fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
@@ -237,6 +226,10 @@ fn claiming<'a, const N: usize>(id: &'a RecordId, claim: &'a Claim, more: [Value
 fn fenced<'a, const N: usize>(text: &'a SqlStr, lease: &'a Lease, more: [Value<'a>; N]) -> Statement<'a> {
     let first = [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes())];
     Statement::new(text, first.into_iter().chain(more).collect())
+}
+
+fn completing<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    Statement { confidential: true, ..fenced(text, lease, [bytes(recording)]) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, SqlSafeStr, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, postgres::PgRow};
 use tokio::time::timeout;
 
 use super::{
@@ -34,10 +34,9 @@ use crate::{
     },
 };
 
+mod begin;
 mod claiming;
 mod mark;
-mod own;
-mod shared;
 
 use self::mark::Mark;
 
@@ -59,19 +58,6 @@ impl PostgresStore {
     fn opened(&self, open: Open<PgConnection>, mark: Mark) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
         PgTransaction { open: Some(open), statements: self.statements.clone(), server, health, mark, unproved: false }
-    }
-
-    async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
-        let mark = Mark::new();
-        let begin = |connection: Lent<PgConnection>| async move {
-            if connection.is_own() {
-                self.begin_by_message(connection, mark, |_, _| ()).await.map(|(open, _)| open)
-            } else {
-                let begin = AssertSqlSafe(format!("BEGIN; {}", mark.set_and_bound(self.pools.server)));
-                Open::begin(connection, begin.into_sql_str(), |_| false).await
-            }
-        };
-        Ok(self.opened(self.begun(LIMIT, begin).await?, mark))
     }
 
     /// Begins, a second time where the first connection turns out to be broken, or a handler has dropped what was prepared on it: nothing

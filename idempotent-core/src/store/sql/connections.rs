@@ -94,9 +94,6 @@ struct Session<C> {
     connection: Option<C>,
     /// The [epoch](Care::epoch) in which it was opened.
     epoch: u64,
-    /// What was prepared on it by SQL, which sqlx does not know of.
-    #[cfg(feature = "postgres")]
-    prepared: Vec<String>,
     /// What the store keeps with the connection.
     #[cfg(feature = "sqlite")]
     attachment: Option<Arc<dyn Any + Send + Sync>>,
@@ -130,8 +127,6 @@ impl<C: Connection> managed::Manager for Opener<C> {
         Ok(Session {
             connection: Some(connection),
             epoch,
-            #[cfg(feature = "postgres")]
-            prepared: Vec::new(),
             #[cfg(feature = "sqlite")]
             attachment: None,
         })
@@ -329,17 +324,6 @@ impl<C: Connection> Lent<C> {
         let Some(Held::Own(session)) = &mut self.held else { return false };
         session.attachment = Some(attachment);
         true
-    }
-
-    /// Takes note that this is prepared on it by SQL; returns whether it was not before.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn prepares(&mut self, name: &str) -> bool {
-        let Some(Held::Own(session)) = &mut self.held else { return false };
-        let new = !session.prepared.iter().any(|prepared| prepared == name);
-        if new {
-            session.prepared.push(name.to_owned());
-        }
-        new
     }
 }
 

@@ -69,11 +69,6 @@ where
         }
     }
 
-    /// Whether a message has begun it.
-    pub(crate) fn is_by_message(&self) -> bool {
-        self.at_rest == 1
-    }
-
     #[expect(clippy::expect_used, reason = "only what consumes or drops the transaction takes its connection")]
     pub(crate) fn connection(&self) -> &C {
         self.connection.as_ref().expect("the transaction is open")

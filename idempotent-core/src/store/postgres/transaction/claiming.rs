@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::Row as _;
 
 use super::{PgTransaction, in_flight};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     record::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Renewal,
+        Claim, ClaimedWithin, Renewal,
         postgres::{
             NAME, PostgresStore,
             claiming::ROUNDS,
@@ -37,7 +37,12 @@ impl PostgresStore {
         patience: Duration,
     ) -> Result<ClaimedWithin, StoreError> {
         for _ in 0..ROUNDS {
-            if let Some(outcome) = self.known(id, claim).await? {
+            // On connections of the application, reading takes fewer round trips than what begins a transaction; on those of the store, it
+            // does not wait for handlers that have all of them.
+            let connections = &self.pools.transactions;
+            if (!connections.is_own() || !connections.has_one_free())
+                && let Some(outcome) = self.known(id, claim).await?
+            {
                 return Ok(ClaimedWithin::Told(outcome));
             }
             if let Round::Done(claimed) = self.round(id, claim, patience).await? {
@@ -45,20 +50,6 @@ impl PostgresStore {
             }
         }
         Err(StoreError::transient(NAME, "claim", Contended))
-    }
-
-    /// What is there already, where it can be had for less than what begins a transaction: on connections of the application that takes two
-    /// more round trips, and on those of the store it waits while handlers have all of them.
-    async fn known(&self, id: &RecordId, claim: &Claim) -> Result<Option<ClaimOutcome>, StoreError> {
-        let connections = &self.pools.transactions;
-        if connections.is_own() && connections.has_one_free() {
-            return Ok(None);
-        }
-        let Some((Some(record), now)) = self.read("claim", self.statements.read(id)).await? else { return Ok(None) };
-        match transition::claim(Some(&record), claim, now) {
-            (Change::Keep, outcome) => Ok(Some(outcome)),
-            _ => Ok(None),
-        }
     }
 
     /// Begins and claims, which returns what stands in the way; that is taken over by another statement, in the same transaction.
@@ -164,18 +155,6 @@ impl PostgresStore {
             Ok(Round::Again)
         } else {
             Err(self.failed("claim", error))
-        }
-    }
-
-    async fn begin_claiming(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        patience: Duration,
-    ) -> Result<(PgTransaction, Vec<PgRow>), sqlx::Error> {
-        match self.pools.transactions.is_own() {
-            true => self.begin_claiming_by_message(id, claim, patience).await,
-            false => self.begin_claiming_shared(id, claim, patience).await,
         }
     }
 }
