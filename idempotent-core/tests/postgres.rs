@@ -142,7 +142,7 @@ impl Subject for Moved {
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_hours(1)
     }
 }
 

@@ -17,7 +17,7 @@ use sqlx::{
 };
 
 /// Long: the histories of a suite run in less than a quarter of it, however busy the machine is.
-const TICK: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_hours(1);
 
 pub(crate) struct Memory {
     store: MemoryStore,

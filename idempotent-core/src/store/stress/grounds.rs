@@ -1,6 +1,6 @@
 //! Stores to be hammered: each more than once, as several processes would have them.
 
-use std::{any::Any, path::PathBuf, sync::Arc};
+use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -137,7 +137,8 @@ impl Redis {
         Self { url: own.url(), _own: Some(own) }
     }
 
+    /// On a busy machine a server may take its time.
     pub(super) async fn open(&self) -> RedisStore {
-        RedisStore::connect(&self.url).await.unwrap()
+        RedisStore::connect(&self.url).await.unwrap().response_timeout(Duration::from_secs(60))
     }
 }
