@@ -59,7 +59,7 @@
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use self::bench::Bench;
 use crate::store::Store;
@@ -132,7 +132,10 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Migrates a subject for each case and runs them all, side by side.
+/// How many cases run at once.
+const SIDE_BY_SIDE: usize = 16;
+
+/// Migrates a subject for each case and runs them all, some side by side.
 ///
 /// # Panics
 /// When a case does not hold; all others are run nevertheless, and the message names every one that failed.
@@ -142,10 +145,17 @@ where
     S: Subject,
 {
     let mut running = JoinSet::new();
+    let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     for case in CASES {
+        // Only closing the semaphore would make this fail.
+        let place = places.clone().acquire_owned().await;
         let subject = Arc::new(subject().await);
         subject.store().migrate().await.unwrap();
-        running.spawn(async move { (case.name, tokio::spawn(async move { case.run(subject).await }).await) });
+        running.spawn(async move {
+            let ended = tokio::spawn(async move { case.run(subject).await }).await;
+            drop(place);
+            (case.name, ended)
+        });
     }
     let ended = running.join_all().await;
     let failed: Vec<_> = ended.into_iter().filter(|(_, ended)| ended.is_err()).map(|(name, _)| name).collect();

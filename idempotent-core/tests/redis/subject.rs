@@ -85,7 +85,7 @@ impl Subject for Moved {
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_hours(1)
+        Duration::from_secs(60)
     }
 }
 

@@ -55,7 +55,7 @@ fn detectors(backend: &Backend, mutants: &'static [Mutant]) -> Vec<Detector> {
 
 /// Runs a detector on a mutant until it finds something; how many runs it took.
 pub(super) async fn catch(
-    backend: &Backend,
+    backend: &Arc<Backend>,
     detector: Detector,
     mutant: &'static Mutant,
     tries: usize,
