@@ -186,9 +186,12 @@ async fn an_attempt_that_is_known_to_be_fenced_does_not_answer_though_the_store_
     let runtime = runtime(&store);
     let policy = leased(ms(60));
     let attempt = run(&runtime, "k", "b", &policy).await;
+    // Between the lapse and the takeover a renewal would revive the lease.
+    store.fail(Op::Renew, Fault::Before, usize::MAX);
     store.advance(ms(1000));
     let (_, outcome) = stranger(&store, "k", "b", &policy).await;
     assert!(matches!(outcome, ClaimOutcome::Granted { attempt: 2 }), "{outcome:?}");
+    store.heal();
     until("the renewal says that it is fenced", || runtime.shared.renewal.count() == 0).await;
     store.fail(Op::Complete, Fault::Before, 2);
     let ending = attempt.complete(&answer("stale")).await;
