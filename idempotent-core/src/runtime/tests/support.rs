@@ -106,3 +106,12 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(ms(1));
     }
 }
+
+/// For what holds unless the machine is too busy: it has to hold once in five times. Without its guard it never does.
+pub(super) async fn once_in_five<T: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<(), T>) {
+    let mut failures = Vec::new();
+    while let Err(failure) = attempt().await {
+        failures.push(failure);
+        assert!(failures.len() < 5, "{failures:?}");
+    }
+}
