@@ -113,8 +113,12 @@ fn control(workers: &mut JoinSet<()>) -> Late {
 }
 
 async fn until_done_since(done: &Done, since: Instant, within: Duration) {
-    while !done.lock().unwrap().iter().any(|(_, at)| *at > since) {
-        assert!(since.elapsed() < within, "nothing was completed within {within:?}");
+    until_so_many_done_since(done, 1, since, within).await;
+}
+
+async fn until_so_many_done_since(done: &Done, count: usize, since: Instant, within: Duration) {
+    while done.lock().unwrap().iter().filter(|(_, at)| *at > since).count() < count {
+        assert!(since.elapsed() < within, "not {count} were completed within {within:?}");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -141,7 +145,7 @@ async fn a_planned_failover_is_followed_at_once() {
     let watched = Watched::start();
     let store = watched.store().await;
     let (mut workers, done) = load(&store);
-    until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
     let late = control(&mut workers);
     let named = watched.fail_over().await;
     until_done_since(&done, named + FOLLOWING, FOLLOWING + Duration::from_secs(30)).await;
@@ -155,6 +159,7 @@ async fn a_planned_failover_is_followed_at_once() {
         let id = complete(&other, &Bytes::from_static(b"new")).await.unwrap();
         assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(Bytes::from_static(b"new")));
     }
+    until_so_many_done_since(&done, 20, named, Duration::from_secs(120)).await;
     drop(workers);
     let last = forgotten(&other, &done).await;
     let longest = last.iter().map(|at| at.saturating_duration_since(named)).max();
@@ -170,10 +175,6 @@ async fn a_planned_failover_is_followed_at_once() {
     let late = 4 * *late.lock().unwrap();
     assert!(span.is_none_or(|span| span < Duration::from_millis(600) + late), "{span:?}, {late:?} late");
     assert!(longest.is_none_or(|longest| longest < FOLLOWING + late), "{longest:?}, {late:?} late");
-    assert!(
-        done.lock().unwrap().iter().filter(|(_, at)| *at > named).count() > 20,
-        "nothing was done after the failover"
-    );
 }
 
 /// Fails if anything runs again where the old master refuses writes as soon as its replica is gone,
@@ -189,7 +190,7 @@ async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
     let (workers, done) = load(&store);
     let began = Instant::now();
     while done.lock().unwrap().len() <= 40 {
-        assert!(began.elapsed() < Duration::from_secs(10), "nothing is done");
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
         sleep(Duration::from_millis(10)).await;
     }
     let named = watched.fail_over().await;
@@ -231,7 +232,8 @@ async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
         sleep(Duration::from_millis(150)).await;
         let store = watched.store().await;
         println!("opened {:?} after the promotion began", began.elapsed());
-        while began.elapsed() < Duration::from_secs(3) {
+        while began.elapsed() < Duration::from_secs(3) || done.lock().unwrap().len() <= 10 {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
             if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
                 done.lock().unwrap().push((id, Instant::now()));
             }
@@ -243,7 +245,6 @@ async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
     println!("named {:?} after the promotion began", named - began);
     let again = forgotten(&store, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
-    assert!(done.lock().unwrap().len() > 10);
     assert!(again.is_empty(), "{} run again", again.len());
 }
 
@@ -258,7 +259,7 @@ async fn a_failover_that_takes_long_is_waited_for() {
     let store = watched.store().await;
     let promoting = promoting(&watched.sentinels[0]);
     let (workers, done) = load(&store);
-    until_done_since(&done, Instant::now(), Duration::from_secs(10)).await;
+    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
     let slow = async {
         let began = promoting.await.unwrap();
         watched.replica.pause();
@@ -270,7 +271,7 @@ async fn a_failover_that_takes_long_is_waited_for() {
     };
     let (named, resumed) = tokio::join!(watched.fail_over(), slow);
     println!("named {:?} after the replica went on", named.saturating_duration_since(resumed));
-    until_done_since(&done, named + Duration::from_secs(1), Duration::from_secs(10)).await;
+    until_done_since(&done, named + Duration::from_secs(1), Duration::from_secs(60)).await;
     drop(workers);
     let again = forgotten(&watched.store().await, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
