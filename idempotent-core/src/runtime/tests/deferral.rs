@@ -112,6 +112,7 @@ async fn a_deferral_gives_up_after_the_ttl_and_leaves_nothing_behind() {
     let policy = Policy { ttl: ms(200), ..leased(ms(100)) };
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
     let attempt = run(&runtime, "k", "b", &policy).await;
+    stop_renewals(&store).await;
     assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
     soon(runtime.settled()).await;
     assert_eq!(runtime.shared.renewal.count(), 0);
@@ -186,8 +187,7 @@ async fn an_attempt_that_is_known_to_be_fenced_does_not_answer_though_the_store_
     let runtime = runtime(&store);
     let policy = leased(ms(60));
     let attempt = run(&runtime, "k", "b", &policy).await;
-    // Between the lapse and the takeover a renewal would revive the lease.
-    store.fail(Op::Renew, Fault::Before, usize::MAX);
+    stop_renewals(&store).await;
     store.advance(ms(1000));
     let (_, outcome) = stranger(&store, "k", "b", &policy).await;
     assert!(matches!(outcome, ClaimOutcome::Granted { attempt: 2 }), "{outcome:?}");

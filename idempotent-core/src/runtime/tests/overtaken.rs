@@ -44,7 +44,7 @@ async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_
     let policy = Policy { ttl: ms(300), lease: ms(100), ..Policy::DEFAULT };
     let attempt = run(&runtime, "k", "b", &policy).await;
     tokio::time::sleep(ms(250)).await;
-    store.fail(Op::Renew, Fault::Before, FOR_EVER);
+    stop_renewals(&store).await;
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
     assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
     store.advance(policy.lease);

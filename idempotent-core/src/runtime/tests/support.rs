@@ -11,7 +11,10 @@ use crate::{
     policy::{Abandoned, Policy},
     record::RecordId,
     recording::{Body, Recording},
-    runtime::{Attempt, Begun, Options, Runtime, Verdict, tests::faulty::Faulty},
+    runtime::{
+        Attempt, Begun, Options, Runtime, Verdict,
+        tests::faulty::{Fault, Faulty, Op},
+    },
     scope::Scope,
     store::{Claim, ClaimOutcome, Store},
 };
@@ -114,4 +117,11 @@ pub(super) async fn once_in_five<T: std::fmt::Debug>(mut attempt: impl AsyncFnMu
         failures.push(failure);
         assert!(failures.len() < 5, "{failures:?}");
     }
+}
+
+/// Lets every renewal fail, and returns when none is under way that began before: it would revive a lease that a test lets lapse.
+pub(super) async fn stop_renewals(store: &Faulty) {
+    store.fail(Op::Renew, Fault::Before, usize::MAX);
+    let before = store.calls(Op::Renew);
+    until("renewals fail", || store.calls(Op::Renew) > before + 1).await;
 }

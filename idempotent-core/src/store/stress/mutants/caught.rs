@@ -16,7 +16,8 @@ use crate::{
 /// How often a detector runs on a store whose calls take too long.
 const LATE_RUNS: usize = 8;
 /// The errors of calls that took too long.
-const LATE: [&str; 6] = ["PoolTimedOut", "source: Late", "Slow", "Elapsed", "database is locked", "statement timeout"];
+const LATE: [&str; 7] =
+    ["PoolTimedOut", "source: Late", "Slow", "Elapsed", "database is locked", "statement timeout", "lock timeout"];
 
 /// What notices a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
