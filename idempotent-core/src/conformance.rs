@@ -135,7 +135,11 @@ impl fmt::Debug for Case {
 /// How many cases run at once.
 const SIDE_BY_SIDE: usize = 16;
 
-/// Migrates a subject for each case and runs them all, some side by side.
+/// How often a case is tried in which the store fails with a transient error.
+const TRIES: usize = 5;
+
+/// Migrates a subject for each case and runs them all, some side by side. A case in which the store failed with a transient error,
+/// because the machine is busy, is tried again with another subject, up to five times in all.
 ///
 /// # Panics
 /// When a case does not hold; all others are run nevertheless, and the message names every one that failed.
@@ -150,16 +154,43 @@ where
         // Only closing the semaphore would make this fail.
         let place = places.clone().acquire_owned().await;
         let subject = Arc::new(subject().await);
-        subject.store().migrate().await.unwrap();
         running.spawn(async move {
-            let ended = tokio::spawn(async move { case.run(subject).await }).await;
+            let ended = case.run_migrated(subject).await;
             drop(place);
-            (case.name, ended)
+            (case, ended)
         });
     }
-    let ended = running.join_all().await;
-    let failed: Vec<_> = ended.into_iter().filter(|(_, ended)| ended.is_err()).map(|(name, _)| name).collect();
+    let mut failed = Vec::new();
+    for (case, mut ended) in running.join_all().await {
+        for _ in 1..TRIES {
+            if !ended.as_ref().is_err_and(|message| message.contains("kind: Transient")) {
+                break;
+            }
+            ended = case.run_migrated(Arc::new(subject().await)).await;
+        }
+        if ended.is_err() {
+            failed.push(case.name);
+        }
+    }
     assert!(failed.is_empty(), "{} of {} cases failed: {failed:#?}", failed.len(), CASES.len());
+}
+
+impl Case {
+    /// Runs the case on a subject that is not migrated yet; returns the message if it does not hold.
+    async fn run_migrated(&'static self, subject: Arc<dyn Subject>) -> Result<(), String> {
+        let run = async move {
+            subject.store().migrate().await.unwrap();
+            self.run(subject).await;
+        };
+        match tokio::spawn(run).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let panic = error.into_panic();
+                let message = panic.downcast_ref::<String>().cloned();
+                Err(message.or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned())).unwrap_or_default())
+            }
+        }
+    }
 }
 
 macro_rules! cases {
