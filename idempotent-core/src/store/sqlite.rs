@@ -173,7 +173,7 @@ impl SqliteStore {
                 let renewed = self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
                 Ok(renewed.contains(&RenewOutcome::Renewed))
             }
-            Some(seen) => self.take_over(id, claim, &seen.owner).await,
+            Some(seen) => self.take_over(id, claim, seen.attempt).await,
         }
     }
 }
@@ -209,7 +209,7 @@ impl Store for SqliteStore {
             };
             let seen = record.as_ref().filter(|record| !record.expired(now));
             // Between the read and the write another process may take the key; the statement
-            // repeats every guard and names the owner that was seen, so it then changes nothing
+            // repeats every guard and names the attempt that was seen, so it then changes nothing
             // (case `one_of_many_concurrent_takeovers_wins`).
             if self.write_claim(id, claim, seen, &new).await? {
                 return Ok(outcome);

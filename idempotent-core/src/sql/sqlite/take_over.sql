@@ -1,10 +1,11 @@
--- Claims a key whose lease is over, if its owner is still the one that was seen.
--- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 the owner that was seen
+-- Claims a key whose lease is over, if its attempt is still the one that was seen: of an owner whose claim was sent again after others
+-- had the key it is a later one.
+-- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 the attempt that was seen
 UPDATE main."{table}"
 SET owner = ?3, attempt = min(attempt + 1, 4294967295), lease = ?4, lease_until = {now} + ?4
 WHERE id = ?1
   AND state = 1
-  AND owner = ?5
+  AND attempt = ?5
   AND fingerprint = ?2
   AND abandoned = 0
   AND lease_until <= {now}

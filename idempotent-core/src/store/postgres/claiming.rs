@@ -96,7 +96,7 @@ impl PostgresStore {
             let renewal = [Renewal { lease, extend: claim.lease }];
             return self.extend(&renewal).await;
         } else {
-            statements.take_over(id, claim, &seen.owner)
+            statements.take_over(id, claim, seen.attempt)
         };
         // Sent twice, it changes nothing the second time; the next round then finds what the first one did. It waits longer than the
         // claim before: what has locked a record that can be seen is most often about to commit.

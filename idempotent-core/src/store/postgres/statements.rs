@@ -11,7 +11,7 @@ use super::{
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
+    record::{Record, RecordId},
     store::{
         Claim, Renewal,
         sql::{TableName, abandoned_code, sql_millis},
@@ -135,8 +135,8 @@ impl Statements {
         Statement::confidential(&self.start_over, claiming(id, claim, [ttl, abandoned, bytes(seen.as_bytes())]))
     }
 
-    pub(super) fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        Statement::confidential(&self.take_over, claiming(id, claim, [bytes(seen.as_bytes())]))
+    pub(super) fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: u32) -> Statement<'a> {
+        Statement::confidential(&self.take_over, claiming(id, claim, [Value::Int(i64::from(seen))]))
     }
 
     /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over).
@@ -144,12 +144,12 @@ impl Statements {
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
-        (seen, expired): (&'a OwnerToken, bool),
+        (seen, expired): (&'a Record, bool),
     ) -> Statement<'a> {
         if expired {
-            Statement { text: &self.start_over_within, ..self.start_over(id, claim, seen) }
+            Statement { text: &self.start_over_within, ..self.start_over(id, claim, &seen.owner) }
         } else {
-            Statement { text: &self.take_over_within, ..self.take_over(id, claim, seen) }
+            Statement { text: &self.take_over_within, ..self.take_over(id, claim, seen.attempt) }
         }
     }
 

@@ -126,8 +126,8 @@ impl Statements {
         claiming(&self.within.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
     }
 
-    pub(super) fn take_over<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
-        claiming(&self.texts.take_over, id, claim).bind(seen.as_bytes().as_slice())
+    pub(super) fn take_over<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: u32) -> Statement<'a> {
+        claiming(&self.texts.take_over, id, claim).bind(seen)
     }
 
     pub(super) fn hold<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {

@@ -100,7 +100,7 @@ impl SqliteStore {
         Ok(self.write("claim", || self.statements.claim(id, claim)).await? == 1)
     }
 
-    pub(super) async fn take_over(&self, id: &RecordId, claim: &Claim, seen: &OwnerToken) -> Result<bool, StoreError> {
+    pub(super) async fn take_over(&self, id: &RecordId, claim: &Claim, seen: u32) -> Result<bool, StoreError> {
         Ok(self.write("claim", || self.statements.take_over(id, claim, seen)).await? == 1)
     }
 

@@ -153,17 +153,17 @@ impl SqliteTransaction {
         let now = waiting.time_of(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
-        let changed = match (&new.state, record.map(|record| record.owner)) {
-            (State::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen)).await?,
-            (State::InFlight, Some(owner)) if new.owner != claim.owner => {
-                self.write("claim", statements.shorten(&Lease { id: *id, owner })).await?
+        let changed = match (&new.state, record.as_ref()) {
+            (State::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen.owner)).await?,
+            (State::InFlight, Some(seen)) if new.owner != claim.owner => {
+                self.write("claim", statements.shorten(&Lease { id: *id, owner: seen.owner })).await?
             }
             // Sent again: its acknowledgement was lost.
-            (State::InFlight, Some(seen)) if seen == claim.owner => {
-                let renewal = Renewal { lease: Lease { id: *id, owner: seen }, extend: claim.lease };
+            (State::InFlight, Some(seen)) if seen.owner == claim.owner => {
+                let renewal = Renewal { lease: Lease { id: *id, owner: seen.owner }, extend: claim.lease };
                 self.write("claim", statements.renew(&renewals(&[renewal]))).await?
             }
-            (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, &seen)).await?,
+            (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, seen.attempt)).await?,
             (_, None) | (State::Completed(_), _) => 0,
         };
         if changed != 1 {

@@ -7,8 +7,8 @@ use sqlx::Row as _;
 use super::{PgTransaction, in_flight};
 use crate::{
     error::StoreError,
-    lease::{Lease, OwnerToken},
-    record::RecordId,
+    lease::Lease,
+    record::{Record, RecordId},
     store::{
         Claim, ClaimedWithin, Renewal,
         postgres::{
@@ -85,16 +85,16 @@ impl PostgresStore {
         if record.owner == claim.owner && !expired {
             return self.renew(transaction, (id, claim), new.attempt, patience).await;
         }
-        self.replace(transaction, (id, claim), ((&record.owner, expired), new.attempt), patience).await
+        self.replace(transaction, (id, claim), ((&record, expired), new.attempt), patience).await
     }
 
-    /// Between the look and the write the record may change; the statement repeats every guard and names the owner that was seen
+    /// Between the look and the write the record may change; the statement repeats every guard and names what was seen
     /// (case `one_of_many_concurrent_takeovers_wins`).
     async fn replace(
         &self,
         mut transaction: PgTransaction,
         (id, claim): (&RecordId, &Claim),
-        (seen, attempt): ((&OwnerToken, bool), u32),
+        (seen, attempt): ((&Record, bool), u32),
         patience: Duration,
     ) -> Result<Round, StoreError> {
         let statement = self.statements.replace_within(id, claim, seen);

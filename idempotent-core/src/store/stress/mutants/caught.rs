@@ -40,6 +40,8 @@ pub(super) enum Caught {
     Demotion,
     /// A replay, while another session is writing the record.
     Waits,
+    /// Takeovers of a record that changes between the look at it and the write.
+    Meanwhile,
     /// The server, which cannot read the statement: what is missing is no guard, but looks like one.
     Unparsable,
     /// Nothing could, for this reason: whatever it refuses is refused, or comes to the same, without it.
@@ -70,7 +72,8 @@ impl Detector {
     /// What every store must pass, whatever guards it has.
     pub(super) fn of_all_guards(backend: &Backend) -> Vec<Self> {
         let within = (!matches!(backend, Backend::Redis(_))).then_some(Caught::FollowWithin);
-        [Caught::Hammer, Caught::Follow].into_iter().chain(within).map(Self).collect()
+        let meanwhile = within.map(|_| Caught::Meanwhile);
+        [Caught::Hammer, Caught::Follow].into_iter().chain(within).chain(meanwhile).map(Self).collect()
     }
 
     /// Runs once, and again while calls to the store take too long, as on a busy machine: that says nothing about its statements. Returns
@@ -103,6 +106,7 @@ impl Detector {
             Caught::Held => said(backend.holds_wrongly(variant).await),
             Caught::Demotion => said(reads_from_a_replica(variant).await),
             Caught::Waits => said(backend.waits_for_a_writer(variant).await),
+            Caught::Meanwhile => backend.misses_a_change(variant).await,
             Caught::Expiry => said(backend.expires_wrongly(variant).await),
             Caught::Unparsable => hammered(backend, variant).await,
             Caught::Redundant(_) => None,
@@ -125,6 +129,7 @@ impl Detector {
             Caught::FollowWithin => "random histories in transactions",
             Caught::Expiry => "expiries",
             Caught::Waits => "a replay beside a writer",
+            Caught::Meanwhile => "changes before a takeover",
             Caught::Unparsable => "the parser",
             Caught::Redundant(_) => "nothing, as it must be",
         }

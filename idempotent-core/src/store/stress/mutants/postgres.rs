@@ -2,7 +2,7 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Follow, Hammer, Redundant, Waits},
+    caught::Caught::{Case, Follow, Hammer, Meanwhile, Redundant, Waits},
     mutant,
 };
 
@@ -98,9 +98,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("what_is_done_to_one_key_of_an_owner_is_not_done_to_another"),
     ),
     mutant("take_over.sql", "\n  AND state = 1", "", Case("one_of_takeover_and_completion_wins")),
-    mutant("take_over.sql", "\n  AND owner = $5", "", Hammer),
-    mutant("take_over.sql", "\n  AND fingerprint = $2", "", Redundant("the owner that was seen has not changed it")),
-    mutant("take_over.sql", "\n  AND abandoned = 0", "", Redundant("the owner that was seen has not changed it")),
+    mutant("take_over.sql", "\n  AND attempt = $5", "", Meanwhile),
+    mutant("take_over.sql", "\n  AND fingerprint = $2", "", Meanwhile),
+    mutant("take_over.sql", "\n  AND abandoned = 0", "", Meanwhile),
     mutant("take_over.sql", "\n  AND lease_until <= {now}", "", Case("one_of_takeover_and_renewal_wins")),
     mutant(
         "take_over.sql",
