@@ -6,6 +6,7 @@ use idempotent_core::{
     store::{Claim, ClaimOutcome, Fence, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use tokio::task::JoinSet;
 
 use crate::{database, id, number, request, sql, store};
 
@@ -102,5 +103,18 @@ async fn a_table_of_a_later_release_is_shared_if_that_says_so() {
         for part in ["version 7", "version 6 or later", "up to 1"] {
             assert!(cause.contains(part), "{cause}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_one_new_schema_are_migrated_side_by_side() {
+    let url = database().await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    for round in 0..5 {
+        let migrations = (0..8).map(|table| {
+            let store = store.clone().schema(&format!("new_{round}")).unwrap().table(&format!("t{table}")).unwrap();
+            async move { store.migrate().await.unwrap() }
+        });
+        migrations.collect::<JoinSet<_>>().join_all().await;
     }
 }

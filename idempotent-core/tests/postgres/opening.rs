@@ -160,7 +160,7 @@ async fn a_migration_waits_for_another_one() {
     let url = database().await;
     let mut other = PgConnection::connect(&url).await.unwrap();
     // As a migration does that takes longer than other statements wait for locks.
-    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('idempotent idempotency_records', 0))";
+    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('idempotent ', 0))";
     sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
     let migration = tokio::spawn({
         let store = PostgresStore::connect(&url).await.unwrap();

@@ -27,9 +27,11 @@ const PARTITION: &str = include_str!("../../sql/postgres/partition.sql");
 /// Another process may migrate meanwhile, and a large table takes its time: the bounds of other statements are too short.
 const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1min'; SET LOCAL statement_timeout = 0";
-/// Held by the transaction, so that a pooler keeps the session with it and nothing is left to unlock.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('idempotent {schema}{table}', 0))";
-const SCHEMA: &str = "SELECT to_regnamespace('{name}') IS NOT NULL";
+/// Held by the transaction, so that a pooler keeps the session with it and nothing is left to unlock. One for all tables of a schema,
+/// which the first of them creates.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('idempotent {schema}', 0))";
+/// Reads the catalogue itself: what a session remembers of it may be older than the lock.
+const SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{name}')";
 /// Each version of a record is a row; new versions that fit into the page of the old one write no index. A record has at least
 /// two, so that there is always something to vacuum.
 const STORAGE: &str = "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = false)";
@@ -83,10 +85,9 @@ impl PostgresStore {
     async fn list(&self, transaction: &mut Transaction<'_, Postgres>) -> Result<Applied, sqlx::Error> {
         self.text(transaction, &self.fill(LOCK).replace('"', "")).await?;
         if let Some(schema) = &self.statements.names.schema {
-            let name = format!("\"{}\"", schema.as_str());
-            let there = self.text(transaction, &SCHEMA.replace("{name}", &name)).await?;
+            let there = self.text(transaction, &SCHEMA.replace("{name}", schema.as_str())).await?;
             if !there.first().map_or(Ok(false), |row| row.try_get(0))? {
-                self.text(transaction, &format!("CREATE SCHEMA {name}")).await?;
+                self.text(transaction, &format!("CREATE SCHEMA \"{}\"", schema.as_str())).await?;
             }
         }
         self.text(transaction, LIST).await?;
