@@ -54,7 +54,7 @@ impl PostgresStore {
                 return Ok(outcome);
             };
             // Between the read and the write another process may take the key; the statement repeats every guard and names the
-            // owner that was seen, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
+            // attempt that was seen, or its owner, so it then changes nothing (case `one_of_many_concurrent_takeovers_wins`).
             let expired = record.expired(now);
             match self.write_claim(id, claim, &record, expired, &new).await {
                 Ok(true) => return Ok(outcome),
