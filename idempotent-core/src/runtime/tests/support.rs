@@ -119,7 +119,7 @@ pub(super) async fn once_in_five<T: std::fmt::Debug>(mut attempt: impl AsyncFnMu
     }
 }
 
-/// Lets every renewal fail, and returns when none is under way that began before: it would revive a lease that a test lets lapse.
+/// Lets every renewal fail. Returns when no earlier one is in progress, which would revive a lease that the test lets expire.
 pub(super) async fn stop_renewals(store: &Faulty) {
     store.fail(Op::Renew, Fault::Before, usize::MAX);
     let before = store.calls(Op::Renew);

@@ -1,5 +1,5 @@
--- Claims a key whose lease is over, if its attempt is still the one that was seen: of an owner whose claim was sent again after others
--- had the key it is a later one.
+-- Takes over a key whose lease has expired, if its attempt is still the one that was read. The owner is not enough: if its claim is
+-- sent again after others had the key, it has a later attempt.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 the attempt that was seen
 UPDATE {schema}"{table}"
 SET owner = $3, attempt = least(attempt + 1, 4294967295), lease = $4, lease_until = {now} + $4

@@ -54,7 +54,7 @@ pub(super) struct Detector(Caught);
 
 const SHORT: Hammer = Hammer { keys: 20, front: 4, patience: Duration::from_secs(60), ..Hammer::WHOLE };
 /// Under leases of a moment, of claims in and out of transactions, and under leases that are over at once: there nothing but
-/// the owner keeps two takeovers apart.
+/// the attempt keeps two takeovers apart.
 const STRIKES: [Hammer; 3] = [SHORT, Hammer { within: 50, ..SHORT }, Hammer { lease: Duration::ZERO, ..SHORT }];
 
 impl Caught {
