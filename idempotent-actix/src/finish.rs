@@ -19,9 +19,9 @@ use crate::run::{OperationBegun, detach};
 /// Middleware for the outermost place: when a client disconnects in the middle of a guarded operation, all middleware inside of this one
 /// goes on with the operation.
 ///
-/// Without it, only the guarded handler goes on. That suffices unless the handler uses, after an `.await`, what middleware keeps in
-/// task-locals: those end with the middleware, and a handler that needs one then panics, which abandons its attempt. With `tracing`
-/// spans nothing is lost either way.
+/// Without it, only the guarded handler goes on. That suffices unless the handler uses task-locals that middleware sets: they end with
+/// the middleware, possibly before the handler starts, since the claim comes first. A handler that needs one then panics, which abandons
+/// its attempt. `tracing` spans are kept either way.
 ///
 /// `App::wrap` puts the middleware that is wrapped last outermost, so wrap this one last:
 ///
