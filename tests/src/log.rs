@@ -5,17 +5,27 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use tracing::subscriber::NoSubscriber;
 use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
+static ONCE: OnceLock<()> = OnceLock::new();
+
 /// Keeps all events of this process, of every level, from now on. All tests of a binary share one log.
+///
+/// Every server of a test does this first: an event that occurs for the first time while the subscriber is being set can stay disabled
+/// for good, because `tracing` remembers that there was none.
 pub fn capture() {
-    static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
         tracing::subscriber::set_global_default(subscriber.with_writer(Log).finish()).unwrap();
     });
+}
+
+/// Discards all events of this process from now on: for a test that measures memory.
+pub fn discard() {
+    ONCE.get_or_init(|| tracing::subscriber::set_global_default(NoSubscriber::default()).unwrap());
 }
 
 /// What was logged since [`capture`].

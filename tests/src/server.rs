@@ -1,6 +1,6 @@
 //! A real actix server on a free port, in a thread of its own.
 
-use std::{fmt, net::SocketAddr, sync::mpsc, thread::JoinHandle};
+use std::{fmt, net::SocketAddr, sync::mpsc, thread::JoinHandle, time::Duration};
 
 use actix_web::{
     App, Error, HttpServer,
@@ -9,7 +9,10 @@ use actix_web::{
     rt::System,
 };
 
-use crate::client::{Answer, Pending, Request};
+use crate::{
+    client::{Answer, Pending, Request},
+    log,
+};
 
 /// A server that is up; it is stopped, in mid-work if need be, when it is dropped.
 pub struct Server {
@@ -41,10 +44,13 @@ impl Server {
             + 'static,
         B: MessageBody + 'static,
     {
+        log::capture();
         let (started, up) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             System::new().block_on(async move {
                 let server = HttpServer::new(factory).workers(workers).disable_signals();
+                // On a busy machine the head of a request may be late, or the clock of actix, which it updates in a task.
+                let server = server.client_request_timeout(Duration::ZERO);
                 let server = server.bind(("127.0.0.1", 0)).unwrap();
                 let address = *server.addrs().first().unwrap();
                 let server = server.run();

@@ -12,7 +12,7 @@ use idempotent_actix::{
 };
 use idempotent_core::clock::{ManualClock, Timestamp};
 
-use crate::{FaultyStore, Probe, Server, wait_for};
+use crate::{FaultyStore, Probe, Server, log, wait_for};
 
 /// A store on a clock that stands still, a probe for the handlers, and the application's handle.
 #[derive(Clone, Debug)]
@@ -49,6 +49,7 @@ impl World {
     /// A world with a probe and settings of its own.
     #[must_use]
     pub fn with(probe: Probe, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        log::capture();
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let store = FaultyStore::new(clock.clone());
         let idempotency = settings(Idempotency::builder(store.clone())).build();

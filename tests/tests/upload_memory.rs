@@ -10,7 +10,7 @@ use actix_web::{
 };
 use futures_util::StreamExt;
 use idempotent_actix::{idempotent, scope};
-use tests::{Probe, Request, Server, World};
+use tests::{Probe, Request, Server, World, log};
 
 const MIB: usize = 1 << 20;
 const UPLOAD: usize = 32 * MIB;
@@ -52,8 +52,11 @@ fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize 
     peak();
     let mut connection = TcpStream::connect(server.address()).unwrap();
     connection.write_all(&head).unwrap();
-    for _ in 0..upload / per_write {
-        connection.write_all(&many).unwrap();
+    for written in 0..upload / per_write {
+        if let Err(error) = connection.write_all(&many) {
+            let answer = std::io::read_to_string(connection);
+            panic!("after {written} of {} writes: {error}; the server answered {answer:?}", upload / per_write);
+        }
     }
     connection.write_all(b"0\r\n\r\n").unwrap();
     let answer = std::io::read_to_string(connection).unwrap();
@@ -63,6 +66,7 @@ fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize 
 
 #[test]
 fn an_upload_is_in_memory_once_and_once_more_where_the_handler_wants_it_whole() {
+    log::discard();
     let world = World::set(|builder| builder.body_limit(UPLOAD + MIB));
     let server = world.serve(|config: &mut ServiceConfig| {
         config.app_data(PayloadConfig::new(UPLOAD + MIB)).service(stream).service(whole);
