@@ -12,10 +12,11 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording, RequestDigest, Scope,
-    canonical_json,
+    Abandoned, BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording, RequestDigest,
+    ScopeId, canonical_json,
     clock::Timestamp,
-    store::{Claim, Store, memory::MemoryStore},
+    protocol::Claim,
+    store::{Store, memory::MemoryStore},
     transition,
 };
 
@@ -104,7 +105,7 @@ fn claim() -> Claim {
 
 fn recording() -> Recording {
     let headers = vec![(Bytes::from_static(b"content-type"), Bytes::from_static(b"application/json"))];
-    Recording { status: 201, headers, body: idempotent_core::Body::Whole(vec![b'x'; 1024].into()) }
+    Recording { status: 201, headers, body: idempotent_core::RecordedBody::Whole(vec![b'x'; 1024].into()) }
 }
 
 fn id(number: u64) -> RecordId {
@@ -117,7 +118,7 @@ fn id(number: u64) -> RecordId {
 }
 
 fn steps() -> Vec<Step> {
-    let (scope, key) = (Scope::new("alice"), Key::parse(KEY).unwrap());
+    let (scope, key) = (ScopeId::new("alice"), Key::parse(KEY).unwrap());
     let quoted = [b"\"", KEY, b"\""].concat();
     let (large, encoded) = (vec![b'x'; 16 << 10], recording().encode());
     let (new, recording) = (claim(), recording());

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::{FingerprintKeys, Key, Runtime, Store, runtime::Options};
+use idempotent_core::{FingerprintKeys, Key, Runtime, Store, runtime::RuntimeOptions};
 
 use crate::{
     idempotency::Idempotency,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) operations: in_flight::Limits,
     pub(crate) key_rule: KeyRule,
     pub(crate) documentation: String,
-    pub(crate) when_store_fails: StoreFailure,
+    pub(crate) when_store_fails: StoreFailurePolicy,
     pub(crate) problems: Box<Render>,
 }
 
@@ -59,7 +59,7 @@ impl KeyRule {
 /// request gets 500 (`misconfigured` or `record_unreadable`) and is not run. Nor does either apply to a key whose attempt ended in
 /// this process and whose end the store has not taken yet: its outcome comes from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreFailure {
+pub enum StoreFailurePolicy {
     /// It is answered with 503 and not run. The default.
     Refuse,
     /// It runs without any guard, so that a retry may run again. Each time is logged.
@@ -67,13 +67,13 @@ pub enum StoreFailure {
 }
 
 /// What can be set for all guarded handlers of an application.
-pub struct Builder {
+pub struct IdempotencyBuilder {
     store: Arc<dyn Store>,
-    options: Options,
+    options: RuntimeOptions,
     settings: Settings,
 }
 
-impl Builder {
+impl IdempotencyBuilder {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let settings = Settings {
             header: HeaderName::from_static("idempotency-key"),
@@ -83,10 +83,10 @@ impl Builder {
             operations: in_flight::Limits { total: 4096, per_principal: 256 },
             key_rule: KeyRule::Any,
             documentation: "/idempotency#".into(),
-            when_store_fails: StoreFailure::Refuse,
+            when_store_fails: StoreFailurePolicy::Refuse,
             problems: Box::new(problem::json),
         };
-        Self { store, options: Options::default(), settings }
+        Self { store, options: RuntimeOptions::default(), settings }
     }
 
     /// Tells applications that share a store apart: only requests in the same namespace share keys. By default it is what the
@@ -216,7 +216,7 @@ impl Builder {
     }
 
     /// How many bytes the ends of attempts may take in memory while the store cannot take them; see
-    /// [`Options::deferred_bytes`]. Beyond that a response is kept without its body, and where not even its status and headers fit, it
+    /// [`RuntimeOptions::deferred_bytes`]. Beyond that a response is kept without its body, and where not even its status and headers fit, it
     /// is dropped and the operation may run again. 64 MiB by default.
     #[must_use]
     pub fn deferred_bytes(mut self, bytes: usize) -> Self {
@@ -226,7 +226,7 @@ impl Builder {
 
     /// What happens while the store cannot be reached. Requests are refused by default.
     #[must_use]
-    pub fn when_store_fails(mut self, choice: StoreFailure) -> Self {
+    pub fn when_store_fails(mut self, choice: StoreFailurePolicy) -> Self {
         self.settings.when_store_fails = choice;
         self
     }
@@ -263,8 +263,8 @@ fn warn_on_a_worker() {
     }
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for IdempotencyBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("IdempotencyBuilder").field("options", &self.options).finish_non_exhaustive()
     }
 }

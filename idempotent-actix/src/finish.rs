@@ -46,22 +46,22 @@ where
 {
     type Response = ServiceResponse<B>;
     type Error = Error;
-    type Transform = Finishing<S>;
+    type Transform = FinishAfterDisconnectService<S>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(Finishing { service }))
+        ready(Ok(FinishAfterDisconnectService { service }))
     }
 }
 
 /// The service that [`FinishAfterDisconnect`] makes.
 #[derive(Debug)]
-pub struct Finishing<S> {
+pub struct FinishAfterDisconnectService<S> {
     service: S,
 }
 
-impl<S, B> Service<ServiceRequest> for Finishing<S>
+impl<S, B> Service<ServiceRequest> for FinishAfterDisconnectService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
     S::Future: 'static,
@@ -69,7 +69,7 @@ where
 {
     type Response = ServiceResponse<B>;
     type Error = Error;
-    type Future = FinishingResponse<Result<ServiceResponse<B>, Error>>;
+    type Future = FinishAfterDisconnectResponse<Result<ServiceResponse<B>, Error>>;
 
     forward_ready!(service);
 
@@ -90,19 +90,19 @@ where
             }
             response
         });
-        FinishingResponse { response: Some(response), begun, span: Span::current() }
+        FinishAfterDisconnectResponse { response: Some(response), begun, span: Span::current() }
     }
 }
 
-/// The response of [`Finishing`]. Dropped after a guarded operation has begun, it finishes in a task of its own.
-pub struct FinishingResponse<T: 'static> {
+/// The response of [`FinishAfterDisconnectService`]. Dropped after a guarded operation has begun, it finishes in a task of its own.
+pub struct FinishAfterDisconnectResponse<T: 'static> {
     /// Taken out while it is polled, so that what panicked is not polled again.
     response: Option<LocalBoxFuture<'static, T>>,
     begun: OperationBegun,
     span: Span,
 }
 
-impl<T: 'static> Future for FinishingResponse<T> {
+impl<T: 'static> Future for FinishAfterDisconnectResponse<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -115,7 +115,7 @@ impl<T: 'static> Future for FinishingResponse<T> {
     }
 }
 
-impl<T: 'static> Drop for FinishingResponse<T> {
+impl<T: 'static> Drop for FinishAfterDisconnectResponse<T> {
     fn drop(&mut self) {
         if let Some(response) = self.response.take().filter(|_| self.begun.has_begun()) {
             detach(response, self.span.clone());
@@ -123,8 +123,8 @@ impl<T: 'static> Drop for FinishingResponse<T> {
     }
 }
 
-impl<T: 'static> fmt::Debug for FinishingResponse<T> {
+impl<T: 'static> fmt::Debug for FinishAfterDisconnectResponse<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FinishingResponse")
+        f.write_str("FinishAfterDisconnectResponse")
     }
 }

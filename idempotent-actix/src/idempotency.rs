@@ -4,18 +4,18 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use actix_web::{Error, HttpRequest, HttpResponse, web};
 use idempotent_core::{
-    Key, RecordId, Recording, Runtime, Scope, Store, StoreError,
-    store::{Found, Resolution, ResolveOutcome},
+    Key, RecordId, Recording, Runtime, ScopeId, Store, StoreError,
+    protocol::{Resolution, ResolveOutcome, Snapshot},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    builder::{Builder, Settings},
+    builder::{IdempotencyBuilder, Settings},
     in_flight::InFlight,
     operation::misconfigured,
-    outcome::Outcome,
+    outcome::RequestOutcome,
     private::OperationSpec,
-    problem::{Kind, Problem},
+    problem::{Problem, ProblemKind},
     specification,
 };
 
@@ -53,8 +53,8 @@ impl Idempotency {
     }
 
     /// Guards handlers with this store; the builder holds what can be set.
-    pub fn builder(store: impl Store) -> Builder {
-        Builder::new(Arc::new(store))
+    pub fn builder(store: impl Store) -> IdempotencyBuilder {
+        IdempotencyBuilder::new(Arc::new(store))
     }
 
     pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
@@ -111,13 +111,13 @@ impl Idempotency {
     /// attribute, or else the method and the full route pattern, such as `"POST /v1/payments"`.
     ///
     /// # Errors
-    /// When no [namespace](Builder::namespace) is set and the program has annotated handlers of several packages, so that the
+    /// When no [namespace](IdempotencyBuilder::namespace) is set and the program has annotated handlers of several packages, so that the
     /// namespace is not the same for all of them, or has no annotated handler.
-    pub fn record_id(&self, scope: &Scope, operation: &str, key: &Key) -> Result<RecordId, SeveralNamespaces> {
+    pub fn record_id(&self, scope: &ScopeId, operation: &str, key: &Key) -> Result<RecordId, AmbiguousNamespace> {
         let namespace = match (self.inner.runtime.namespace(), &*specification::packages()) {
             (Some(namespace), _) => namespace,
             (None, [package]) => package,
-            (None, packages) => return Err(SeveralNamespaces { packages: packages.join(", ") }),
+            (None, packages) => return Err(AmbiguousNamespace { packages: packages.join(", ") }),
         };
         Ok(RecordId::new(namespace, scope, operation, key))
     }
@@ -145,7 +145,7 @@ impl Idempotency {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.inner.runtime.look_up(id).await
     }
 
@@ -157,7 +157,7 @@ impl Idempotency {
     pub async fn resolve(
         &self,
         id: &RecordId,
-        seen: &Found,
+        seen: &Snapshot,
         answer: Option<&Recording>,
     ) -> Result<ResolveOutcome, StoreError> {
         let resolution = answer.map_or(Resolution::Release, |answer| Resolution::Complete(answer.encode()));
@@ -194,12 +194,12 @@ impl Idempotency {
         done
     }
 
-    pub(crate) fn problem(&self, kind: Kind, detail: impl Into<String>) -> Problem {
+    pub(crate) fn problem(&self, kind: ProblemKind, detail: impl Into<String>) -> Problem {
         Problem::new(kind, detail, &self.inner.settings.documentation)
     }
 
     /// Renders a problem as the application wants it, and notes what became of the request.
-    pub(crate) fn render(&self, problem: &Problem, outcome: Outcome, request: &HttpRequest) -> HttpResponse {
+    pub(crate) fn render(&self, problem: &Problem, outcome: RequestOutcome, request: &HttpRequest) -> HttpResponse {
         let mut response = (self.inner.settings.problems)(problem, request);
         response.extensions_mut().insert(outcome);
         response
@@ -237,11 +237,11 @@ async fn shutdown_signal() {
 
 /// The annotated handlers are of several packages, and each package is a namespace of its own; or there are none.
 #[derive(Debug)]
-pub struct SeveralNamespaces {
+pub struct AmbiguousNamespace {
     packages: String,
 }
 
-impl fmt::Display for SeveralNamespaces {
+impl fmt::Display for AmbiguousNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a record id needs a namespace, and ")?;
         match &*self.packages {
@@ -252,7 +252,7 @@ impl fmt::Display for SeveralNamespaces {
     }
 }
 
-impl std::error::Error for SeveralNamespaces {}
+impl std::error::Error for AmbiguousNamespace {}
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_missing_namespace_is_explained_by_what_is_missing() {
-        let text = |packages: &str| SeveralNamespaces { packages: packages.into() }.to_string();
+        let text = |packages: &str| AmbiguousNamespace { packages: packages.into() }.to_string();
         assert!(text("shop, bank").contains("several packages (shop, bank); set one"), "{}", text("shop, bank"));
         assert!(text("").contains("no annotated handler") && !text("").contains("several"), "{}", text(""));
     }

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use idempotent_core::Scope;
+use idempotent_core::ScopeId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::scope::EVERYONE;
@@ -77,7 +77,7 @@ impl InFlight {
     }
 
     /// Counts one more operation of `scope`, unless a limit is reached.
-    pub(crate) fn enter(self: &Arc<Self>, scope: &Scope) -> Result<Place, Limit> {
+    pub(crate) fn enter(self: &Arc<Self>, scope: &ScopeId) -> Result<Place, Limit> {
         let in_flight = self.clone();
         if self.total.fetch_add(1, Ordering::Relaxed) >= self.limits.total {
             self.total.fetch_sub(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_principal_at_its_limit_leaves_room_for_others() {
         let in_flight = in_flight(3, 2);
-        let (alice, bob) = (Scope::of("user", "alice"), Scope::of("user", "bob"));
+        let (alice, bob) = (ScopeId::of("user", "alice"), ScopeId::of("user", "bob"));
         let first = in_flight.enter(&alice);
         let _second = in_flight.enter(&alice);
         assert_eq!(in_flight.enter(&alice).err(), Some(Limit::Principal));
@@ -141,7 +141,7 @@ mod tests {
     fn refused_operations_are_not_counted() {
         let in_flight = in_flight(1, 0);
         for _ in 0..3 {
-            assert_eq!(in_flight.enter(&Scope::new("alice")).err(), Some(Limit::Principal));
+            assert_eq!(in_flight.enter(&ScopeId::new("alice")).err(), Some(Limit::Principal));
         }
         assert!(in_flight.principals.lock().unwrap().is_empty());
         assert!(in_flight.enter(&EVERYONE).is_ok());

@@ -25,21 +25,21 @@ mod unsupported;
 use __private as private;
 
 pub use idempotent_core::{
-    Abandoned, Body, DerivedKey, FingerprintKeyError, FingerprintKeys, Key, KeyError, Record, RecordId, RecordRule,
-    Recording, Scope, State, StoreError,
+    Abandoned, DerivedKey, FingerprintKeyError, FingerprintKeys, Key, KeyError, Record, RecordId, RecordRule,
+    RecordState, RecordedBody, Recording, ScopeId, StoreError,
 };
 pub use idempotent_macros::idempotent;
 
-pub use builder::{Builder, KeyRule, StoreFailure};
-pub use finish::{FinishAfterDisconnect, Finishing, FinishingResponse};
-pub use idempotency::{Idempotency, SeveralNamespaces};
+pub use builder::{IdempotencyBuilder, KeyRule, StoreFailurePolicy};
+pub use finish::{FinishAfterDisconnect, FinishAfterDisconnectResponse, FinishAfterDisconnectService};
+pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use operation::Operation;
-pub use outcome::{Disposed, Disposition, Outcome, Replayable};
+pub use outcome::{Disposition, Replayable, RequestOutcome, WithDisposition};
 pub use problem::{EXPOSED_HEADERS, Problem};
 pub use scope::{IntoScopeKey, ScopeKey, ScopeValue};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use transaction::Tx;
-pub use unsupported::{RejectUnsupportedKeys, Rejecting};
+pub use unsupported::{RejectUnsupportedKeys, RejectUnsupportedKeysService};
 
 /// Where records live. Each store has a feature of its own.
 pub mod store {
@@ -51,5 +51,5 @@ pub mod store {
     pub use idempotent_core::store::redis::RedisStore;
     #[cfg(feature = "sqlite")]
     pub use idempotent_core::store::sqlite::SqliteStore;
-    pub use idempotent_core::store::*;
+    pub use idempotent_core::{protocol::*, store::*};
 }

@@ -12,8 +12,8 @@ use idempotent_core::{DerivedKey, Key, RecordId};
 use crate::{
     idempotency::Idempotency,
     in_flight::Counted,
-    outcome::Outcome,
-    problem::{self, Kind, Problem},
+    outcome::RequestOutcome,
+    problem::{self, Problem, ProblemKind},
 };
 
 /// The operation that a guarded handler is part of, as an extractor.
@@ -112,8 +112,8 @@ impl FromRequest for Operation {
             Ok(idempotency) => idempotency,
             Err(error) => return ready(Err(error)),
         };
-        let problem = idempotency.problem(Kind::KeyMissing, "this operation cannot be run without a key");
-        let response = idempotency.render(&problem, Outcome::Refused, request);
+        let problem = idempotency.problem(ProblemKind::KeyMissing, "this operation cannot be run without a key");
+        let response = idempotency.render(&problem, RequestOutcome::Refused, request);
         ready(Err(InternalError::from_response("an Operation without a key", response).into()))
     }
 }
@@ -127,8 +127,8 @@ pub(crate) fn misconfigured(request: &HttpRequest, why: &'static str) -> Error {
     if request.extensions_mut().insert(Misconfigured).is_none() {
         tracing::error!(path = request.path(), "{why}");
     }
-    let problem = Problem::new(Kind::Misconfigured, Kind::Misconfigured.advice(), "/idempotency#");
+    let problem = Problem::new(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice(), "/idempotency#");
     let mut response = problem::json(&problem, request);
-    response.extensions_mut().insert(Outcome::Unavailable);
+    response.extensions_mut().insert(RequestOutcome::Unavailable);
     InternalError::from_response(why, response).into()
 }

@@ -9,7 +9,7 @@ use idempotent_core::{Abandoned, Policy};
 /// a metric; the [`RecordId`](crate::RecordId) is beside it once there is one. An extractor's own refusal carries none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The handler ran, and this is its answer.
     Ran,
     /// The answer was given before.
@@ -17,36 +17,36 @@ pub enum Outcome {
     /// The first request is still at work (409).
     InFlight,
     /// The key belongs to another request (422).
-    Mismatch,
+    KeyReused,
     /// The first request's outcome is unknown (409).
-    Held,
+    OutcomeUnknown,
     /// The outcome became unknown with this request, and its key is held from now on: the handler's response was not recorded under
     /// `abandoned = "hold"`, or was marked [`Disposition::Unknown`]; or the lease of an earlier request had expired (409).
     BecameHeld,
     /// The guard refused the request before its key was looked up: 400, 401, 405, 413.
     Refused,
     /// The handler panicked (500).
-    Panicked,
+    HandlerFailed,
     /// The handler did not respond within its time limit (503; 500 where the key is held).
-    TimedOut,
+    HandlerTimedOut,
     /// Too many operations are in flight (503), or too many of this principal (429).
     Overloaded,
     /// The store failed, or the server is going down, or is put together wrongly (500, 503).
     Unavailable,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ran => "ran",
             Self::Replayed => "replayed",
-            Self::InFlight => "conflict",
-            Self::Mismatch => "mismatch",
-            Self::Held => "held",
+            Self::InFlight => "in_flight",
+            Self::KeyReused => "key_reused",
+            Self::OutcomeUnknown => "outcome_unknown",
             Self::BecameHeld => "became_held",
             Self::Refused => "refused",
-            Self::Panicked => "panicked",
-            Self::TimedOut => "timed_out",
+            Self::HandlerFailed => "handler_failed",
+            Self::HandlerTimedOut => "handler_timed_out",
             Self::Overloaded => "overloaded",
             Self::Unavailable => "unavailable",
         })
@@ -88,19 +88,19 @@ impl Disposition {
     }
 
     /// An answer with this disposition.
-    pub fn with<R: Responder>(self, answer: R) -> Disposed<R> {
-        Disposed { disposition: self, answer }
+    pub fn with<R: Responder>(self, answer: R) -> WithDisposition<R> {
+        WithDisposition { disposition: self, answer }
     }
 }
 
 /// An answer that says itself what it does to its key; made by [`Disposition::with`].
 #[derive(Clone, Debug)]
-pub struct Disposed<R> {
+pub struct WithDisposition<R> {
     disposition: Disposition,
     answer: R,
 }
 
-impl<R: Responder> Responder for Disposed<R>
+impl<R: Responder> Responder for WithDisposition<R>
 where
     R::Body: 'static,
 {

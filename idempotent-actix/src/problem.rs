@@ -19,7 +19,7 @@ pub const EXPOSED_HEADERS: [&str; 5] =
 /// The kinds of refusal, with what a client may do about each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ProblemKind {
     /// 400: the operation needs a key and there is none.
     KeyMissing,
     /// 400: there is more than one key, or what there is cannot be one.
@@ -54,7 +54,7 @@ pub enum Kind {
     ShuttingDown,
 }
 
-impl Kind {
+impl ProblemKind {
     /// All kinds, for a published specification.
     pub const ALL: [Self; 16] = [
         Self::KeyMissing,
@@ -220,20 +220,20 @@ impl Kind {
 }
 
 /// What a client gets where the store has failed. A failure that does not pass by itself is not reported as one that does.
-pub(crate) fn kind_of(error: &StoreError) -> Kind {
+pub(crate) fn kind_of(error: &StoreError) -> ProblemKind {
     if error.is_transient() {
-        Kind::StoreUnavailable
+        ProblemKind::StoreUnavailable
     } else if error.is_unreadable() {
-        Kind::RecordUnreadable
+        ProblemKind::RecordUnreadable
     } else {
-        Kind::Misconfigured
+        ProblemKind::Misconfigured
     }
 }
 
 /// One refusal, as an application's own rendering gets it.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    kind: Kind,
+    kind: ProblemKind,
     status: StatusCode,
     detail: String,
     retryable: bool,
@@ -243,7 +243,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(kind: Kind, detail: impl Into<String>, documentation: &str) -> Self {
+    pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>, documentation: &str) -> Self {
         let url = format!("{documentation}{}", kind.code());
         Self {
             kind,
@@ -278,7 +278,7 @@ impl Problem {
 
     /// What kind of refusal it is; gives code and title.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
@@ -338,7 +338,7 @@ impl Problem {
             let methods: Vec<_> = self.allow.iter().map(Method::as_str).collect();
             response.insert_header((header::ALLOW, methods.join(", ")));
         }
-        if self.kind == Kind::ScopeMissing {
+        if self.kind == ProblemKind::ScopeMissing {
             response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
         }
         response.body(body.to_string())
@@ -359,18 +359,22 @@ pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
 #[must_use]
 pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     let (kind, code) = match problem.kind {
-        Kind::KeyReused | Kind::OutcomeUnknown | Kind::KeyMalformed => ("idempotency_error", problem.kind.code()),
-        Kind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
-        Kind::KeyMissing | Kind::KeyUnsupported | Kind::ScopeMissing | Kind::MethodNotAllowed | Kind::BodyTooLarge => {
-            ("invalid_request_error", problem.kind.code())
+        ProblemKind::KeyReused | ProblemKind::OutcomeUnknown | ProblemKind::KeyMalformed => {
+            ("idempotency_error", problem.kind.code())
         }
-        Kind::HandlerFailed
-        | Kind::HandlerTimedOut
-        | Kind::Overloaded
-        | Kind::RecordUnreadable
-        | Kind::Misconfigured
-        | Kind::StoreUnavailable
-        | Kind::ShuttingDown => ("api_error", problem.kind.code()),
+        ProblemKind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
+        ProblemKind::KeyMissing
+        | ProblemKind::KeyUnsupported
+        | ProblemKind::ScopeMissing
+        | ProblemKind::MethodNotAllowed
+        | ProblemKind::BodyTooLarge => ("invalid_request_error", problem.kind.code()),
+        ProblemKind::HandlerFailed
+        | ProblemKind::HandlerTimedOut
+        | ProblemKind::Overloaded
+        | ProblemKind::RecordUnreadable
+        | ProblemKind::Misconfigured
+        | ProblemKind::StoreUnavailable
+        | ProblemKind::ShuttingDown => ("api_error", problem.kind.code()),
     };
     let to_stripe = request.headers().contains_key("x-stripe-client-user-agent");
     let status = match problem.status {
@@ -415,7 +419,7 @@ mod tests {
 
     #[test]
     fn codes_are_told_apart() {
-        let codes: std::collections::HashSet<_> = Kind::ALL.iter().map(|kind| kind.code()).collect();
-        assert_eq!(codes.len(), Kind::ALL.len());
+        let codes: std::collections::HashSet<_> = ProblemKind::ALL.iter().map(|kind| kind.code()).collect();
+        assert_eq!(codes.len(), ProblemKind::ALL.len());
     }
 }

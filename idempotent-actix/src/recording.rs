@@ -20,7 +20,7 @@ use actix_web::{
     rt,
 };
 use bytes::Bytes;
-use idempotent_core::{Body, Encoded, Recording};
+use idempotent_core::{EncodedRecording, RecordedBody, Recording};
 
 use crate::request::Pieces;
 
@@ -78,17 +78,17 @@ fn replayed_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
 
 /// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is omitted, and the headers too if they
 /// alone exceed it.
-fn encode(head: &ResponseHead, body: Body, limit: usize) -> Encoded {
+fn encode(head: &ResponseHead, body: RecordedBody, limit: usize) -> EncodedRecording {
     let mut lines = replayed_lines(head);
     let bytes: usize = lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
     if bytes > limit {
         lines.clear();
     }
     let whole = match body {
-        Body::None | Body::Omitted => bytes <= limit,
-        Body::Whole(ref body) => bytes.saturating_add(body.len()) <= limit,
+        RecordedBody::None | RecordedBody::Omitted => bytes <= limit,
+        RecordedBody::Whole(ref body) => bytes.saturating_add(body.len()) <= limit,
     };
-    Encoded::new(head.status.as_u16(), &lines, if whole { &body } else { &Body::Omitted })
+    EncodedRecording::new(head.status.as_u16(), &lines, if whole { &body } else { &RecordedBody::Omitted })
 }
 
 /// How much of a response is kept, and how long its recording may take.
@@ -110,17 +110,17 @@ pub(crate) struct Limits {
 pub(crate) fn record(
     response: HttpResponse,
     limits: Limits,
-) -> impl Future<Output = Result<(Encoded, HttpResponse), Box<dyn StdError>>> {
+) -> impl Future<Output = Result<(EncodedRecording, HttpResponse), Box<dyn StdError>>> {
     // Before the future begins, which would have room for the whole as well as for its parts.
     let (head, body) = response.into_parts();
     async move {
         let (kept, body) = match body.size() {
-            BodySize::None => (Body::None, body),
+            BodySize::None => (RecordedBody::None, body),
             BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) => {
                 take(body, limits).await?
             }
             BodySize::Stream if !is_event_stream(head.head()) => take(body, limits).await?,
-            BodySize::Sized(_) | BodySize::Stream => (Body::Omitted, body),
+            BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, body),
         };
         let recording = encode(head.head(), kept, limits.bytes);
         Ok((recording, head.set_body(body)))
@@ -135,15 +135,15 @@ fn is_event_stream(head: &ResponseHead) -> bool {
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-async fn take(body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<dyn StdError>> {
+async fn take(body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
     match body.try_into_bytes() {
-        Ok(bytes) => Ok((Body::Whole(bytes.clone()), BoxBody::new(bytes))),
+        Ok(bytes) => Ok((RecordedBody::Whole(bytes.clone()), BoxBody::new(bytes))),
         // Boxed: keeps the caller's future small where the body is there already.
         Err(body) => Box::pin(read(body, limits)).await,
     }
 }
 
-async fn read(mut body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<dyn StdError>> {
+async fn read(mut body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
     let promised = body.size();
     let (mut chunks, mut length) = (Pieces::default(), 0usize);
     let mut over = pin!(rt::time::sleep(limits.time));
@@ -163,7 +163,7 @@ async fn read(mut body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<
                 return Err("it has another length than it says".into());
             }
             let whole = chunks.joined();
-            return Ok((Body::Whole(whole.clone()), BoxBody::new(whole)));
+            return Ok((RecordedBody::Whole(whole.clone()), BoxBody::new(whole)));
         };
         length = length.saturating_add(chunk.len());
         chunks.push(chunk);
@@ -172,7 +172,7 @@ async fn read(mut body: BoxBody, limits: Limits) -> Result<(Body, BoxBody), Box<
         }
     }
     chunks.join_small();
-    Ok((Body::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })))
+    Ok((RecordedBody::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })))
 }
 
 /// A stream with what was read of it put back in front.
@@ -209,9 +209,9 @@ pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     match recording.body {
-        Body::None => Some(response.set_body(BoxBody::new(actix_web::body::None::new()))),
-        Body::Whole(bytes) => Some(response.set_body(BoxBody::new(bytes))),
-        Body::Omitted => {
+        RecordedBody::None => Some(response.set_body(BoxBody::new(actix_web::body::None::new()))),
+        RecordedBody::Whole(bytes) => Some(response.set_body(BoxBody::new(bytes))),
+        RecordedBody::Omitted => {
             response.headers_mut().insert(REPLAY, HeaderValue::from_static("omitted"));
             Some(response)
         }

@@ -29,9 +29,9 @@ use crate::{
     idempotency::Idempotency,
     in_flight::Counted,
     operation::{Slot, misconfigured},
-    outcome::Outcome,
+    outcome::RequestOutcome,
     private::{BodyUse, Methods, Presence},
-    problem::{Kind, Problem},
+    problem::{Problem, ProblemKind},
 };
 
 mod refill;
@@ -171,21 +171,21 @@ fn asks_for_websocket(request: &HttpRequest) -> bool {
 fn check<K: Presence, M: Methods>(idempotency: &Idempotency, request: &HttpRequest) -> Result<Option<Key>, Problem> {
     if !M::METHODS.contains(request.method()) {
         let detail = format!("{} is not guarded by idempotency keys here", request.method());
-        return Err(idempotency.problem(Kind::MethodNotAllowed, detail).allow(M::METHODS));
+        return Err(idempotency.problem(ProblemKind::MethodNotAllowed, detail).allow(M::METHODS));
     }
     let settings = idempotency.settings();
     let mut lines = request.headers().get_all(&settings.header);
     let key = match (lines.next(), lines.next()) {
         (None, _) if K::REQUIRED => {
             let detail = format!("send a header line `{}` with a new UUID for each operation", settings.header);
-            return Err(idempotency.problem(Kind::KeyMissing, detail));
+            return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
         }
         (None, _) => return Ok(None),
         (Some(line), None) => Key::parse(line.as_bytes()).map_err(|error| error.to_string()),
         (Some(_), Some(_)) => Err("there is more than one key".into()),
     };
     let key = key.and_then(|key| settings.key_rule.check(&key).map(|()| key));
-    let key = key.map_err(|detail| idempotency.problem(Kind::KeyMalformed, detail))?;
+    let key = key.map_err(|detail| idempotency.problem(ProblemKind::KeyMalformed, detail))?;
     match content_length(request) {
         Some(length) if length > settings.body_limit => Err(too_large(idempotency)),
         _ => Ok(Some(key)),
@@ -223,18 +223,18 @@ fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> Error {
         path = request.path(),
         "middleware has read the body; restore it with `set_payload`, and correct or remove `Content-Length` if it is shorter"
     );
-    let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
-    let response = idempotency.render(&problem, Outcome::Unavailable, request);
+    let problem = idempotency.problem(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice());
+    let response = idempotency.render(&problem, RequestOutcome::Unavailable, request);
     InternalError::from_response("the body is gone", response).into()
 }
 
 fn too_large(idempotency: &Idempotency) -> Problem {
     let detail = format!("a body may have {} bytes", idempotency.settings().body_limit);
-    idempotency.problem(Kind::BodyTooLarge, detail)
+    idempotency.problem(ProblemKind::BodyTooLarge, detail)
 }
 
 fn refuse(idempotency: &Idempotency, problem: &Problem, request: &HttpRequest) -> Error {
-    let response = idempotency.render(problem, Outcome::Refused, request);
+    let response = idempotency.render(problem, RequestOutcome::Refused, request);
     InternalError::from_response(problem.kind().code(), response).into()
 }
 

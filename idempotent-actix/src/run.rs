@@ -4,23 +4,23 @@ use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
 
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, http::StatusCode};
 use idempotent_core::{
-    RecordId, RequestDigest, Scope, StoreError,
-    runtime::{Begun, Verdict},
+    RecordId, RequestDigest, ScopeId, StoreError,
+    runtime::{Admission, Verdict},
 };
 
 pub use self::answer::GuardedAnswer;
 use self::unguarded::unguarded;
 use self::work::{Answering, Work};
-pub(crate) use self::{answer::Begun as OperationBegun, detach::detach};
+pub(crate) use self::{answer::Admission as OperationBegun, detach::detach};
 use crate::{
     account::Account,
-    builder::StoreFailure,
+    builder::StoreFailurePolicy,
     idempotency::Idempotency,
     in_flight::Limit,
     operation::{Misconfigured, Slot},
-    outcome::{Outcome, Replayable},
+    outcome::{Replayable, RequestOutcome},
     private::{ClaimMode, OperationSpec},
-    problem::{self, Kind},
+    problem::{self, ProblemKind},
     recording,
     request::{Guard, Keyed, Said},
     scope::EVERYONE,
@@ -43,7 +43,7 @@ impl<K, M, B> Guard<K, M, B> {
     pub fn run<F, R>(
         self,
         operation: &'static OperationSpec,
-        scope: Result<Scope, Option<Error>>,
+        scope: Result<ScopeId, Option<Error>>,
         work: F,
     ) -> GuardedAnswer
     where
@@ -57,13 +57,13 @@ impl<K, M, B> Guard<K, M, B> {
     fn begin(
         self,
         operation: &'static OperationSpec,
-        scope: Result<Scope, Option<Error>>,
+        scope: Result<ScopeId, Option<Error>>,
         handler: Pin<Box<dyn Answering>>,
     ) -> GuardedAnswer {
         let Self { request, idempotency, keyed, .. } = self;
         if request.extensions().contains::<Misconfigured>() {
-            let problem = idempotency.problem(Kind::Misconfigured, Kind::Misconfigured.advice());
-            return GuardedAnswer::given(idempotency.render(&problem, Outcome::Unavailable, &request));
+            let problem = idempotency.problem(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice());
+            return GuardedAnswer::given(idempotency.render(&problem, RequestOutcome::Unavailable, &request));
         }
         let work = Work { handler, request: request.clone() };
         match keyed {
@@ -86,7 +86,7 @@ struct Run {
 
 impl Run {
     /// Refuses the request, or prepares the future that answers it.
-    fn start(self, scope: Result<Scope, Option<Error>>, said: Said, work: Work) -> GuardedAnswer {
+    fn start(self, scope: Result<ScopeId, Option<Error>>, said: Said, work: Work) -> GuardedAnswer {
         let (scope, digest) = match self.admit(scope, said) {
             Ok(admitted) => admitted,
             Err(refusal) => return GuardedAnswer::given(refusal),
@@ -94,7 +94,7 @@ impl Run {
         // Counted first, then checked: a drain that begins in between either is seen here or waits for this.
         let counted = self.idempotency.work().token();
         if self.idempotency.is_draining() {
-            return GuardedAnswer::given(self.refuse(Kind::ShuttingDown, Outcome::Unavailable));
+            return GuardedAnswer::given(self.refuse(ProblemKind::ShuttingDown, RequestOutcome::Unavailable));
         }
         let entered = self.idempotency.in_flight().enter(&scope).map(|place| (place, None));
         // At the limit, what has run already is still found: only what would run is refused.
@@ -133,8 +133,8 @@ impl Run {
         };
         // Boxed: a replay does not carry what a run takes.
         match begun {
-            Ok(Begun::Run(attempt)) => Box::pin(self.attempt(attempt, work)).await,
-            Ok(Begun::Told(verdict)) => self.tell(verdict),
+            Ok(Admission::Proceed(attempt)) => Box::pin(self.attempt(attempt, work)).await,
+            Ok(Admission::Rejected(verdict)) => self.tell(verdict),
             Err(error) => Box::pin(self.without_store(id, &error, work)).await,
         }
     }
@@ -154,22 +154,26 @@ impl Run {
 
     /// Whose key it is and what was asked for, unless the request is refused.
     #[expect(clippy::result_large_err, reason = "it is sent at once")]
-    fn admit(&self, scope: Result<Scope, Option<Error>>, said: Said) -> Result<(Scope, RequestDigest), HttpResponse> {
+    fn admit(
+        &self,
+        scope: Result<ScopeId, Option<Error>>,
+        said: Said,
+    ) -> Result<(ScopeId, RequestDigest), HttpResponse> {
         let admitted = match (scope, said) {
             (Ok(scope), Said::Digest(digest)) => (scope, digest),
             (Err(error), _) => return Err(self.nobody(error)),
-            (Ok(_), Said::Body(_)) => return Err(self.refuse(Kind::Misconfigured, Outcome::Unavailable)),
+            (Ok(_), Said::Body(_)) => return Err(self.refuse(ProblemKind::Misconfigured, RequestOutcome::Unavailable)),
         };
         if self.operation.claim == ClaimMode::Transaction && Account::of(&self.request).is_none() {
             tracing::error!(
                 "`claim = \"transaction\"` without idempotent_actix's `Tx`: the handler takes another type of that name"
             );
-            return Err(self.refuse(Kind::Misconfigured, Outcome::Unavailable));
+            return Err(self.refuse(ProblemKind::Misconfigured, RequestOutcome::Unavailable));
         }
         Ok(admitted)
     }
 
-    fn record_id(&self, scope: &Scope) -> RecordId {
+    fn record_id(&self, scope: &ScopeId) -> RecordId {
         let namespace = self.idempotency.namespace_of(self.operation);
         if !self.operation.name.is_empty() {
             return RecordId::new(namespace, scope, self.operation.name, &self.slot.key);
@@ -183,25 +187,26 @@ impl Run {
     /// What a client gets whose request does not run, or whose attempt does not count.
     fn tell(&self, verdict: Verdict) -> HttpResponse {
         match verdict {
-            Verdict::Replay(recording) => match recording::replay(recording) {
+            Verdict::Completed(recording) => match recording::replay(recording) {
                 Some(mut response) => {
-                    response.extensions_mut().insert(Outcome::Replayed);
+                    response.extensions_mut().insert(RequestOutcome::Replayed);
                     response
                 }
                 None => {
                     tracing::error!("a recording is not an answer that HTTP allows; its key stays as it is");
-                    self.refuse(Kind::RecordUnreadable, Outcome::Unavailable)
+                    self.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
                 }
             },
-            Verdict::Unreadable => self.refuse(Kind::RecordUnreadable, Outcome::Unavailable),
-            Verdict::Held { newly } => {
-                self.refuse(Kind::OutcomeUnknown, if newly { Outcome::BecameHeld } else { Outcome::Held })
-            }
-            Verdict::Mismatch => self.refuse(Kind::KeyReused, Outcome::Mismatch),
+            Verdict::Unreadable => self.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable),
+            Verdict::Held { newly } => self.refuse(
+                ProblemKind::OutcomeUnknown,
+                if newly { RequestOutcome::BecameHeld } else { RequestOutcome::OutcomeUnknown },
+            ),
+            Verdict::Mismatch => self.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
             Verdict::InFlight { lease_left } => {
-                let problem = self.idempotency.problem(Kind::InFlight, Kind::InFlight.advice());
+                let problem = self.idempotency.problem(ProblemKind::InFlight, ProblemKind::InFlight.advice());
                 let problem = problem.retry_after(problem::retry_after(lease_left));
-                self.idempotency.render(&problem, Outcome::InFlight, &self.request)
+                self.idempotency.render(&problem, RequestOutcome::InFlight, &self.request)
             }
         }
     }
@@ -210,7 +215,7 @@ impl Run {
     /// to run through: a store that is misconfigured would leave every request unguarded, and unnoticed, for good.
     async fn without_store(&self, id: RecordId, error: &StoreError, work: Work) -> HttpResponse {
         let cause = std::error::Error::source(error);
-        if error.is_transient() && self.idempotency.settings().when_store_fails == StoreFailure::RunUnguarded {
+        if error.is_transient() && self.idempotency.settings().when_store_fails == StoreFailurePolicy::RunUnguarded {
             tracing::error!(%id, %error, cause, "a keyed request runs unguarded, as the application has chosen");
             let _ = self.slot.claimed.set((id, 1));
             let time_limit = self.idempotency.time_limit(self.operation);
@@ -221,7 +226,7 @@ impl Run {
             return self.overloaded(Limit::Principal);
         }
         tracing::error!(%id, %error, cause, "a keyed request was refused");
-        self.refuse(problem::kind_of(error), Outcome::Unavailable)
+        self.refuse(problem::kind_of(error), RequestOutcome::Unavailable)
     }
 
     /// The answer to a request without a principal: the scope's own, or 401.
@@ -229,10 +234,10 @@ impl Run {
         match error {
             Some(error) => {
                 let mut response = HttpResponse::from_error(error);
-                response.extensions_mut().insert(Outcome::Refused);
+                response.extensions_mut().insert(RequestOutcome::Refused);
                 response
             }
-            None => self.refuse(Kind::ScopeMissing, Outcome::Refused),
+            None => self.refuse(ProblemKind::ScopeMissing, RequestOutcome::Refused),
         }
     }
 
@@ -247,14 +252,14 @@ impl Run {
                 "nothing was run; wait for your other operations, then send the request again with the same key",
             ),
         };
-        let problem = self.idempotency.problem(Kind::Overloaded, detail).with_status(status);
+        let problem = self.idempotency.problem(ProblemKind::Overloaded, detail).with_status(status);
         let problem = problem.retry_after(problem::retry_after(Duration::ZERO));
-        self.idempotency.render(&problem, Outcome::Overloaded, &self.request)
+        self.idempotency.render(&problem, RequestOutcome::Overloaded, &self.request)
     }
 
-    fn refuse(&self, kind: Kind, outcome: Outcome) -> HttpResponse {
+    fn refuse(&self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
         let mut problem = self.idempotency.problem(kind, kind.advice());
-        if matches!(kind, Kind::StoreUnavailable | Kind::ShuttingDown) {
+        if matches!(kind, ProblemKind::StoreUnavailable | ProblemKind::ShuttingDown) {
             problem = problem.retry_after(problem::retry_after(Duration::ZERO));
         }
         self.idempotency.render(&problem, outcome, &self.request)

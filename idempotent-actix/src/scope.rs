@@ -6,7 +6,7 @@ use std::{
 };
 
 use actix_web::{Error, HttpRequest, http::header, web};
-use idempotent_core::Scope;
+use idempotent_core::ScopeId;
 use uuid::Uuid;
 
 use crate::operation::misconfigured;
@@ -16,13 +16,13 @@ use crate::operation::misconfigured;
 /// Implement it for your own extractor, from an identity that the extractor has verified:
 ///
 /// ```
-/// use idempotent_actix::{Scope, ScopeKey};
+/// use idempotent_actix::{ScopeId, ScopeKey};
 ///
 /// struct User { id: u64 }
 ///
 /// impl ScopeKey for User {
-///     fn scope_key(&self) -> Option<Scope> {
-///         Some(Scope::of("user", self.id.to_string()))
+///     fn scope_key(&self) -> Option<ScopeId> {
+///         Some(ScopeId::of("user", self.id.to_string()))
 ///     }
 /// }
 /// ```
@@ -43,7 +43,7 @@ use crate::operation::misconfigured;
 )]
 pub trait ScopeKey {
     /// Whose key it is; `None` when there is no principal: the response is 401.
-    fn scope_key(&self) -> Option<Scope>;
+    fn scope_key(&self) -> Option<ScopeId>;
 }
 
 /// What [`web::ReqData`], [`web::Path`] and [`web::Header`] may carry to be a [`ScopeKey`]: a text, a number, a `Uuid`, or a type
@@ -55,11 +55,11 @@ pub trait ScopeKey {
 )]
 pub trait ScopeValue {
     /// Whose key it is; `None` when there is no principal.
-    fn scope_value(&self) -> Option<Scope>;
+    fn scope_value(&self) -> Option<ScopeId>;
 }
 
 impl<T: ScopeKey> ScopeValue for T {
-    fn scope_value(&self) -> Option<Scope> {
+    fn scope_value(&self) -> Option<ScopeId> {
         self.scope_key()
     }
 }
@@ -78,53 +78,53 @@ pub trait IntoScopeKey {
     ///
     /// # Errors
     /// What the client is told when there is none; `None` stands for 401.
-    fn into_scope_key(self) -> Result<Scope, Option<Error>>;
+    fn into_scope_key(self) -> Result<ScopeId, Option<Error>>;
 }
 
-impl IntoScopeKey for Scope {
-    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+impl IntoScopeKey for ScopeId {
+    fn into_scope_key(self) -> Result<ScopeId, Option<Error>> {
         if self.is_empty() { Err(None) } else { Ok(self) }
     }
 }
 
 impl<T: IntoScopeKey> IntoScopeKey for Option<T> {
-    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+    fn into_scope_key(self) -> Result<ScopeId, Option<Error>> {
         self.ok_or(None)?.into_scope_key()
     }
 }
 
 impl<T: IntoScopeKey, E: Into<Error>> IntoScopeKey for Result<T, E> {
-    fn into_scope_key(self) -> Result<Scope, Option<Error>> {
+    fn into_scope_key(self) -> Result<ScopeId, Option<Error>> {
         self.map_err(|error| Some(error.into()))?.into_scope_key()
     }
 }
 
 impl<T: ScopeKey> ScopeKey for Option<T> {
-    fn scope_key(&self) -> Option<Scope> {
+    fn scope_key(&self) -> Option<ScopeId> {
         self.as_ref()?.scope_key()
     }
 }
 
 impl<T: ScopeValue + Clone + 'static> ScopeKey for web::ReqData<T> {
-    fn scope_key(&self) -> Option<Scope> {
+    fn scope_key(&self) -> Option<ScopeId> {
         (**self).scope_value()
     }
 }
 
 impl<T: ScopeValue> ScopeKey for web::Path<T> {
-    fn scope_key(&self) -> Option<Scope> {
+    fn scope_key(&self) -> Option<ScopeId> {
         (**self).scope_value()
     }
 }
 
 impl<T: ScopeValue> ScopeKey for web::Header<T> {
-    fn scope_key(&self) -> Option<Scope> {
+    fn scope_key(&self) -> Option<ScopeId> {
         (**self).scope_value()
     }
 }
 
-impl ScopeKey for Scope {
-    fn scope_key(&self) -> Option<Scope> {
+impl ScopeKey for ScopeId {
+    fn scope_key(&self) -> Option<ScopeId> {
         Some(self.clone())
     }
 }
@@ -133,13 +133,13 @@ impl ScopeKey for Scope {
 macro_rules! by_text {
     ($($type:ty),*) => { $(
         impl ScopeValue for $type {
-            fn scope_value(&self) -> Option<Scope> {
-                Some(Scope::new(self.to_string()))
+            fn scope_value(&self) -> Option<ScopeId> {
+                Some(ScopeId::new(self.to_string()))
             }
         }
         impl IntoScopeKey for $type {
-            fn into_scope_key(self) -> Result<Scope, Option<Error>> {
-                Scope::new(self.to_string()).into_scope_key()
+            fn into_scope_key(self) -> Result<ScopeId, Option<Error>> {
+                ScopeId::new(self.to_string()).into_scope_key()
             }
         }
     )* };
@@ -150,57 +150,57 @@ by_text!(String, &str, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, 
 /// The user that `actix-identity` has logged in. An identity that has expired is nobody.
 #[cfg(feature = "identity")]
 impl ScopeKey for actix_identity::Identity {
-    fn scope_key(&self) -> Option<Scope> {
-        self.id().ok().map(|id| Scope::of("identity", id))
+    fn scope_key(&self) -> Option<ScopeId> {
+        self.id().ok().map(|id| ScopeId::of("identity", id))
     }
 }
 
 /// The token of a request that a validator of `actix-web-httpauth` has let in. The extractor alone does not check the token.
 #[cfg(feature = "httpauth")]
 impl ScopeKey for actix_web_httpauth::extractors::bearer::BearerAuth {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("bearer", self.token()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("bearer", self.token()))
     }
 }
 
 /// The user id of a request that a validator of `actix-web-httpauth` has let in. The extractor alone does not check the password.
 #[cfg(feature = "httpauth")]
 impl ScopeKey for actix_web_httpauth::extractors::basic::BasicAuth {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("basic", self.user_id()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("basic", self.user_id()))
     }
 }
 
 /// Everybody shares one scope. Right only where there is a single caller, or where keys are secrets that nobody can guess: whoever
 /// knows a key and the request gets its answer.
 #[must_use]
-pub fn global(_: &HttpRequest) -> Scope {
+pub fn global(_: &HttpRequest) -> ScopeId {
     EVERYONE.clone()
 }
 
 /// The scope that names no principal.
-pub(crate) static EVERYONE: LazyLock<Scope> = LazyLock::new(|| Scope::of("global", "*"));
+pub(crate) static EVERYONE: LazyLock<ScopeId> = LazyLock::new(|| ScopeId::of("global", "*"));
 
 /// The token of `Authorization: Bearer …`, as it is: check it before, in an extractor or in middleware. A client whose token is
 /// renewed between two tries is another client.
 #[must_use]
-pub fn bearer_token(request: &HttpRequest) -> Option<Scope> {
+pub fn bearer_token(request: &HttpRequest) -> Option<ScopeId> {
     let value = request.headers().get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then(|| Scope::of("bearer", token))
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then(|| ScopeId::of("bearer", token))
 }
 
 /// The address of the peer. Behind a proxy that is the proxy, so all clients share a scope; behind a shared address (NAT) so do all
 /// clients of that network; and a client that changes networks between two tries is another client.
 #[must_use]
-pub fn peer_ip(request: &HttpRequest) -> Option<Scope> {
-    request.peer_addr().map(|address| Scope::of("ip", address.ip().to_string()))
+pub fn peer_ip(request: &HttpRequest) -> Option<ScopeId> {
+    request.peer_addr().map(|address| ScopeId::of("ip", address.ip().to_string()))
 }
 
 /// What the macro calls for a scope that names a parameter.
 #[doc(hidden)]
-pub fn scope_of<T: ScopeKey + ?Sized>(parameter: &T) -> Result<Scope, Option<Error>> {
+pub fn scope_of<T: ScopeKey + ?Sized>(parameter: &T) -> Result<ScopeId, Option<Error>> {
     parameter.scope_key().into_scope_key()
 }
 
@@ -226,7 +226,7 @@ where
 
 /// What the macro calls for a scope that names a function. Where the function panics, the request is refused: nothing has been done yet.
 #[doc(hidden)]
-pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<Scope, Option<Error>>
+pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<ScopeId, Option<Error>>
 where
     F: for<'a> ScopeFunction<'a>,
 {
@@ -245,7 +245,7 @@ mod tests {
         let scope = |value: &str| {
             bearer_token(&TestRequest::default().insert_header((header::AUTHORIZATION, value)).to_http_request())
         };
-        assert_eq!(scope("Bearer t"), Some(Scope::of("bearer", "t")));
+        assert_eq!(scope("Bearer t"), Some(ScopeId::of("bearer", "t")));
         assert_eq!(scope("bearer t"), scope("Bearer t"));
         assert_eq!(scope("Bearer "), None);
         assert_eq!(scope("Basic t"), None);
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn texts_numbers_and_uuids_are_scopes_by_their_text() {
-        let path = |text: &str| Some(Scope::new(text));
+        let path = |text: &str| Some(ScopeId::new(text));
         let uuid = Uuid::from_u128(7);
         assert_eq!(scope_of(&web::Path::from(uuid)).ok(), path(&uuid.to_string()));
         assert_eq!(scope_of(&web::Path::from(-7i32)).ok(), path("-7"));
         assert_eq!(scope_of(&web::Path::from(7u16)).ok(), path("7"));
         assert_eq!(scope_of(&web::Path::from(String::from("7"))).ok(), path("7"));
         assert_eq!(scope_of(&Some(web::Path::from("7"))).ok(), path("7"));
-        assert_eq!(scope_of(&web::Path::from(Scope::of("user", "7"))).ok(), Some(Scope::of("user", "7")));
+        assert_eq!(scope_of(&web::Path::from(ScopeId::of("user", "7"))).ok(), Some(ScopeId::of("user", "7")));
         assert_eq!(7usize.into_scope_key().ok(), path("7"));
     }
 
@@ -275,6 +275,6 @@ mod tests {
         assert!(matches!(refused.into_scope_key(), Err(Some(_))));
         let refused: actix_web::Result<String> = Err(actix_web::error::ErrorForbidden("no"));
         assert!(matches!(refused.into_scope_key(), Err(Some(_))));
-        assert_eq!(5u64.into_scope_key().ok(), Some(Scope::new("5")));
+        assert_eq!(5u64.into_scope_key().ok(), Some(ScopeId::new("5")));
     }
 }

@@ -6,17 +6,17 @@ use idempotent_core::{Abandoned, BodyForm, Key, RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
-    builder::{KeyRule, StoreFailure},
+    builder::{KeyRule, StoreFailurePolicy},
     idempotency::Idempotency,
     private::{ClaimMode, OperationSpec, Registered},
-    problem::Kind,
+    problem::ProblemKind,
 };
 
 impl Idempotency {
     /// The machine-readable policy of every annotated handler in the program, as JSON: the header, the rules for keys, limits, the
     /// operations with their times in seconds, and the problems that a client may meet.
     ///
-    /// Serve it at the place that [`documentation`](crate::Builder::documentation) names. An operation has a route for each method of
+    /// Serve it at the place that [`documentation`](crate::IdempotencyBuilder::documentation) names. An operation has a route for each method of
     /// each route attribute. A route's path is that of its attribute, without the scopes that the application mounts it under, and
     /// null for handlers that are routed by hand. Where an operation has no `name`, its records are named by its method and its full
     /// route pattern, such as `POST /v1/payments`. With `claim = "transaction"`, `lease_seconds` and `abandoned` are null. A problem
@@ -44,11 +44,11 @@ impl Idempotency {
             "operations_in_flight": { "total": limits.total, "per_principal": limits.per_principal },
             "replay_marker": "idempotency-replayed",
             "when_store_fails": match settings.when_store_fails {
-                StoreFailure::Refuse => "refuse",
-                StoreFailure::RunUnguarded => "run_unguarded",
+                StoreFailurePolicy::Refuse => "refuse",
+                StoreFailurePolicy::RunUnguarded => "run_unguarded",
             },
             "operations": operations.into_iter().map(|operation| describe(operation, self.time_limit(operation))).collect::<Vec<_>>(),
-            "problems": Kind::ALL.iter().flat_map(|kind| problems(*kind, &settings.documentation)).collect::<Vec<_>>(),
+            "problems": ProblemKind::ALL.iter().flat_map(|kind| problems(*kind, &settings.documentation)).collect::<Vec<_>>(),
         })
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn packages() -> Vec<&'static str> {
 }
 
 /// A line for each status that a problem of this kind may have.
-fn problems(kind: Kind, documentation: &str) -> impl Iterator<Item = Value> {
+fn problems(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
     let url = format!("{documentation}{}", kind.code());
     kind.statuses().into_iter().map(move |(status, when, retryable)| {
         json!({

@@ -15,9 +15,9 @@ use futures_util::future::{Either, LocalBoxFuture};
 
 use crate::{
     idempotency::Idempotency,
-    outcome::Outcome,
+    outcome::RequestOutcome,
     private::{Registered, Resource},
-    problem::Kind,
+    problem::ProblemKind,
 };
 
 /// Middleware for the whole `App`: a request that brings a key to an operation without `#[idempotent]` is refused with 400, instead of
@@ -96,8 +96,8 @@ impl RejectUnsupportedKeys {
             return None;
         }
         let detail = "this operation does not keep idempotency keys; send it without one, and do not rely on a retry";
-        let problem = self.idempotency.problem(Kind::KeyUnsupported, detail);
-        Some(self.idempotency.render(&problem, Outcome::Refused, request.request()))
+        let problem = self.idempotency.problem(ProblemKind::KeyUnsupported, detail);
+        Some(self.idempotency.render(&problem, RequestOutcome::Refused, request.request()))
     }
 }
 
@@ -189,23 +189,23 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = Error;
-    type Transform = Rejecting<S>;
+    type Transform = RejectUnsupportedKeysService<S>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(Rejecting { service, rule: self.clone() }))
+        ready(Ok(RejectUnsupportedKeysService { service, rule: self.clone() }))
     }
 }
 
 /// The service that [`RejectUnsupportedKeys`] makes.
 #[derive(Debug)]
-pub struct Rejecting<S> {
+pub struct RejectUnsupportedKeysService<S> {
     service: S,
     rule: RejectUnsupportedKeys,
 }
 
-impl<S, B> Service<ServiceRequest> for Rejecting<S>
+impl<S, B> Service<ServiceRequest> for RejectUnsupportedKeysService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
     S::Future: 'static,

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt};
 
-use crate::record::RecordId;
+use crate::record_id::RecordId;
 
 /// The fence: 128 random bits, drawn anew for each attempt. Whoever cannot show the token that a record carries can neither
 /// complete, release nor renew it.

@@ -1,7 +1,7 @@
 //! The engine behind [`idempotent-actix`]: it decides, once and atomically, whether a request runs, waits, is refused, or gets
 //! the answer that was given before. It knows no HTTP and names no store.
 //!
-//! Data flows one way: [`Key`], [`Scope`] and [`Fingerprint`] go into a [`Claim`](store::Claim); a [`Store`] decides by the
+//! Data flows one way: [`Key`], [`Scope`] and [`Fingerprint`] go into a [`Claim`](protocol::Claim); a [`Store`] decides by the
 //! rules of [`transition`]; the [`Runtime`] carries the attempt to its [`Recording`].
 //!
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
@@ -19,7 +19,9 @@ mod fingerprint;
 mod key;
 mod lease;
 mod policy;
+pub mod protocol;
 mod record;
+mod record_id;
 mod recording;
 pub mod runtime;
 mod scope;
@@ -34,8 +36,9 @@ pub use fingerprint::{
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
 pub use policy::{Abandoned, Policy, RecordRule};
-pub use record::{DerivedKey, Record, RecordId, State};
-pub use recording::{Body, Encoded, Recording, RecordingError};
+pub use record::{Record, RecordState};
+pub use record_id::{DerivedKey, RecordId};
+pub use recording::{EncodedRecording, RecordedBody, Recording, RecordingError};
 pub use runtime::Runtime;
-pub use scope::{Principal, Scope};
+pub use scope::{Principal, ScopeId};
 pub use store::Store;

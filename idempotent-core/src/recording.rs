@@ -14,12 +14,12 @@ pub struct Recording {
     /// Header lines as (name, value), in order.
     pub headers: Vec<(Bytes, Bytes)>,
     /// The body.
-    pub body: Body,
+    pub body: RecordedBody,
 }
 
 /// The body of a recording. `Debug` shows its length.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Body {
+pub enum RecordedBody {
     /// The answer had no body, not even an empty one.
     None,
     /// The body, whole.
@@ -32,16 +32,16 @@ const VERSION: u8 = 1;
 
 /// A recording that is [written down](Recording::encode). `Debug` shows its length.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Encoded(Bytes);
+pub struct EncodedRecording(Bytes);
 
-impl Encoded {
+impl EncodedRecording {
     /// Writes an answer down whose header lines, as (name, value) and in order, are somebody else's.
     #[must_use]
-    pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &Body) -> Self {
+    pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Self {
         let (kind, body): (u8, &[u8]) = match body {
-            Body::None => (0, &[]),
-            Body::Whole(body) => (1, body),
-            Body::Omitted => (2, &[]),
+            RecordedBody::None => (0, &[]),
+            RecordedBody::Whole(body) => (1, body),
+            RecordedBody::Omitted => (2, &[]),
         };
         let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
         let mut out = Vec::with_capacity(32 + bytes + body.len());
@@ -61,15 +61,15 @@ impl Encoded {
     }
 }
 
-impl From<&Recording> for Encoded {
+impl From<&Recording> for EncodedRecording {
     fn from(Recording { status, headers, body }: &Recording) -> Self {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
         Self::new(*status, &headers, body)
     }
 }
 
-impl From<Encoded> for Bytes {
-    fn from(Encoded(bytes): Encoded) -> Self {
+impl From<EncodedRecording> for Bytes {
+    fn from(EncodedRecording(bytes): EncodedRecording) -> Self {
         bytes
     }
 }
@@ -78,7 +78,7 @@ impl Recording {
     /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        Encoded::from(self).into()
+        EncodedRecording::from(self).into()
     }
 
     /// Reads what [`encode`](Self::encode) wrote. Headers and body are slices of `bytes`, not copies.
@@ -102,9 +102,9 @@ impl Recording {
             (0..count).map(|_| Ok((take(&mut rest)?, take(&mut rest)?))).collect::<Result<_, RecordingError>>()?;
         let body = take(&mut rest)?;
         let body = match kind {
-            0 if body.is_empty() => Body::None,
-            1 => Body::Whole(body),
-            2 if body.is_empty() => Body::Omitted,
+            0 if body.is_empty() => RecordedBody::None,
+            1 => RecordedBody::Whole(body),
+            2 if body.is_empty() => RecordedBody::Omitted,
             _ => return Err(RecordingError::Damaged),
         };
         if rest.is_empty() { Ok(Self { status, headers, body }) } else { Err(RecordingError::Damaged) }
@@ -127,7 +127,7 @@ impl fmt::Debug for Recording {
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for RecordedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
@@ -137,9 +137,9 @@ impl fmt::Debug for Body {
     }
 }
 
-impl fmt::Debug for Encoded {
+impl fmt::Debug for EncodedRecording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Encoded").field(&Length(&self.0)).finish()
+        f.debug_tuple("EncodedRecording").field(&Length(&self.0)).finish()
     }
 }
 
@@ -209,7 +209,8 @@ mod tests {
 
     fn recordings() -> impl Strategy<Value = Recording> {
         let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
-        let body = prop_oneof![Just(Body::None), Just(Body::Omitted), bytes().prop_map(Body::Whole)];
+        let body =
+            prop_oneof![Just(RecordedBody::None), Just(RecordedBody::Omitted), bytes().prop_map(RecordedBody::Whole)];
         (any::<u16>(), vec((bytes(), bytes()), 0..5), body).prop_map(|(status, headers, body)| Recording {
             status,
             headers,
@@ -255,7 +256,7 @@ mod tests {
         let recording = Recording {
             status: 201,
             headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
-            body: Body::Whole(Bytes::from_static(b"{}")),
+            body: RecordedBody::Whole(Bytes::from_static(b"{}")),
         };
         let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
         let mut written = written.to_vec();

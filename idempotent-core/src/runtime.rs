@@ -14,9 +14,10 @@ use crate::{
     fingerprint::{FingerprintKeys, RequestDigest},
     lease::{Lease, OwnerToken},
     policy::Policy,
-    record::RecordId,
+    protocol::{Claim, ClaimOutcome, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
     recording::Recording,
-    store::{Claim, ClaimOutcome, Found, Resolution, ResolveOutcome, Store},
+    store::Store,
 };
 
 mod attempt;
@@ -29,7 +30,7 @@ mod renewal;
 mod waiting;
 mod within;
 
-pub use attempt::{Attempt, Ending};
+pub use attempt::{Attempt, AttemptOutcome};
 
 /// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store, made after any fork.
 ///
@@ -45,7 +46,7 @@ pub struct Runtime {
 /// What can be set for a [`Runtime`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct RuntimeOptions {
     /// Tells applications that share a store apart: it is part of each record id. `None`, the default, leaves it to the store's
     /// URL. Another namespace is another set of records, so a change has the effect of an empty store.
     pub namespace: Option<String>,
@@ -64,7 +65,7 @@ pub struct Options {
     pub deferred_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for RuntimeOptions {
     fn default() -> Self {
         Self {
             namespace: None,
@@ -79,7 +80,7 @@ impl Default for Options {
 
 struct Shared {
     store: Arc<dyn Store>,
-    options: Options,
+    options: RuntimeOptions,
     renewal: Arc<renewal::Live>,
     waiting: waiting::Waiting,
     within: within::Within,
@@ -92,18 +93,18 @@ struct Shared {
 
 /// What a request comes to before any work is done.
 #[derive(Debug)]
-pub enum Begun {
+pub enum Admission {
     /// The key is ours: run, then end the attempt.
-    Run(Attempt),
+    Proceed(Attempt),
     /// Nothing runs.
-    Told(Verdict),
+    Rejected(Verdict),
 }
 
 /// Why nothing runs, or why an attempt's own answer does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The operation was done, and this was its answer.
-    Replay(Recording),
+    Completed(Recording),
     /// Another attempt is at work.
     InFlight {
         /// How long its lease lasts yet.
@@ -122,13 +123,13 @@ pub enum Verdict {
 
 impl Runtime {
     /// A runtime over a store.
-    pub fn new(store: impl Store, options: Options) -> Self {
+    pub fn new(store: impl Store, options: RuntimeOptions) -> Self {
         Self::shared(Arc::new(store), options)
     }
 
     /// A runtime over a store that is shared already.
     #[must_use]
-    pub fn shared(store: Arc<dyn Store>, options: Options) -> Self {
+    pub fn shared(store: Arc<dyn Store>, options: RuntimeOptions) -> Self {
         let waiting = waiting::Waiting::new(options.waiters_per_key);
         let shared = Shared {
             store,
@@ -158,7 +159,7 @@ impl Runtime {
     /// # Cancel safety
     /// A future that is dropped gives back, in the background, what it may have claimed. A store that still acts on it after that keeps
     /// the key for the lease.
-    pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Begun, StoreError> {
+    pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Admission, StoreError> {
         let shared = &self.shared;
         shared.ready().await?;
         let claim = Claim {
@@ -181,12 +182,12 @@ impl Runtime {
                 }
                 shared.renewal.insert(lease, policy.lease, asked.sent);
                 let claim = Claim { owner: asked.owner, ..claim };
-                Begun::Run(Attempt::new(shared.clone(), lease, claim, digest, attempt, asked.sent))
+                Admission::Proceed(Attempt::new(shared.clone(), lease, claim, digest, attempt, asked.sent))
             }
             outcome @ (ClaimOutcome::Completed(_)
             | ClaimOutcome::InFlight { .. }
             | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Mismatch { .. }) => Begun::Told(Verdict::of_claim(&id, outcome)),
+            | ClaimOutcome::Mismatch { .. }) => Admission::Rejected(Verdict::of_claim(&id, outcome)),
         })
     }
 
@@ -234,7 +235,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.shared.answer(self.shared.store.look_up(id)).await
     }
 
@@ -312,7 +313,7 @@ impl Verdict {
 
     fn of(id: &RecordId, recording: &Bytes) -> Self {
         match Recording::decode(recording) {
-            Ok(recording) => Self::Replay(recording),
+            Ok(recording) => Self::Completed(recording),
             Err(error) => {
                 tracing::error!(%id, %error, "a recording cannot be read; its key stays as it is");
                 Self::Unreadable

@@ -10,17 +10,17 @@ use sha2::{Digest as _, Sha256};
 /// A scope has a *kind*, so that user 5 and account 5 are two scopes. It never shows its content in `Debug`.
 ///
 /// ```
-/// use idempotent_core::Scope;
+/// use idempotent_core::ScopeId;
 ///
-/// assert_ne!(Scope::of("user", "5"), Scope::of("account", "5"));
+/// assert_ne!(ScopeId::of("user", "5"), ScopeId::of("account", "5"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Scope {
+pub struct ScopeId {
     kind: &'static str,
     principal: Vec<u8>,
 }
 
-impl Scope {
+impl ScopeId {
     /// The scope of one principal, of no particular kind.
     #[must_use]
     pub fn new(principal: impl Into<Vec<u8>>) -> Self {
@@ -85,7 +85,7 @@ impl fmt::Debug for Principal {
     }
 }
 
-impl fmt::Debug for Scope {
+impl fmt::Debug for ScopeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scope({:?}, {} bytes)", self.kind, self.principal.len())
     }

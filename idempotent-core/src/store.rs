@@ -1,18 +1,16 @@
 //! The contract of a store.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    clock::Timestamp,
     error::StoreError,
-    fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId},
-    scope::Principal,
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
 };
 
 #[cfg(feature = "memory")]
@@ -29,7 +27,6 @@ pub mod sqlite;
 mod connect;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
-mod shown;
 #[cfg(test)]
 #[cfg(all(feature = "memory", feature = "sqlite", feature = "postgres", feature = "redis", feature = "conformance"))]
 mod stress;
@@ -37,7 +34,7 @@ mod transactions;
 
 pub use connect::{ConnectError, connect};
 pub(crate) use transactions::commit_what;
-pub use transactions::{ClaimedWithin, Transaction, Transactions};
+pub use transactions::{Transaction, TransactionClaim, Transactions};
 
 /// Where records live, and where each step of the state machine is atomic.
 ///
@@ -112,7 +109,7 @@ pub trait Store: Send + Sync + 'static {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
 
     /// Reads a record without changing it; `None` when it is absent or expired.
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError>;
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError>;
 
     /// Ends a held record as an operator says, if it is still the one that the operator saw. After the clock was set back, a key whose
     /// owner is gone is held one lease after the first try.
@@ -128,115 +125,6 @@ pub trait Store: Send + Sync + 'static {
 
     /// The transactions that an application's writes can share with a record; `None` where they cannot.
     fn transactions(&self) -> Option<&dyn Transactions>;
-}
-
-/// What a claim asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// What the request says.
-    pub fingerprint: Fingerprint,
-    /// A token drawn for this attempt.
-    pub owner: OwnerToken,
-    /// How long the claim lasts without renewal.
-    pub lease: Duration,
-    /// How long the record lasts.
-    pub ttl: Duration,
-    /// What to do if this attempt, or the one found lapsed, is abandoned.
-    pub abandoned: Abandoned,
-    /// Whose claim it is, where that is known. A store that bounds its size limits the share of one principal.
-    pub principal: Option<Principal>,
-}
-
-/// What a claim came to. `Debug` shows the length of a recording.
-#[derive(Clone, PartialEq, Eq)]
-pub enum ClaimOutcome {
-    /// The key is the caller's. From the second attempt on, an earlier one was abandoned.
-    Granted {
-        /// 1 for the first attempt.
-        attempt: u32,
-    },
-    /// The operation was done; here is the recording's encoding.
-    Completed(Bytes),
-    /// Another attempt is at work.
-    InFlight {
-        /// How long its lease lasts yet.
-        lease_left: Duration,
-    },
-    /// An attempt was abandoned, and its outcome is unknown until it is resolved.
-    Held {
-        /// Whether this claim made it so: the lease had expired.
-        newly: bool,
-    },
-    /// The key belongs to another request.
-    Mismatch {
-        /// What that request said. It never leaves the process; the runtime looks at which key signed it.
-        recorded: Fingerprint,
-    },
-}
-
-/// Whether an owner was still the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
-    /// The record carried the caller's token, and the step was taken.
-    Passed,
-    /// It did not, and nothing was changed.
-    Fenced,
-}
-
-/// The outcome of one renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenewOutcome {
-    /// The record carried the caller's token; the lease lasts from now.
-    Renewed,
-    /// It did not, and nothing was changed.
-    Fenced,
-    /// The record could not be reached in time. The lease may still be the caller's; renew it again.
-    Unknown,
-}
-
-impl From<Fence> for RenewOutcome {
-    fn from(fence: Fence) -> Self {
-        match fence {
-            Fence::Passed => Self::Renewed,
-            Fence::Fenced => Self::Fenced,
-        }
-    }
-}
-
-/// One lease to renew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// The claim.
-    pub lease: Lease,
-    /// For how long from now.
-    pub extend: Duration,
-}
-
-/// What an operator says of a held key. `Debug` shows the length of a recording.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Resolution {
-    /// It was done; this is the recording's encoding.
-    Complete(Bytes),
-    /// It was not done; the next request may run.
-    Release,
-}
-
-/// Whether a resolution was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResolveOutcome {
-    /// It was.
-    Resolved,
-    /// The record is not held, or no longer the one that was seen.
-    Conflict,
-}
-
-/// A record as it was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The record.
-    pub record: Record,
-    /// When, by the store's clock.
-    pub at: Timestamp,
 }
 
 /// A store behind a pointer is a store.
@@ -266,7 +154,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         (**self).abandon(lease, policy).await
     }
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         (**self).look_up(id).await
     }
     async fn resolve(

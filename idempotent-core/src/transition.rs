@@ -23,9 +23,9 @@ use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
     policy::Abandoned,
-    record::{Record, State},
+    protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    record::{Record, RecordState},
     recording::Length,
-    store::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
 /// What becomes of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
     let Some(record) = record.filter(|record| !record.expired(now)) else {
         return (Change::Put(first_claim(claim, now)), ClaimOutcome::Granted { attempt: 1 });
     };
-    let in_flight = record.state == State::InFlight;
+    let in_flight = record.state == RecordState::InFlight;
     if in_flight && record.owner == claim.owner {
         // The acknowledgement may have taken most of the lease to get lost: what is granted is always a whole one.
         return (Change::Put(leased(record, claim.lease, now)), ClaimOutcome::Granted { attempt: record.attempt });
@@ -129,12 +129,12 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
         return (keep(record, now), ClaimOutcome::Mismatch { recorded: record.fingerprint });
     }
     match &record.state {
-        State::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
-        State::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
-        State::InFlight if !record.lapsed(now) => {
+        RecordState::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
+        RecordState::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
+        RecordState::InFlight if !record.lapsed(now) => {
             (keep(record, now), ClaimOutcome::InFlight { lease_left: record.lease_left(now) })
         }
-        State::InFlight => match record.abandoned.or(claim.abandoned) {
+        RecordState::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
                 let attempt = record.attempt.saturating_add(1);
                 let taken = Record { owner: claim.owner, attempt, ..leased(record, claim.lease, now) };
@@ -155,7 +155,7 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
         lease_until: now.after(claim.lease),
         first_seen: now,
         expires_at: now.after(claim.ttl),
-        state: State::InFlight,
+        state: RecordState::InFlight,
     }
 }
 
@@ -172,15 +172,15 @@ fn whole(lease: Duration) -> Duration {
 fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
     let late = record.expires_at <= now;
     let expires_at = if late { now.after(record.expires_at.since(record.first_seen)) } else { record.expires_at };
-    Record { expires_at, state: State::Completed(recording.clone()), ..record.clone() }
+    Record { expires_at, state: RecordState::Completed(recording.clone()), ..record.clone() }
 }
 
 fn held(record: &Record) -> Record {
-    Record { state: State::Held, ..record.clone() }
+    Record { state: RecordState::Held, ..record.clone() }
 }
 
 fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
-    record.filter(|record| record.state == State::InFlight && record.owner == owner)
+    record.filter(|record| record.state == RecordState::InFlight && record.owner == owner)
 }
 
 /// The owner says that it is still at work. A lease that lapsed is revived while nobody has taken it.
@@ -197,8 +197,10 @@ pub fn renew(record: Option<&Record>, owner: OwnerToken, lease: Duration, now: T
 pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes, now: Timestamp) -> (Change, Fence) {
     match record.filter(|record| record.owner == owner) {
         Some(record) => match record.state {
-            State::Completed(_) => (Change::Keep, Fence::Passed),
-            State::InFlight | State::Held => (Change::Put(completed(record, recording, now)), Fence::Passed),
+            RecordState::Completed(_) => (Change::Keep, Fence::Passed),
+            RecordState::InFlight | RecordState::Held => {
+                (Change::Put(completed(record, recording, now)), Fence::Passed)
+            }
         },
         None => (Change::Keep, Fence::Fenced),
     }

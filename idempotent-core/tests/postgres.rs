@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use idempotent_core::{
     Abandoned, Fingerprint, OwnerToken, RecordId, Store,
     conformance::{self, Subject},
-    store::{Claim, postgres::PostgresStore},
+    protocol::Claim,
+    store::postgres::PostgresStore,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgPoolOptions};
 

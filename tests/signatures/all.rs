@@ -1,7 +1,7 @@
 use std::fmt;
 
 use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
-use idempotent_actix::{IntoScopeKey, Scope, ScopeKey, idempotent, scope};
+use idempotent_actix::{IntoScopeKey, ScopeId, ScopeKey, idempotent, scope};
 
 fn tenant(request: &HttpRequest) -> Option<&str> {
     request.headers().get("x-tenant")?.to_str().ok()
@@ -30,8 +30,8 @@ fn some_scope(request: &HttpRequest) -> impl IntoScopeKey {
     tenant(request).map(str::to_owned)
 }
 
-fn whole_scope(request: &HttpRequest) -> Scope {
-    Scope::of("tenant", tenant(request).unwrap_or_default())
+fn whole_scope(request: &HttpRequest) -> ScopeId {
+    ScopeId::of("tenant", tenant(request).unwrap_or_default())
 }
 
 fn some_bytes(_: &HttpRequest, body: &[u8]) -> impl AsRef<[u8]> {
@@ -49,8 +49,8 @@ fn of_both(request: &HttpRequest, body: &[u8]) -> String {
 struct User(u64);
 
 impl ScopeKey for User {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("user", self.0.to_string()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("user", self.0.to_string()))
     }
 }
 
@@ -91,8 +91,8 @@ async fn raw(r#type: web::Path<String>) -> HttpResponse {
 struct User2(String);
 
 impl ScopeKey for User2 {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("user", self.0.as_str()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("user", self.0.as_str()))
     }
 }
 

@@ -10,12 +10,12 @@ use crate::wait_for;
 /// What a test sees of a handler's runs, and how it holds them up. Clones share everything.
 #[derive(Clone)]
 pub struct Probe {
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<RecordState>>,
     answer: Arc<dyn Fn(usize) -> HttpResponse + Send + Sync>,
 }
 
 #[derive(Default)]
-struct State {
+struct RecordState {
     runs: usize,
     held: bool,
     released: BTreeSet<usize>,

@@ -10,10 +10,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     clock::ManualClock,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-        memory::MemoryStore,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    store::{Store, Transactions, memory::MemoryStore},
 };
 use tokio::sync::watch;
 
@@ -163,7 +161,7 @@ impl Store for FaultyStore {
         self.call(Op::Abandon, self.inner.abandon(lease, policy)).await
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.call(Op::LookUp, self.inner.look_up(id)).await
     }
 

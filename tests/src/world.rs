@@ -7,8 +7,8 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{
-    Builder, Idempotency, Key, RecordId, Scope,
-    store::{Found, Store},
+    Idempotency, IdempotencyBuilder, Key, RecordId, ScopeId,
+    store::{Snapshot, Store},
 };
 use idempotent_core::clock::{ManualClock, Timestamp};
 
@@ -42,13 +42,13 @@ impl World {
 
     /// A world with settings of its own.
     #[must_use]
-    pub fn set(settings: impl FnOnce(Builder) -> Builder) -> Self {
+    pub fn set(settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> Self {
         Self::with(Probe::new(), settings)
     }
 
     /// A world with a probe and settings of its own.
     #[must_use]
-    pub fn with(probe: Probe, settings: impl FnOnce(Builder) -> Builder) -> Self {
+    pub fn with(probe: Probe, settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> Self {
         log::capture();
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let store = FaultyStore::new(clock.clone());
@@ -78,7 +78,7 @@ impl World {
 
     /// The record of a user's key, as it is in the store.
     #[must_use]
-    pub fn record(&self, user: &str, operation: &str, key: &str) -> Option<Found> {
+    pub fn record(&self, user: &str, operation: &str, key: &str) -> Option<Snapshot> {
         let id = Self::id(user, operation, key);
         wait_for("the record", self.store.look_up(&id)).unwrap()
     }
@@ -86,7 +86,7 @@ impl World {
     /// The name of the record of a user's key.
     #[must_use]
     pub fn id(user: &str, operation: &str, key: &str) -> RecordId {
-        RecordId::new("tests", &Scope::of("user", user), operation, &Key::parse(key.as_bytes()).unwrap())
+        RecordId::new("tests", &ScopeId::of("user", user), operation, &Key::parse(key.as_bytes()).unwrap())
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use idempotent_actix::{
-    Idempotency, Scope, Tx, idempotent, scope,
+    Idempotency, ScopeId, Tx, idempotent, scope,
     store::{self, MemoryStore, Store},
 };
 use idempotent_core::{
     BodyForm, Digester, Key, Policy, RecordId, Runtime,
-    runtime::{Begun, Options},
+    runtime::{Admission, RuntimeOptions},
 };
 use sqlx::{Postgres, Sqlite};
 
@@ -42,13 +42,15 @@ async fn hold(store: impl Store, leases: usize) {
     if leases == 0 {
         return;
     }
-    let runtime = Runtime::new(store, Options::default());
+    let runtime = Runtime::new(store, RuntimeOptions::default());
     let policy = Policy { lease: Duration::from_secs(3), ..Policy::DEFAULT };
     for number in 0..leases {
         let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
-        let id = RecordId::new(env!("CARGO_PKG_NAME"), &Scope::new("bench"), "hold", &key);
+        let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
         let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
-        let Begun::Run(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else { panic!("the key is new") };
+        let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
+            panic!("the key is new")
+        };
         // It ends with the process.
         std::mem::forget(attempt);
     }

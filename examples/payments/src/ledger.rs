@@ -264,12 +264,12 @@ pub(crate) fn new_id(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use actix_web::{FromRequest, test::TestRequest};
-    use idempotent_actix::{Key, RecordId, Scope};
+    use idempotent_actix::{Key, RecordId, ScopeId};
 
     use super::*;
 
     fn key(label: &str) -> DerivedKey {
-        RecordId::new("payments", &Scope::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
+        RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
     }
 
     #[actix_web::test]

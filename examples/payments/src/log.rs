@@ -8,7 +8,7 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     middleware::Next,
 };
-use idempotent_actix::{Outcome, RecordId};
+use idempotent_actix::{RecordId, RequestOutcome};
 
 /// Middleware that writes the lines.
 pub(crate) async fn requests(
@@ -20,7 +20,7 @@ pub(crate) async fn requests(
     match &response {
         Ok(response) => {
             let extensions = response.response().extensions();
-            line.end(response.status().as_u16(), extensions.get::<Outcome>(), extensions.get::<RecordId>());
+            line.end(response.status().as_u16(), extensions.get::<RequestOutcome>(), extensions.get::<RecordId>());
         }
         Err(error) => line.end(error.as_response_error().status_code().as_u16(), None, None),
     }
@@ -39,7 +39,7 @@ impl Line {
         Self { request: format!("{} {}", request.method(), request.path()), started: Instant::now(), ended: false }
     }
 
-    fn end(&mut self, status: u16, outcome: Option<&Outcome>, record: Option<&RecordId>) {
+    fn end(&mut self, status: u16, outcome: Option<&RequestOutcome>, record: Option<&RecordId>) {
         self.ended = true;
         self.write(&status, &or_dash(outcome), &or_dash(record));
     }

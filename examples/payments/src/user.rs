@@ -3,7 +3,7 @@
 use std::future::{Ready, ready};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::AUTHORIZATION};
-use idempotent_actix::{Scope, ScopeKey};
+use idempotent_actix::{ScopeId, ScopeKey};
 
 use crate::error::ApiError;
 
@@ -20,8 +20,8 @@ impl User {
 
 /// Keys of different users never meet.
 impl ScopeKey for User {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("user", self.name.as_str()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("user", self.name.as_str()))
     }
 }
 

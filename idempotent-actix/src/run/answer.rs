@@ -15,7 +15,7 @@ use futures_util::future::LocalBoxFuture;
 use tracing::Span;
 
 use super::detach::detach;
-use crate::{idempotency::Idempotency, operation::Slot, outcome::Outcome, problem::Kind};
+use crate::{idempotency::Idempotency, operation::Slot, outcome::RequestOutcome, problem::ProblemKind};
 
 /// What [`Guard::run`](crate::__private::Guard::run) returns.
 pub struct GuardedAnswer(Way);
@@ -31,9 +31,9 @@ enum Way {
 /// The operation of a request, once it has begun; in the request's extensions where a middleware waits for its end. The operation then
 /// counts as in flight until that middleware has ended, too.
 #[derive(Clone, Default)]
-pub(crate) struct Begun(Rc<OnceCell<Rc<Slot>>>);
+pub(crate) struct Admission(Rc<OnceCell<Rc<Slot>>>);
 
-impl Begun {
+impl Admission {
     pub(crate) fn has_begun(&self) -> bool {
         self.0.get().is_some()
     }
@@ -98,7 +98,7 @@ impl Keyed {
         let Some(mut work) = self.work.take() else { return Poll::Pending };
         if !self.begun {
             self.begun = true;
-            if let Some(begun) = self.request.extensions().get::<Begun>() {
+            if let Some(begun) = self.request.extensions().get::<Admission>() {
                 // A request has one guarded handler.
                 let _ = begun.0.set(self.slot.clone());
             }
@@ -120,8 +120,8 @@ impl Keyed {
     /// The response where the layer itself panicked: a panic of the handler has been caught before.
     fn panicked(&self) -> HttpResponse {
         tracing::error!("a guarded operation panicked outside of its handler; its lease expires");
-        let problem = self.idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
-        self.idempotency.render(&problem, Outcome::Panicked, &self.request)
+        let problem = self.idempotency.problem(ProblemKind::HandlerFailed, ProblemKind::HandlerFailed.advice());
+        self.idempotency.render(&problem, RequestOutcome::HandlerFailed, &self.request)
     }
 }
 

@@ -5,8 +5,8 @@ use std::{error::Error as StdError, panic::AssertUnwindSafe, time::Duration};
 use actix_web::{HttpResponse, http::StatusCode};
 use futures_util::FutureExt;
 use idempotent_core::{
-    Abandoned, Encoded, RecordId,
-    runtime::{Attempt, Ending},
+    Abandoned, EncodedRecording, RecordId,
+    runtime::{Attempt, AttemptOutcome},
 };
 
 use super::{
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     account::Account,
-    outcome::{Disposition, Outcome},
+    outcome::{Disposition, RequestOutcome},
     private::ClaimMode,
-    problem::{self, Kind},
+    problem::{self, ProblemKind},
     recording,
 };
 
@@ -46,19 +46,19 @@ impl Run {
             Some(Ok(Ok(answered))) => answered,
             Some(Ok(Err(error))) => {
                 let why = format!("the response's body failed: {error}");
-                return Box::pin(self.abandon(attempt, &why, Kind::HandlerFailed)).await;
+                return Box::pin(self.abandon(attempt, &why, ProblemKind::HandlerFailed)).await;
             }
             Some(Err(_)) => {
-                return Box::pin(self.abandon(attempt, self.panic_message(), Kind::HandlerFailed)).await;
+                return Box::pin(self.abandon(attempt, self.panic_message(), ProblemKind::HandlerFailed)).await;
             }
             None => {
                 let why = "the handler did not respond within its time limit";
-                return Box::pin(self.abandon(attempt, why, Kind::HandlerTimedOut)).await;
+                return Box::pin(self.abandon(attempt, why, ProblemKind::HandlerTimedOut)).await;
             }
         };
         let (id, held) = (*attempt.id(), matches!(kept, Kept::Unknown));
         let ending = match kept {
-            Kept::Answer(recording) if fails(&response) => attempt.complete_undone(recording).await,
+            Kept::Answer(recording) if fails(&response) => attempt.complete_rolled_back(recording).await,
             Kept::Answer(recording) => attempt.complete(recording).await,
             Kept::Nothing => attempt.release().await,
             Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
@@ -91,44 +91,50 @@ impl Run {
     }
 
     /// The handler's response, unless its attempt does not count.
-    fn end(&self, id: RecordId, ending: Ending, response: HttpResponse, held: bool) -> HttpResponse {
+    fn end(&self, id: RecordId, ending: AttemptOutcome, response: HttpResponse, held: bool) -> HttpResponse {
         match ending {
-            Ending::Stored | Ending::Deferred if held => {
+            AttemptOutcome::Stored | AttemptOutcome::Deferred if held => {
                 tracing::warn!(%id, "the outcome of an operation is unknown; its key is held until it is resolved");
-                with(response, Outcome::BecameHeld)
+                with(response, RequestOutcome::BecameHeld)
             }
-            Ending::Stored | Ending::Deferred => ran(response),
-            Ending::Fenced(verdict) => self.tell(verdict),
-            Ending::NotCommitted { transient } => not_committed(&self.idempotency, &self.request, transient),
+            AttemptOutcome::Stored | AttemptOutcome::Deferred => ran(response),
+            AttemptOutcome::Fenced(verdict) => self.tell(verdict),
+            AttemptOutcome::NotCommitted { transient } => not_committed(&self.idempotency, &self.request, transient),
         }
     }
 
     /// Ends an attempt whose outcome is unknown.
-    async fn abandon(&self, attempt: Attempt, why: &str, kind: Kind) -> HttpResponse {
+    async fn abandon(&self, attempt: Attempt, why: &str, kind: ProblemKind) -> HttpResponse {
         let (id, held) = (*attempt.id(), self.operation.policy.abandoned == Abandoned::Hold);
         let next = if held { "its key is held until it is resolved" } else { "the next request runs it again" };
         tracing::error!(%id, why, next, "an attempt was abandoned");
         match attempt.abandon(self.operation.policy.abandoned).await {
-            Ending::Stored | Ending::Deferred | Ending::NotCommitted { .. } => self.abandoned(kind, held),
-            Ending::Fenced(verdict) => self.tell(verdict),
+            AttemptOutcome::Stored | AttemptOutcome::Deferred | AttemptOutcome::NotCommitted { .. } => {
+                self.abandoned(kind, held)
+            }
+            AttemptOutcome::Fenced(verdict) => self.tell(verdict),
         }
     }
 
-    fn abandoned(&self, kind: Kind, held: bool) -> HttpResponse {
+    fn abandoned(&self, kind: ProblemKind, held: bool) -> HttpResponse {
         let mut problem = self.idempotency.problem(kind, kind.advice());
         if held {
             problem = problem.not_retryable().with_status(StatusCode::INTERNAL_SERVER_ERROR);
-        } else if kind == Kind::HandlerTimedOut {
+        } else if kind == ProblemKind::HandlerTimedOut {
             problem = problem.retry_after(problem::retry_after(Duration::ZERO));
         }
-        let outcome = if kind == Kind::HandlerTimedOut { Outcome::TimedOut } else { Outcome::Panicked };
+        let outcome = if kind == ProblemKind::HandlerTimedOut {
+            RequestOutcome::HandlerTimedOut
+        } else {
+            RequestOutcome::HandlerFailed
+        };
         self.idempotency.render(&problem, outcome, &self.request)
     }
 }
 
 /// What is kept of a response.
 enum Kept {
-    Answer(Encoded),
+    Answer(EncodedRecording),
     Nothing,
     /// Only that the outcome is unknown.
     Unknown,
@@ -140,10 +146,10 @@ pub(super) fn fails(response: &HttpResponse) -> bool {
 }
 
 pub(super) fn ran(response: HttpResponse) -> HttpResponse {
-    with(response, Outcome::Ran)
+    with(response, RequestOutcome::Ran)
 }
 
-fn with(mut response: HttpResponse, outcome: Outcome) -> HttpResponse {
+fn with(mut response: HttpResponse, outcome: RequestOutcome) -> HttpResponse {
     response.extensions_mut().insert(outcome);
     response
 }

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     account::Account,
     idempotency::Idempotency,
-    outcome::Outcome,
-    problem::{self, Kind},
+    outcome::RequestOutcome,
+    problem::{self, ProblemKind},
 };
 
 /// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
@@ -45,12 +45,17 @@ pub(super) async fn unguarded(
     match (answer, committed) {
         (Some(Ok(response)), Ok(())) => ran(response),
         (Some(Ok(_)), Err(transient)) => not_committed(idempotency, request, transient),
-        (Some(Err(_)), _) => broke_off(idempotency, request, Kind::HandlerFailed, Outcome::Panicked),
-        (None, _) => broke_off(idempotency, request, Kind::HandlerTimedOut, Outcome::TimedOut),
+        (Some(Err(_)), _) => broke_off(idempotency, request, ProblemKind::HandlerFailed, RequestOutcome::HandlerFailed),
+        (None, _) => broke_off(idempotency, request, ProblemKind::HandlerTimedOut, RequestOutcome::HandlerTimedOut),
     }
 }
 
-fn broke_off(idempotency: &Idempotency, request: &HttpRequest, kind: Kind, outcome: Outcome) -> HttpResponse {
+fn broke_off(
+    idempotency: &Idempotency,
+    request: &HttpRequest,
+    kind: ProblemKind,
+    outcome: RequestOutcome,
+) -> HttpResponse {
     let problem = idempotency.problem(kind, "part of the operation may have been done").not_retryable();
     idempotency.render(&problem, outcome, request)
 }
@@ -103,18 +108,18 @@ pub(super) fn not_committed(idempotency: &Idempotency, request: &HttpRequest, tr
         return unavailable(
             idempotency,
             request,
-            Kind::StoreUnavailable,
+            ProblemKind::StoreUnavailable,
             "the operation may have been done; send the request again with the same key",
         );
     }
-    let problem = idempotency.problem(Kind::HandlerFailed, Kind::HandlerFailed.advice());
-    idempotency.render(&problem, Outcome::Panicked, request)
+    let problem = idempotency.problem(ProblemKind::HandlerFailed, ProblemKind::HandlerFailed.advice());
+    idempotency.render(&problem, RequestOutcome::HandlerFailed, request)
 }
 
-fn unavailable(idempotency: &Idempotency, request: &HttpRequest, kind: Kind, detail: &str) -> HttpResponse {
+fn unavailable(idempotency: &Idempotency, request: &HttpRequest, kind: ProblemKind, detail: &str) -> HttpResponse {
     let mut problem = idempotency.problem(kind, detail);
     if kind.retryable() {
         problem = problem.retry_after(problem::retry_after(Duration::ZERO));
     }
-    idempotency.render(&problem, Outcome::Unavailable, request)
+    idempotency.render(&problem, RequestOutcome::Unavailable, request)
 }

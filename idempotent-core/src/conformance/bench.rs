@@ -10,8 +10,10 @@ use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId},
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome},
+    record::Record,
+    record_id::RecordId,
+    store::Store,
 };
 
 /// How many do the same thing at once.

@@ -19,8 +19,8 @@ use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
     policy::Abandoned,
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution},
     record::Record,
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution},
     transition::{Change, Event, Outcome, transition},
 };
 

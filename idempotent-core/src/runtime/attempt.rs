@@ -14,8 +14,9 @@ use crate::{
     fingerprint::RequestDigest,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
-    recording::Encoded,
+    protocol::{Claim, Fence},
+    record_id::RecordId,
+    recording::EncodedRecording,
     runtime::{
         Shared, Verdict,
         background::Step,
@@ -24,7 +25,7 @@ use crate::{
         renewal::Kept,
         within::Running,
     },
-    store::{Claim, Fence, Transaction},
+    store::Transaction,
 };
 
 mod commit;
@@ -77,11 +78,11 @@ enum Stage {
 
 /// What the end of an attempt came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum AttemptOutcome {
     /// The store has it.
     Stored,
     /// The store failed. The attempt's response counts, and its completion is retried in the background for as long as its record would
-    /// last, within the bounds of [`Options::deferred_bytes`](super::Options::deferred_bytes).
+    /// last, within the bounds of [`RuntimeOptions::deferred_bytes`](super::RuntimeOptions::deferred_bytes).
     Deferred,
     /// Someone else had taken over. The attempt's answer must not reach its client; this is what the client is told.
     Fenced(Verdict),
@@ -158,7 +159,7 @@ impl Attempt {
     /// # Cancel safety
     /// If it is dropped once it was polled, the store is told in the background, as after a failure. With a transaction, nobody knows then
     /// whether it was committed; if it was not, the attempt is abandoned.
-    pub async fn complete(mut self, recording: impl Into<Encoded>) -> Ending {
+    pub async fn complete(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
         let step = Step::Complete(recording.into().into());
         match mem::replace(&mut self.granted.work, Work::Anywhere) {
             Work::Anywhere => self.granted.end(step).await,
@@ -172,7 +173,7 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn complete_undone(mut self, recording: impl Into<Encoded>) -> Ending {
+    pub async fn complete_rolled_back(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
         self.granted.end_without_effects(Step::Complete(recording.into().into())).await
     }
 
@@ -181,7 +182,7 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn release(mut self) -> Ending {
+    pub async fn release(mut self) -> AttemptOutcome {
         let step = if self.granted.number > 1 { Step::Abandon(Abandoned::Retry) } else { Step::Release };
         self.granted.end_without_effects(step).await
     }
@@ -190,20 +191,20 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As [`complete`](Self::complete).
-    pub async fn abandon(mut self, policy: Abandoned) -> Ending {
+    pub async fn abandon(mut self, policy: Abandoned) -> AttemptOutcome {
         self.granted.end_without_effects(Step::Abandon(policy)).await
     }
 }
 
 impl Granted {
-    async fn end_without_effects(&mut self, step: Step) -> Ending {
+    async fn end_without_effects(&mut self, step: Step) -> AttemptOutcome {
         match self.work {
             Work::Anywhere if self.within.is_none() => self.end(step).await,
             Work::Anywhere | Work::Here(_) | Work::Lent => Box::pin(self.end_undone(step)).await,
         }
     }
 
-    async fn end(&mut self, step: Step) -> Ending {
+    async fn end(&mut self, step: Step) -> AttemptOutcome {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
         // A renewal that was fenced has taken it out before.
@@ -225,13 +226,13 @@ impl Granted {
             }
             Err(error) => {
                 self.log(&error);
-                Ending::Deferred // by its drop
+                AttemptOutcome::Deferred // by its drop
             }
         }
     }
 
     /// Ends an attempt whose step was fenced: another attempt owns the record, or the store has lost it.
-    async fn end_fenced(&mut self, step: Step) -> Ending {
+    async fn end_fenced(&mut self, step: Step) -> AttemptOutcome {
         let end = self.ending(step.clone());
         // Dropped here, the attempt may have been replaced: its response must not be replayed from memory.
         self.stage = Stage::Ending(step, None);
@@ -248,7 +249,7 @@ impl Granted {
                 if !self.shared.defer(end.fenced()) {
                     self.shared.renewal.remove(&self.lease);
                 }
-                Ending::Fenced(Verdict::of_unread(&error))
+                AttemptOutcome::Fenced(Verdict::of_unread(&error))
             }
         }
     }
@@ -289,15 +290,15 @@ impl Granted {
         if matches!(step, Step::Complete(_)) { twice(take).await } else { take().await }
     }
 
-    async fn ended(&self, fence: Fence) -> Ending {
+    async fn ended(&self, fence: Fence) -> AttemptOutcome {
         match fence {
             Fence::Passed => {
                 self.shared.waiting.wake(&self.lease.id);
-                Ending::Stored
+                AttemptOutcome::Stored
             }
             Fence::Fenced => {
                 tracing::warn!(id = %self.lease.id, "an attempt lost its key to another; its answer is not sent");
-                Ending::Fenced(Box::pin(self.shared.successor(&self.lease.id, self.digest)).await)
+                AttemptOutcome::Fenced(Box::pin(self.shared.successor(&self.lease.id, self.digest)).await)
             }
         }
     }

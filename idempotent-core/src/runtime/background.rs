@@ -18,14 +18,15 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
+    protocol::{Claim, ClaimOutcome, Fence},
+    record_id::RecordId,
     runtime::{
         Shared,
         deferred::Pending,
         patience::{FIRST_RETRY, after, in_time, jittered, now},
         process::Process,
     },
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Store},
+    store::{Store, TransactionClaim},
 };
 
 /// How many rounds of renewals may be in progress at once.
@@ -89,7 +90,7 @@ async fn hold_if_committed(store: &dyn Store, lease: &Lease, probe: &Claim) -> R
     let Some(transactions) = store.transactions() else { return Ok(Fence::Fenced) };
     let in_doubt = || StoreError::transient("runtime", "learn how a transaction ended", InDoubt);
     match transactions.claim(&lease.id, probe, Duration::ZERO).await? {
-        ClaimedWithin::Granted { transaction, .. } => {
+        TransactionClaim::Granted { transaction, .. } => {
             transaction.roll_back().await;
             // Between the step above and the claim the transaction may be committed, and its lease expire; the step is repeated then.
             let found = store.look_up(&lease.id).await?;
@@ -97,8 +98,8 @@ async fn hold_if_committed(store: &dyn Store, lease: &Lease, probe: &Claim) -> R
             if ours { Err(in_doubt()) } else { Ok(Fence::Fenced) }
         }
         // By the transaction, or by another attempt, which does not show whether the transaction has ended.
-        ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => Err(in_doubt()),
-        ClaimedWithin::Told(_) => Ok(Fence::Fenced),
+        TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => Err(in_doubt()),
+        TransactionClaim::Rejected(_) => Ok(Fence::Fenced),
     }
 }
 

@@ -12,12 +12,13 @@ use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     lease::OwnerToken,
-    record::{RecordId, State},
+    protocol::{Claim, ClaimOutcome, Snapshot},
+    record::RecordState,
+    record_id::RecordId,
     runtime::{
         Shared, Verdict,
         patience::{now, twice},
     },
-    store::{Claim, ClaimOutcome, Found},
 };
 
 /// What a claim came to.
@@ -128,17 +129,19 @@ impl Shared {
     }
 
     /// The verdict on a request whose key has this record.
-    fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Found) -> Verdict {
+    fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Verdict {
         match &found.record.state {
             _ if !self.is_same(found.record.fingerprint, digest) => Verdict::Mismatch,
             _ if found.record.is_held(found.at) => Verdict::Held { newly: false },
-            State::Completed(recording) => Verdict::of(id, recording),
-            State::InFlight | State::Held => Verdict::InFlight { lease_left: found.record.lease_left(found.at) },
+            RecordState::Completed(recording) => Verdict::of(id, recording),
+            RecordState::InFlight | RecordState::Held => {
+                Verdict::InFlight { lease_left: found.record.lease_left(found.at) }
+            }
         }
     }
 
     /// The same, or `None` where a claim would be granted: the record has expired, or its lease has and it may run again.
-    pub(super) fn judge(&self, id: &RecordId, digest: RequestDigest, found: &Found) -> Option<Verdict> {
+    pub(super) fn judge(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Option<Verdict> {
         if found.record.expired(found.at) {
             return None;
         }

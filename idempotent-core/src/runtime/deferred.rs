@@ -19,10 +19,11 @@ use crate::{
     fingerprint::RequestDigest,
     lease::Lease,
     policy::Abandoned,
-    record::{RecordId, State},
-    recording::{Body, Recording},
+    protocol::{Claim, ClaimOutcome, Fence},
+    record::RecordState,
+    record_id::RecordId,
+    recording::{RecordedBody, Recording},
     runtime::{Shared, background::Step, patience::now},
-    store::{Claim, ClaimOutcome, Fence},
 };
 
 /// What an end takes beside the bytes of its recording: itself, its task, and its places in the maps.
@@ -95,7 +96,7 @@ impl End {
     /// The same with status and headers only.
     fn without_body(&self) -> Option<Self> {
         let Step::Complete(recording) = &self.step else { return None };
-        let recording = Recording { body: Body::Omitted, ..Recording::decode(recording).ok()? };
+        let recording = Recording { body: RecordedBody::Omitted, ..Recording::decode(recording).ok()? };
         let smaller = Self::new(self.id, self.claim, self.attempt, Step::Complete(recording.encode()), self.lasts);
         Some(Self { fenced: self.fenced, ..smaller })
     }
@@ -285,9 +286,9 @@ impl Shared {
     async fn read_under_way(&self, end: &End) -> ClaimOutcome {
         let found = self.answer(self.store.look_up(&end.id)).await.ok().flatten().map(|found| found.record);
         match found.filter(|record| record.owner == end.claim.owner).map(|record| record.state) {
-            Some(State::Completed(recording)) => ClaimOutcome::Completed(recording),
-            Some(State::Held) => ClaimOutcome::Held { newly: false },
-            Some(State::InFlight) | None => ClaimOutcome::InFlight { lease_left: Duration::ZERO },
+            Some(RecordState::Completed(recording)) => ClaimOutcome::Completed(recording),
+            Some(RecordState::Held) => ClaimOutcome::Held { newly: false },
+            Some(RecordState::InFlight) | None => ClaimOutcome::InFlight { lease_left: Duration::ZERO },
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use crate::{lease::Lease, runtime::patience::after, store::Renewal};
+use crate::{lease::Lease, protocol::Renewal, runtime::patience::after};
 
 mod rounds;
 

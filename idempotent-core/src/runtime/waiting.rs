@@ -14,13 +14,13 @@ use tokio::{
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
-    record::RecordId,
+    protocol::{Claim, ClaimOutcome},
+    record_id::RecordId,
     runtime::{
         Shared,
         claiming::{Asked, draw},
         patience::jittered,
     },
-    store::{Claim, ClaimOutcome},
     sync::{AtomicUsize, Mutex},
 };
 

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Attempt, Begun, Runtime, Shared, Verdict,
+    Admission, Attempt, Runtime, Shared, Verdict,
     claiming::draw,
     patience::{in_time, now, twice},
 };
@@ -20,8 +20,9 @@ use crate::{
     fingerprint::{Fingerprint, RequestDigest},
     lease::Lease,
     policy::Policy,
-    record::RecordId,
-    store::{Claim, ClaimOutcome, ClaimedWithin, Found, Transaction, Transactions},
+    protocol::{Claim, ClaimOutcome, Snapshot},
+    record_id::RecordId,
+    store::{Transaction, TransactionClaim, Transactions},
     transition::{self, Change},
 };
 
@@ -66,7 +67,7 @@ impl Runtime {
         id: RecordId,
         digest: RequestDigest,
         policy: &Policy,
-    ) -> Result<Begun, StoreError> {
+    ) -> Result<Admission, StoreError> {
         let shared = &self.shared;
         shared.ready().await?;
         let transactions = shared.transactions()?;
@@ -74,7 +75,7 @@ impl Runtime {
         if !shared.deferrals.is_empty()
             && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await
         {
-            return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
+            return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
         }
         let fingerprint = shared.options.fingerprint_keys.sign(digest);
         let Policy { lease, ttl, abandoned, .. } = *policy;
@@ -94,17 +95,17 @@ impl Runtime {
                             claim.fingerprint = found.record.fingerprint;
                         }
                         if let Some(outcome) = judge(&found, &claim) {
-                            return Ok(Begun::Told(Verdict::of_claim(&id, outcome)));
+                            return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
                         }
                     }
                     if !shared.is_same(other, digest) {
-                        return Ok(Begun::Told(Verdict::Mismatch));
+                        return Ok(Admission::Rejected(Verdict::Mismatch));
                     }
                 }
             }
             match ended {
                 Some(ended) if !left.is_zero() => drop(timeout(left, ended).await),
-                _ => return Ok(Begun::Told(Verdict::InFlight { lease_left: Duration::ZERO })),
+                _ => return Ok(Admission::Rejected(Verdict::InFlight { lease_left: Duration::ZERO })),
             }
         }
     }
@@ -125,7 +126,7 @@ impl Runtime {
 }
 
 /// What a record that is there comes to, unless it can be claimed.
-fn judge(found: &Found, claim: &Claim) -> Option<ClaimOutcome> {
+fn judge(found: &Snapshot, claim: &Claim) -> Option<ClaimOutcome> {
     match transition::claim(Some(&found.record), claim, found.at) {
         (Change::Keep, outcome) => Some(outcome),
         (Change::Put(_) | Change::Remove, _) => None,
@@ -160,12 +161,12 @@ impl Shared {
         mut claim: Claim,
         digest: RequestDigest,
         patience: Duration,
-    ) -> Result<Begun, StoreError> {
+    ) -> Result<Admission, StoreError> {
         let id = running.id;
         // Nothing is left of a claim that fails, so it may be made again.
         let limit = self.options.store_timeout.saturating_add(patience);
         let mut claimed = twice(|| in_time(limit, transactions.claim(&id, &claim, patience))).await?;
-        if let ClaimedWithin::Told(ClaimOutcome::Mismatch { recorded }) = claimed
+        if let TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) = claimed
             && self.is_same(recorded, digest)
         {
             // It was signed with an older secret.
@@ -173,16 +174,16 @@ impl Shared {
             claimed = twice(|| in_time(limit, transactions.claim(&id, &claim, patience))).await?;
         }
         Ok(match claimed {
-            ClaimedWithin::Granted { attempt, transaction } => {
+            TransactionClaim::Granted { attempt, transaction } => {
                 let lease = Lease { id, owner: claim.owner };
                 let attempt = Attempt::new(self.clone(), lease, claim, digest, attempt, now());
-                Begun::Run(attempt.within(running, transaction))
+                Admission::Proceed(attempt.within(running, transaction))
             }
-            ClaimedWithin::Told(ClaimOutcome::Mismatch { recorded }) if self.is_same(recorded, digest) => {
+            TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) if self.is_same(recorded, digest) => {
                 // It has changed in between.
-                Begun::Told(self.successor(&id, digest).await)
+                Admission::Rejected(self.successor(&id, digest).await)
             }
-            ClaimedWithin::Told(outcome) => Begun::Told(Verdict::of_claim(&id, outcome)),
+            TransactionClaim::Rejected(outcome) => Admission::Rejected(Verdict::of_claim(&id, outcome)),
         })
     }
 }

@@ -18,10 +18,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
+    store::{Store, Transactions},
 };
 
 mod claiming;
@@ -274,7 +273,7 @@ impl Store for PostgresStore {
         driven("abandon", self.change("abandon", statement, Again::Differs)).await.map(fence)
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         driven("look up", self.found(id)).await
     }
 

@@ -18,10 +18,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
+    store::{Store, Transactions},
 };
 
 mod address;
@@ -277,7 +276,7 @@ impl Store for RedisStore {
         self.owned("abandon", Again::No, &scripts::ABANDON, lease, &policy).await
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.read(id).await.map_err(|failure| failure.into_error("look up"))
     }
 

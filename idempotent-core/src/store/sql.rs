@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use crate::{
     clock::{Timestamp, millis},
     policy::Abandoned,
-    record::State,
-    store::Fence,
+    protocol::Fence,
+    record::RecordState,
 };
 
 mod connections;
@@ -98,11 +98,11 @@ pub(crate) fn abandoned(code: i64) -> Result<Abandoned, Unreadable> {
 }
 
 /// The columns `state` and `recording`, read.
-pub(crate) fn state(code: i64, recording: Option<Vec<u8>>) -> Result<State, Unreadable> {
+pub(crate) fn state(code: i64, recording: Option<Vec<u8>>) -> Result<RecordState, Unreadable> {
     match (code, recording) {
-        (1, None) => Ok(State::InFlight),
-        (2, Some(recording)) => Ok(State::Completed(recording.into())),
-        (3, None) => Ok(State::Held),
+        (1, None) => Ok(RecordState::InFlight),
+        (2, Some(recording)) => Ok(RecordState::Completed(recording.into())),
+        (3, None) => Ok(RecordState::Held),
         (1..=3, _) => Err(Unreadable { column: "recording" }),
         _ => Err(Unreadable { column: "state" }),
     }

@@ -13,10 +13,10 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId, State},
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record::{Record, RecordState},
+    record_id::RecordId,
+    store::{Store, Transactions},
     transition::{self, Change},
 };
 
@@ -164,7 +164,7 @@ impl SqliteStore {
     ) -> Result<bool, StoreError> {
         match seen {
             None => self.claim_absent(id, claim).await,
-            Some(seen) if new.state == State::Held => self.hold(id, claim, &seen.owner).await,
+            Some(seen) if new.state == RecordState::Held => self.hold(id, claim, &seen.owner).await,
             Some(seen) if new.owner != claim.owner => {
                 self.shorten("claim", &Lease { id: *id, owner: seen.owner }).await
             }
@@ -235,9 +235,9 @@ impl Store for SqliteStore {
         self.write("abandon", || self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let (record, at) = self.read("look up", id).await?;
-        Ok(record.filter(|record| !record.expired(at)).map(|record| Found { record, at }))
+        Ok(record.filter(|record| !record.expired(at)).map(|record| Snapshot { record, at }))
     }
 
     async fn resolve(

@@ -13,8 +13,8 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
-    store::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence},
+    record_id::RecordId,
 };
 
 /// Transactions in which a record is completed together with what the application writes: either all of it is committed or none.
@@ -46,12 +46,12 @@ pub trait Transactions: Send + Sync {
     ///
     /// # Cancel safety
     /// Nothing stays open.
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError>;
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError>;
 }
 
 /// What a claim within a transaction came to.
 #[derive(Debug)]
-pub enum ClaimedWithin {
+pub enum TransactionClaim {
     /// The key is the caller's, if this transaction is committed.
     Granted {
         /// 1 for the first attempt, as in [`ClaimOutcome::Granted`].
@@ -60,7 +60,7 @@ pub enum ClaimedWithin {
         transaction: Box<dyn Transaction>,
     },
     /// Nothing was begun: any outcome but [`ClaimOutcome::Granted`].
-    Told(ClaimOutcome),
+    Rejected(ClaimOutcome),
 }
 
 /// An open transaction. One that is dropped is rolled back.

@@ -101,7 +101,7 @@ impl World<'_> {
     fn step(&mut self, event: &Event<'_>) -> Outcome {
         let (change, outcome) = transition(self.record.as_ref(), event, self.now);
         if let (Event::Claim(claim), Change::Put(new)) = (event, &change) {
-            self.seen.shortened += u32::from(new.state == State::InFlight && new.owner != claim.owner);
+            self.seen.shortened += u32::from(new.state == RecordState::InFlight && new.owner != claim.owner);
         }
         match change {
             Change::Keep => {}
@@ -228,7 +228,7 @@ impl World<'_> {
 }
 
 fn is_completed(record: &Record) -> bool {
-    matches!(record.state, State::Completed(_))
+    matches!(record.state, RecordState::Completed(_))
 }
 
 #[test]

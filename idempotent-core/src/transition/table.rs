@@ -148,9 +148,9 @@ fn policy(word: &str) -> Abandoned {
 
 fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Record> {
     let state = match state {
-        "in-flight" => State::InFlight,
-        "held" => State::Held,
-        "completed" => State::Completed(Bytes::from_static(b"the first answer")),
+        "in-flight" => RecordState::InFlight,
+        "held" => RecordState::Held,
+        "completed" => RecordState::Completed(Bytes::from_static(b"the first answer")),
         _ => return None,
     };
     Some(Record {
@@ -205,13 +205,13 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             lease_until: NOW.after(LEASE),
             first_seen: NOW,
             expires_at: NOW.after(TTL),
-            state: State::InFlight,
+            state: RecordState::InFlight,
         }),
         "lease" => put(|old| Record { lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
         "shorten" => put(|old| Record { lease_until: NOW.after(LENGTH), ..old }),
         "take" => put(|old| Record { owner: MINE, attempt: 4, lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
         "lapse" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
-        "hold" => put(|old| Record { state: State::Held, ..old }),
+        "hold" => put(|old| Record { state: RecordState::Held, ..old }),
         "answer" => put(answered),
         "answer-again-for-the-ttl" => put(|old| kept_again(answered(old))),
         "nobodys-answer" => put(|old| Record { owner: NOBODY, ..answered(old) }),
@@ -221,7 +221,7 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
 }
 
 fn answered(old: Record) -> Record {
-    Record { state: State::Completed(ANSWER), ..old }
+    Record { state: RecordState::Completed(ANSWER), ..old }
 }
 
 fn kept_again(old: Record) -> Record {

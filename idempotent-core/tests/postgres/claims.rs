@@ -12,7 +12,8 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store,
-    store::{ClaimOutcome, ClaimedWithin, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
+    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    store::{TransactionClaim, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgPoolOptions};
 use tokio::{task::JoinSet, time::timeout};
@@ -225,7 +226,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
 /// What a handler finds set after a claim within its transaction.
 async fn lock_timeout(store: &PostgresStore) -> String {
     let claimed = store.transactions().unwrap().claim(&id(), &request(), Duration::from_millis(80)).await.unwrap();
-    let ClaimedWithin::Granted { mut transaction, .. } = claimed else { panic!("it is not granted") };
+    let TransactionClaim::Granted { mut transaction, .. } = claimed else { panic!("it is not granted") };
     let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
     let set = sqlx::query_scalar("SELECT current_setting('lock_timeout')").fetch_one(connection).await.unwrap();
     transaction.roll_back().await;
@@ -251,7 +252,7 @@ async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
     let (store, _) = store().await;
     let (id, claim, again) = (id(), request(), request());
     let transactions = store.transactions().unwrap();
-    let ClaimedWithin::Granted { transaction, .. } =
+    let TransactionClaim::Granted { transaction, .. } =
         transactions.claim(&id, &claim, Duration::from_millis(80)).await.unwrap()
     else {
         panic!("it is not granted")
@@ -266,7 +267,7 @@ async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
     let replay = transactions.claim(&id, &again, Duration::from_millis(80));
     // A call that waits for a connection gives up after 5 seconds, with an error.
     let told = replay.await.unwrap();
-    assert!(matches!(told, ClaimedWithin::Told(ClaimOutcome::Completed(kept)) if kept == answer));
+    assert!(matches!(told, TransactionClaim::Rejected(ClaimOutcome::Completed(kept)) if kept == answer));
 }
 
 #[tokio::test]

@@ -15,9 +15,10 @@ use std::{
 };
 
 use idempotent_core::{
-    Lease, OwnerToken, Policy, RecordId, Runtime, State, Store, StoreError,
-    runtime::{Attempt, Begun, Ending, Verdict},
-    store::{Fence, postgres::PostgresStore},
+    Lease, OwnerToken, Policy, RecordId, RecordState, Runtime, Store, StoreError,
+    protocol::Fence,
+    runtime::{Admission, Attempt, AttemptOutcome, Verdict},
+    store::postgres::PostgresStore,
 };
 use sqlx::{PgConnection, PgPool, Row};
 use tokio::{
@@ -120,7 +121,7 @@ impl Working {
     async fn measure(&self, form: Form) -> [u64; 2] {
         let (_, attempt) = self.worked(form).await;
         self.lane.proxy.count(None);
-        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+        assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
         self.lane.counted().await
     }
 
@@ -143,8 +144,8 @@ impl Working {
         warm.roll_back().await;
         let id = id();
         match begin(&self.cut, form, id).await? {
-            Begun::Run(attempt) => Ok((id, work(form, attempt).await?)),
-            told @ Begun::Told(_) => panic!("{told:?}"),
+            Admission::Proceed(attempt) => Ok((id, work(form, attempt).await?)),
+            told @ Admission::Rejected(_) => panic!("{told:?}"),
         }
     }
 
@@ -157,8 +158,8 @@ impl Working {
         let committed = self.committed(case, &id).await;
         match ending {
             // It was found out, or it was known: the answer to the commit's last byte is nobody's.
-            Ending::Stored => assert!(committed && !case.plan.outage, "{case:?}"),
-            Ending::NotCommitted { transient: true } => assert!(!committed || case.plan.outage, "{case:?}"),
+            AttemptOutcome::Stored => assert!(committed && !case.plan.outage, "{case:?}"),
+            AttemptOutcome::NotCommitted { transient: true } => assert!(!committed || case.plan.outage, "{case:?}"),
             other => panic!("{case:?}: {other:?}"),
         }
         if committed { &tally.committed } else { &tally.not_committed }.fetch_add(1, Ordering::Relaxed);
@@ -194,27 +195,27 @@ impl Working {
         let mut ran = false;
         loop {
             match begin(&self.direct, case.form, id).await.unwrap() {
-                Begun::Told(Verdict::Replay(answer)) => {
+                Admission::Rejected(Verdict::Completed(answer)) => {
                     assert_eq!(answer, recording());
                     let found = self.lane.direct.look_up(&id).await.unwrap().unwrap();
-                    assert!(matches!(found.record.state, State::Completed(_)), "{case:?}");
+                    assert!(matches!(found.record.state, RecordState::Completed(_)), "{case:?}");
                     return ran;
                 }
                 // The server has yet to notice that the connection is gone.
-                Begun::Told(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
-                told @ Begun::Told(_) => panic!("{case:?}: {told:?}"),
-                Begun::Run(attempt) => {
+                Admission::Rejected(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                told @ Admission::Rejected(_) => panic!("{case:?}: {told:?}"),
+                Admission::Proceed(attempt) => {
                     assert!(!ran, "{case:?}");
                     ran = true;
                     let attempt = work(case.form, attempt).await.unwrap();
-                    assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+                    assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}");
                 }
             }
         }
     }
 }
 
-async fn begin(runtime: &Runtime, form: Form, id: RecordId) -> Result<Begun, StoreError> {
+async fn begin(runtime: &Runtime, form: Form, id: RecordId) -> Result<Admission, StoreError> {
     match form {
         Form::Leased => runtime.begin(id, digest(), &Policy::DEFAULT).await,
         Form::Within => runtime.begin_within(id, digest(), &Policy::DEFAULT).await,

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
     conformance::{Subject, follow, history},
-    store::{ClaimOutcome, Fence, ResolveOutcome, postgres::PostgresStore},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::postgres::PostgresStore,
     transition::Outcome,
 };
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use idempotent_core::{
-    Abandoned, Policy, RecordId, Runtime, State, Store,
-    runtime::{Attempt, Begun, Ending, Verdict},
+    Abandoned, Policy, RecordId, RecordState, Runtime, Store,
+    runtime::{Admission, Attempt, AttemptOutcome, Verdict},
     store::postgres::PostgresStore,
 };
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row, postgres::PgPoolOptions};
@@ -113,17 +113,17 @@ impl Stage {
 
     async fn play(&self, script: &[&str], expected: Expected) {
         let (id, started) = (id(), Instant::now());
-        let Begun::Run(attempt) = self.begin(id).await else { panic!("{script:?}: a new key does not run") };
+        let Admission::Proceed(attempt) = self.begin(id).await else { panic!("{script:?}: a new key does not run") };
         let attempt = self.work(attempt, script).await;
         let ending = timeout(Duration::from_secs(30), attempt.complete(&recording())).await.expect("it hangs");
         let (effects, state) = self.found(&id).await;
         let context = format!("{:?}, {script:?}: {ending:?}, {effects} effects, {state:?}", self.form);
-        let completed = matches!(state, Some(State::Completed(_)));
+        let completed = matches!(state, Some(RecordState::Completed(_)));
         let expected = if expected == Together && completed { Stored } else { expected };
         match expected {
-            Stored => assert!(ending == Ending::Stored && completed && effects == 1, "{context}"),
-            Neither | Together => assert!(ending != Ending::Stored && !completed && effects == 0, "{context}"),
-            NotStored => assert!(ending != Ending::Stored && !completed, "{context}"),
+            Stored => assert!(ending == AttemptOutcome::Stored && completed && effects == 1, "{context}"),
+            Neither | Together => assert!(ending != AttemptOutcome::Stored && !completed && effects == 0, "{context}"),
+            NotStored => assert!(ending != AttemptOutcome::Stored && !completed, "{context}"),
         }
         self.retry(id, &context, expected).await;
         if self.changed_sessions {
@@ -132,7 +132,7 @@ impl Stage {
         println!("{:?} {context}", started.elapsed());
     }
 
-    async fn begin(&self, id: RecordId) -> Begun {
+    async fn begin(&self, id: RecordId) -> Admission {
         let begun = match self.form {
             Form::Leased => self.runtime.begin(id, digest(), &Policy::DEFAULT).await,
             Form::Within => self.runtime.begin_within(id, digest(), &Policy::DEFAULT).await,
@@ -156,7 +156,7 @@ impl Stage {
         attempt
     }
 
-    async fn found(&self, id: &RecordId) -> (i64, Option<State>) {
+    async fn found(&self, id: &RecordId) -> (i64, Option<RecordState>) {
         let effects = sqlx::query("SELECT count(*) FROM effects WHERE id = $1").bind(&id.as_bytes()[..]);
         let effects = effects.fetch_one(&self.pool).await.unwrap().get(0);
         (effects, self.store.look_up(id).await.unwrap().map(|found| found.record.state))
@@ -169,21 +169,21 @@ impl Stage {
     /// The retry is a replay of what was stored, or runs.
     async fn retry(&self, id: RecordId, context: &str, expected: Expected) {
         match (self.begin(id).await, expected) {
-            (Begun::Told(Verdict::Replay(kept)), Stored) => assert_eq!(kept, recording(), "{context}"),
-            (Begun::Run(attempt), Neither | Together) => {
+            (Admission::Rejected(Verdict::Completed(kept)), Stored) => assert_eq!(kept, recording(), "{context}"),
+            (Admission::Proceed(attempt), Neither | Together) => {
                 let attempt = self.work(attempt, &[EFFECT]).await;
-                assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{context}");
+                assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{context}");
                 let (effects, state) = self.found(&id).await;
-                assert!(effects == 1 && matches!(state, Some(State::Completed(_))), "{context}");
+                assert!(effects == 1 && matches!(state, Some(RecordState::Completed(_))), "{context}");
             }
             // What was committed or prepared by the handler may have the claim in it.
-            (Begun::Run(attempt), NotStored) => {
+            (Admission::Proceed(attempt), NotStored) => {
                 assert!(self.form == Form::Leased || !context.contains("COMMIT"), "{context}: it runs again");
                 drop(attempt);
             }
             // The handler has committed the claim, with what it had written.
-            (Begun::Told(Verdict::Held { .. }), NotStored) => assert_eq!(self.form, Form::Within, "{context}"),
-            (Begun::Told(Verdict::InFlight { .. }), NotStored) => {}
+            (Admission::Rejected(Verdict::Held { .. }), NotStored) => assert_eq!(self.form, Form::Within, "{context}"),
+            (Admission::Rejected(Verdict::InFlight { .. }), NotStored) => {}
             (told, _) => panic!("{context}: the retry is {told:?}"),
         }
     }
@@ -198,7 +198,9 @@ impl Stage {
     async fn assert_unharmed_but_for(&self, channels: &str, context: &str) {
         let mut attempts = Vec::new();
         for _ in 0..3 {
-            let Begun::Run(mut attempt) = self.begin(id()).await else { panic!("{context}: the next does not run") };
+            let Admission::Proceed(mut attempt) = self.begin(id()).await else {
+                panic!("{context}: the next does not run")
+            };
             if self.form == Form::Leased {
                 attempt.transact().await.unwrap();
             }
@@ -215,7 +217,7 @@ impl Stage {
             attempts.push(attempt);
         }
         for attempt in attempts {
-            assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{context}");
+            assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{context}");
         }
     }
 }
@@ -279,14 +281,14 @@ async fn committed_by_its_handler(stage: &Stage, policy: &Policy) -> Attempt {
         Form::Leased => stage.runtime.begin(id(), digest(), policy).await,
         Form::Within => stage.runtime.begin_within(id(), digest(), policy).await,
     };
-    let Begun::Run(attempt) = begun.unwrap() else { panic!("a new key does not run") };
+    let Admission::Proceed(attempt) = begun.unwrap() else { panic!("a new key does not run") };
     stage.work(attempt, &[EFFECT, "COMMIT"]).await
 }
 
-async fn end(mut attempt: Attempt, way: &str) -> Ending {
+async fn end(mut attempt: Attempt, way: &str) -> AttemptOutcome {
     match way {
         "complete" => attempt.complete(&recording()).await,
-        "complete undone" => attempt.complete_undone(&recording()).await,
+        "complete undone" => attempt.complete_rolled_back(&recording()).await,
         "release" => attempt.release().await,
         "abandon" => attempt.abandon(Abandoned::Retry).await,
         "keep" => {
@@ -307,16 +309,16 @@ async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends
         for way in ["complete", "complete undone", "release", "abandon", "keep"] {
             let attempt = committed_by_its_handler(&stage, &policy).await;
             let id = *attempt.id();
-            assert_eq!(stage.found(&id).await, (1, Some(State::InFlight)), "nothing is committed");
+            assert_eq!(stage.found(&id).await, (1, Some(RecordState::InFlight)), "nothing is committed");
             while lease_expires && !stage.is_lapsed(&id).await {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let ending = end(attempt, way).await;
             let context = format!("{way}, lease expires: {lease_expires}, {ending:?}");
-            assert!(matches!(ending, Ending::NotCommitted { .. }), "{context}");
-            assert_eq!(stage.found(&id).await, (1, Some(State::Held)), "{context}");
+            assert!(matches!(ending, AttemptOutcome::NotCommitted { .. }), "{context}");
+            assert_eq!(stage.found(&id).await, (1, Some(RecordState::Held)), "{context}");
             let retry = stage.begin(id).await;
-            assert!(matches!(retry, Begun::Told(Verdict::Held { .. })), "{context}: the retry is {retry:?}");
+            assert!(matches!(retry, Admission::Rejected(Verdict::Held { .. })), "{context}: the retry is {retry:?}");
         }
     }
 }
@@ -329,7 +331,7 @@ async fn under_a_lease_a_handler_that_commits_and_fails_has_effects_and_a_respon
     for (way, completed) in [("complete undone", true), ("release", false)] {
         let attempt = committed_by_its_handler(&stage, &Policy::DEFAULT).await;
         let id = *attempt.id();
-        assert_eq!(end(attempt, way).await, Ending::Stored, "{way}");
+        assert_eq!(end(attempt, way).await, AttemptOutcome::Stored, "{way}");
         let (effects, state) = stage.found(&id).await;
         assert_eq!((effects, state.is_some()), (1, completed), "{way}: {state:?}");
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Abandoned, Policy, State, Store,
-    runtime::{Begun, Ending, Verdict},
+    Abandoned, Policy, RecordState, Store,
+    runtime::{Admission, AttemptOutcome, Verdict},
 };
 use sqlx::PgConnection;
 use tokio::time::{sleep, timeout};
@@ -22,12 +22,12 @@ const SLOW: &str = "CREATE TABLE effects (n int);
 
 /// Drops a handler in the middle of this statement. How its attempt ends; the first verdict on its key that is not "in flight", or `None`
 /// where the next attempt runs; and how many effects are committed.
-async fn dropped_in(statement: &'static str) -> (Ending, Option<Verdict>, i64) {
+async fn dropped_in(statement: &'static str) -> (AttemptOutcome, Option<Verdict>, i64) {
     let (store, url) = store().await;
     sql(&url, SLOW).await;
     let (runtime, id) = (runtime(store.clone()), id());
     let policy = Policy { lease: Duration::from_secs(1), ..Policy::DEFAULT };
-    let Begun::Run(mut attempt) = runtime.begin_within(id, digest(), &policy).await.unwrap() else {
+    let Admission::Proceed(mut attempt) = runtime.begin_within(id, digest(), &policy).await.unwrap() else {
         panic!("a new key")
     };
     let mut transaction = attempt.lend().unwrap();
@@ -39,16 +39,16 @@ async fn dropped_in(statement: &'static str) -> (Ending, Option<Verdict>, i64) {
     runtime.settled().await;
     let verdict = loop {
         match runtime.begin_within(id, digest(), &policy).await.unwrap() {
-            Begun::Told(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,
-            Begun::Told(verdict) => break Some(verdict),
-            Begun::Run(attempt) => {
+            Admission::Rejected(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,
+            Admission::Rejected(verdict) => break Some(verdict),
+            Admission::Proceed(attempt) => {
                 assert_eq!(attempt.number(), 1, "nothing of the first attempt is left");
                 attempt.release().await;
                 break None;
             }
         }
     };
-    let held = store.look_up(&id).await.unwrap().is_some_and(|found| found.record.state == State::Held);
+    let held = store.look_up(&id).await.unwrap().is_some_and(|found| found.record.state == RecordState::Held);
     assert_eq!(held, verdict.is_some());
     (ending, verdict, number(&url, "SELECT count(*) FROM effects").await)
 }
@@ -57,11 +57,11 @@ async fn dropped_in(statement: &'static str) -> (Ending, Option<Verdict>, i64) {
 async fn a_commit_of_a_dropped_handler_that_outlasts_its_rollback_holds_the_key() {
     // The server does not look whether its client is still there, as it does not while it waits for a standby.
     let commit = "SET LOCAL client_connection_check_interval = 0; COMMIT";
-    assert_eq!(dropped_in(commit).await, (Ending::Deferred, Some(Verdict::Held { newly: false }), 1));
+    assert_eq!(dropped_in(commit).await, (AttemptOutcome::Deferred, Some(Verdict::Held { newly: false }), 1));
 }
 
 /// The server notices that the client is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_statement_that_outlasts_the_rollback_is_rolled_back() {
-    assert_eq!(dropped_in("SELECT pg_sleep(600)").await, (Ending::Deferred, None, 0));
+    assert_eq!(dropped_in("SELECT pg_sleep(600)").await, (AttemptOutcome::Deferred, None, 0));
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Policy, RecordId, Runtime, State, Store,
-    runtime::{Attempt, Begun, Ending},
+    Policy, RecordId, RecordState, Runtime, Store,
+    runtime::{Admission, Attempt, AttemptOutcome},
     store::{Transaction, postgres::PostgresStore},
 };
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -34,7 +34,7 @@ impl World {
 
     async fn is_completed(&self, id: &RecordId) -> bool {
         let found = self.store.look_up(id).await.unwrap();
-        found.is_some_and(|found| matches!(found.record.state, State::Completed(_)))
+        found.is_some_and(|found| matches!(found.record.state, RecordState::Completed(_)))
     }
 
     async fn effects(&self) -> i64 {
@@ -53,7 +53,7 @@ async fn begin(runtime: &Runtime, within: bool, policy: &Policy) -> Attempt {
     } else {
         runtime.begin(id, digest(), policy).await.unwrap()
     };
-    let Begun::Run(mut attempt) = begun else { panic!("a new key does not run: {begun:?}") };
+    let Admission::Proceed(mut attempt) = begun else { panic!("a new key does not run: {begun:?}") };
     if !within {
         attempt.transact().await.unwrap();
     }
@@ -78,7 +78,7 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
     attempt.take_back(transaction);
     let ending = attempt.complete(&recording()).await;
     let mut wrong = Vec::new();
-    if ending == Ending::Stored && !world.is_completed(&key).await {
+    if ending == AttemptOutcome::Stored && !world.is_completed(&key).await {
         wrong.push("it is not stored".to_owned());
     }
     // The server may still be at a commit whose outcome the store does not know.
@@ -98,7 +98,7 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
             tokio::time::timeout(Duration::from_secs(20), world.runtime.begin_within(id(), digest(), &Policy::DEFAULT))
                 .await;
         match begun {
-            Ok(Ok(Begun::Run(mut attempt))) => {
+            Ok(Ok(Admission::Proceed(mut attempt))) => {
                 let key = *attempt.id();
                 let mut transaction = attempt.lend().unwrap();
                 let insert = format!("INSERT INTO effects VALUES ('next {n}')");
@@ -106,7 +106,7 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
                 attempt.take_back(transaction);
                 let ending = attempt.complete(&recording()).await;
                 let completed = world.is_completed(&key).await;
-                if ending != Ending::Stored || !completed || done.is_err() {
+                if ending != AttemptOutcome::Stored || !completed || done.is_err() {
                     wrong.push(format!("next {n}: {done:?}, {ending:?}, completed: {completed}"));
                 }
             }
@@ -178,7 +178,7 @@ async fn a_copy_that_the_server_refuses_costs_the_next_request_nothing() {
     transaction.roll_back().await;
     for _ in 0..3 {
         let attempt = begin(&world.runtime, true, &Policy::DEFAULT).await;
-        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+        assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
     }
 }
 
@@ -188,14 +188,14 @@ async fn a_copy_that_the_server_refuses_costs_nothing_on_connections_of_the_appl
     let pool = PgPoolOptions::new().max_connections(1).connect(&world.url).await.unwrap();
     let runtime = runtime(PostgresStore::from_pool(pool).await.unwrap());
     // Prepares what it sends.
-    let Begun::Run(attempt) = runtime.begin(id(), digest(), &Policy::DEFAULT).await.unwrap() else { panic!() };
-    assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+    let Admission::Proceed(attempt) = runtime.begin(id(), digest(), &Policy::DEFAULT).await.unwrap() else { panic!() };
+    assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
     let mut transaction = runtime.transaction().await.unwrap();
     assert!(connection(&mut *transaction).copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
     transaction.roll_back().await;
     for _ in 0..3 {
         let begun = runtime.begin(id(), digest(), &Policy::DEFAULT).await;
-        let Ok(Begun::Run(attempt)) = begun else { panic!("{begun:?}") };
-        assert_eq!(attempt.complete(&recording()).await, Ending::Stored);
+        let Ok(Admission::Proceed(attempt)) = begun else { panic!("{begun:?}") };
+        assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
     }
 }

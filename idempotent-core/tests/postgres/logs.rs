@@ -6,8 +6,9 @@ use std::{error::Error as _, future::pending, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use idempotent_core::{
-    Body, Fingerprint, Lease, Recording, Store, StoreError,
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, postgres::PostgresStore},
+    Fingerprint, Lease, RecordedBody, Recording, Store, StoreError,
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::sleep;
@@ -72,7 +73,7 @@ const FAULTS: [Fault; 7] = [
 fn recording() -> Bytes {
     let response = Bytes::from_static(RESPONSE.as_bytes());
     let headers = vec![(Bytes::from_static(b"x-token"), response.clone())];
-    Recording { status: 201, headers, body: Body::Whole(response) }.encode()
+    Recording { status: 201, headers, body: RecordedBody::Whole(response) }.encode()
 }
 
 fn confidential() -> Claim {
@@ -96,10 +97,10 @@ struct Bed {
     name: &'static str,
 }
 
-type Begun = (Lease, Option<Box<dyn Transaction>>);
+type Admission = (Lease, Option<Box<dyn Transaction>>);
 
 impl Bed {
-    async fn begun(&self, form: Form) -> Begun {
+    async fn begun(&self, form: Form) -> Admission {
         let (id, claim) = (id(), confidential());
         let lease = Lease { id, owner: claim.owner };
         let transactions = self.store.transactions().unwrap();
@@ -233,9 +234,9 @@ async fn assert_waits_in_vain(bed: &Bed) {
             bed.store.claim(&id, &Claim { lease: Duration::ZERO, ..confidential() }).await.unwrap();
         }
         let first = transactions.claim(&id, &claim, Duration::ZERO).await.unwrap();
-        assert!(matches!(first, ClaimedWithin::Granted { .. }), "{}", bed.name);
+        assert!(matches!(first, TransactionClaim::Granted { .. }), "{}", bed.name);
         let second = transactions.claim(&id, &confidential(), Duration::ZERO).await.unwrap();
-        assert!(matches!(second, ClaimedWithin::Told(ClaimOutcome::InFlight { .. })), "{}", bed.name);
+        assert!(matches!(second, TransactionClaim::Rejected(ClaimOutcome::InFlight { .. })), "{}", bed.name);
         let third = bed.store.claim(&id, &confidential()).await.unwrap();
         assert!(matches!(third, ClaimOutcome::InFlight { .. }), "{}: {third:?}", bed.name);
     }
@@ -244,8 +245,8 @@ async fn assert_waits_in_vain(bed: &Bed) {
 async fn granted(store: &PostgresStore, lease: &Lease, claim: &Claim) -> Option<Box<dyn Transaction>> {
     let claimed = store.transactions().unwrap().claim(&lease.id, claim, Duration::from_secs(5)).await;
     match claimed.unwrap() {
-        ClaimedWithin::Granted { transaction, .. } => Some(transaction),
-        ClaimedWithin::Told(_) => None,
+        TransactionClaim::Granted { transaction, .. } => Some(transaction),
+        TransactionClaim::Rejected(_) => None,
     }
 }
 

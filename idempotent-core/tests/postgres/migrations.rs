@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use idempotent_core::{
     Lease, OwnerToken, Store,
-    store::{Claim, ClaimOutcome, Fence, postgres::PostgresStore},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::postgres::PostgresStore,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;

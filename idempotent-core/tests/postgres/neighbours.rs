@@ -11,8 +11,9 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, Policy, Store, StoreError,
-    runtime::{Begun, Verdict},
-    store::{ClaimOutcome, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
+    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    runtime::{Admission, Verdict},
+    store::postgres::PostgresStore,
 };
 use sqlx::{Connection, Executor, PgConnection, postgres::PgPoolOptions};
 use tokio::{
@@ -172,8 +173,16 @@ async fn a_record_that_is_not_committed_yet_is_in_flight_and_holds_up_no_other_k
     done.store(true, Ordering::Relaxed);
     other.close().await.unwrap();
     let begun = duplicates.join_all().await;
-    assert_eq!(begun.iter().filter(|(begun, done)| *done && matches!(begun, Begun::Run(_))).count(), 1, "{begun:?}");
-    assert!(begun.iter().all(|(begun, _)| matches!(begun, Begun::Run(_) | Begun::Told(Verdict::InFlight { .. }))));
+    assert_eq!(
+        begun.iter().filter(|(begun, done)| *done && matches!(begun, Admission::Proceed(_))).count(),
+        1,
+        "{begun:?}"
+    );
+    assert!(
+        begun
+            .iter()
+            .all(|(begun, _)| matches!(begun, Admission::Proceed(_) | Admission::Rejected(Verdict::InFlight { .. })))
+    );
 }
 
 #[tokio::test]

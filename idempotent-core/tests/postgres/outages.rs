@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, postgres::PostgresStore},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    store::postgres::PostgresStore,
 };
 use tokio::{task::JoinSet, time::timeout};
 

@@ -3,9 +3,7 @@
 use std::error::Error;
 
 use idempotent_core::{
-    Lease, Runtime, Store, StoreError,
-    runtime::Options,
-    store::{ClaimOutcome, postgres::PostgresStore},
+    Lease, Runtime, Store, StoreError, protocol::ClaimOutcome, runtime::RuntimeOptions, store::postgres::PostgresStore,
 };
 
 use crate::{database, id, number, request, servers::pgbouncer::PgBouncer, sql};
@@ -39,7 +37,7 @@ impl Role {
 
     async fn refused(&self, named: &str) {
         let store = self.store().await;
-        let runtime = Runtime::new(store.clone(), Options::default());
+        let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
         for error in [store.check().await, store.migrate().await, runtime.check().await] {
             let error = error.expect_err(named);
             let said = said(&error);

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, RenewOutcome, Renewal, Transaction, postgres::PostgresStore},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
@@ -40,8 +41,8 @@ async fn claim_within(
     claim: &Claim,
 ) -> Result<Box<dyn Transaction>, ClaimOutcome> {
     match store.transactions().unwrap().claim(&lease.id, claim, PATIENCE).await.unwrap() {
-        ClaimedWithin::Granted { transaction, .. } => Ok(transaction),
-        ClaimedWithin::Told(outcome) => Err(outcome),
+        TransactionClaim::Granted { transaction, .. } => Ok(transaction),
+        TransactionClaim::Rejected(outcome) => Err(outcome),
     }
 }
 

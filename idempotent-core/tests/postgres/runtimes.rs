@@ -2,10 +2,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use idempotent_core::{
-    Store,
-    store::{ClaimOutcome, postgres::PostgresStore},
-};
+use idempotent_core::{Store, protocol::ClaimOutcome, store::postgres::PostgresStore};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{id, request, servers::without_runtime, store};

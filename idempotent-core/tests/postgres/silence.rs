@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store, StoreError,
-    store::{ClaimOutcome, Fence, postgres::PostgresStore},
+    protocol::{ClaimOutcome, Fence},
+    store::postgres::PostgresStore,
 };
 use sqlx::{
     Connection as _, PgConnection,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use idempotent_core::{
     conformance::{Step, Subject, check, follow, history},
-    store::{ClaimOutcome, Fence, ResolveOutcome, redis::RedisStore},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::redis::RedisStore,
     transition::Outcome,
 };
 

@@ -10,7 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, connect, redis::RedisStore};
+use idempotent_core::protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal};
+use idempotent_core::store::{Store, connect, redis::RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId, StoreError,
-    store::{Claim, RenewOutcome, Renewal, Resolution, Store, redis::RedisStore},
+    protocol::{Claim, RenewOutcome, Renewal, Resolution},
+    store::{Store, redis::RedisStore},
 };
 
 use super::{

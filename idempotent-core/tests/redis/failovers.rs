@@ -9,7 +9,8 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     RecordId,
-    store::{ClaimOutcome, Store, redis::RedisStore},
+    protocol::ClaimOutcome,
+    store::{Store, redis::RedisStore},
 };
 use tokio::{task::JoinSet, time::sleep};
 

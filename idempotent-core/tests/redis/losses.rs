@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, RecordId, StoreError,
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store, redis::RedisStore},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    store::{Store, redis::RedisStore},
 };
 use tokio::sync::watch;
 

@@ -10,7 +10,8 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Lease, RecordId,
-    store::{ClaimOutcome, RenewOutcome, Renewal, Store, redis::RedisStore},
+    protocol::{ClaimOutcome, RenewOutcome, Renewal},
+    store::{Store, redis::RedisStore},
 };
 use tokio::{task::JoinSet, time::sleep};
 

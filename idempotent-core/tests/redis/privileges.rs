@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use idempotent_core::{
     StoreError,
-    store::{RenewOutcome, Renewal, Store, redis::RedisStore},
+    protocol::{RenewOutcome, Renewal},
+    store::{Store, redis::RedisStore},
 };
 
 use super::{

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, Recording,
-    store::{Claim, ClaimOutcome, Fence, Store, redis::RedisStore},
+    Abandoned, RecordedBody, Recording,
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Store, redis::RedisStore},
 };
 
 use super::{
@@ -47,13 +48,16 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let (id, claim) = (key(), request());
     let lease = lease(id, &claim);
-    let renewal = idempotent_core::store::Renewal { lease, extend: claim.lease };
+    let renewal = idempotent_core::protocol::Renewal { lease, extend: claim.lease };
     let flush = || server.ask::<()>("SCRIPT FLUSH");
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     flush();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     flush();
-    assert_eq!(store.renew(&[renewal; 100]).await.unwrap(), vec![idempotent_core::store::RenewOutcome::Renewed; 100]);
+    assert_eq!(
+        store.renew(&[renewal; 100]).await.unwrap(),
+        vec![idempotent_core::protocol::RenewOutcome::Renewed; 100]
+    );
     flush();
     assert!(store.look_up(&id).await.unwrap().is_some());
     flush();
@@ -97,7 +101,7 @@ async fn a_record_is_little_more_than_its_answer() {
     let server = Server::start(FORGETFUL);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let body: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1024).collect();
-    let recording = Recording { status: 201, headers: Vec::new(), body: Body::Whole(body.into()) }.encode();
+    let recording = Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(body.into()) }.encode();
     let first = complete(&store, &recording).await.unwrap();
     let used = || server.info("used_memory").unwrap().parse::<u64>().unwrap();
     let before = used();
@@ -163,7 +167,7 @@ async fn a_damaged_record_is_an_error_in_every_step() {
         let () = redis::cmd("SET").arg(id.as_bytes()).arg(&damaged).query(&mut connection).unwrap();
         let lease = lease(id, &claim);
         let hold = Claim { abandoned: Abandoned::Hold, ..claim };
-        let resolution = idempotent_core::store::Resolution::Release;
+        let resolution = idempotent_core::protocol::Resolution::Release;
         for error in [
             store.claim(&id, &claim).await.unwrap_err(),
             store.claim(&id, &hold).await.unwrap_err(),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+use idempotent_core::protocol::ClaimOutcome;
+
+use idempotent_core::store::{Store, redis::RedisStore};
 
 use super::{
     server::{FORGETFUL, Server},

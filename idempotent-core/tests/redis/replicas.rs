@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, StoreError,
-    store::{Claim, ClaimOutcome, Fence, Store, redis::RedisStore},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Store, redis::RedisStore},
 };
 
 use super::{

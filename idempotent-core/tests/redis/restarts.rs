@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Body, BodyForm, Digester, Policy, Recording, RequestDigest, State,
-    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
+    BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::redis::RedisStore,
 };
 use tokio::task::JoinSet;
@@ -22,13 +22,13 @@ fn digest() -> RequestDigest {
 }
 
 fn response(run: usize) -> Recording {
-    let body = Body::Whole(Bytes::from(format!("run {run}")));
+    let body = RecordedBody::Whole(Bytes::from(format!("run {run}")));
     Recording { status: 201, headers: Vec::new(), body }
 }
 
 async fn run(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {
     let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap();
-    let attempt = if let Begun::Run(attempt) = begun { Some(attempt) } else { None };
+    let attempt = if let Admission::Proceed(attempt) = begun { Some(attempt) } else { None };
     attempt.expect("a new key runs")
 }
 
@@ -39,7 +39,7 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
     for ends_before_the_restart in [true, false] {
         let mut server = Server::start(FORGETFUL);
         let store = RedisStore::connect(&server.url()).await.unwrap();
-        let runtime = Runtime::new(store, Options::default());
+        let runtime = Runtime::new(store, RuntimeOptions::default());
         let mut attempts = Vec::new();
         for _ in 0..ATTEMPTS {
             attempts.push(run(&runtime, key()).await);
@@ -51,27 +51,27 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
             for (number, attempt) in attempts.drain(..).enumerate() {
                 endings.spawn(async move { attempt.complete(&response(number)).await });
             }
-            assert_eq!(endings.join_all().await, vec![Ending::Deferred; ATTEMPTS]);
+            assert_eq!(endings.join_all().await, vec![AttemptOutcome::Deferred; ATTEMPTS]);
         }
         server.restart();
         for (number, attempt) in attempts.into_iter().enumerate() {
             // The store may have to connect again.
             let ending = attempt.complete(&response(number)).await;
-            assert!(matches!(ending, Ending::Stored | Ending::Deferred), "{ending:?}");
+            assert!(matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred), "{ending:?}");
         }
         let mut retries = JoinSet::new();
         for (number, id) in ids.iter().copied().enumerate() {
             let runtime = runtime.clone();
             retries.spawn(async move {
                 let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await;
-                matches!(begun, Ok(Begun::Told(Verdict::Replay(recording))) if recording == response(number))
+                matches!(begun, Ok(Admission::Rejected(Verdict::Completed(recording))) if recording == response(number))
             });
         }
         assert_eq!(retries.join_all().await, vec![true; ATTEMPTS], "a retry ran, or got something else");
         tokio::time::timeout(Duration::from_secs(30), runtime.settled()).await.expect("all ends are stored");
         for id in &ids {
             let found = runtime.look_up(id).await.unwrap().expect("the record is there again");
-            assert!(matches!(found.record.state, State::Completed(_)));
+            assert!(matches!(found.record.state, RecordState::Completed(_)));
         }
     }
 }

@@ -14,9 +14,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     conformance::Subject,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, redis::RedisStore,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    store::{Store, redis::RedisStore},
 };
 use redis::ConnectionLike;
 
@@ -124,7 +123,7 @@ impl Store for Watched {
         self.store.abandon(lease, policy).await
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.store.look_up(id).await
     }
 

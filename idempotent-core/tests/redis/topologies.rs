@@ -6,7 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::store::{ClaimOutcome, Store, redis::RedisStore};
+use idempotent_core::protocol::ClaimOutcome;
+use idempotent_core::store::{Store, redis::RedisStore};
 use redis::Value;
 
 use super::{

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, StoreError,
-    store::{Claim, ClaimOutcome, Fence, Store, redis::RedisStore},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Store, redis::RedisStore},
 };
 use tokio::time::sleep;
 

@@ -17,10 +17,10 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, Recording, RequestDigest,
-    Runtime, State, Store,
-    runtime::Options,
-    store::{Claim, ClaimOutcome, Fence},
+    Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState, RecordedBody,
+    Recording, RequestDigest, Runtime, Store,
+    protocol::{Claim, ClaimOutcome, Fence},
+    runtime::RuntimeOptions,
 };
 use tokio::{
     task::{JoinSet, LocalSet},
@@ -106,15 +106,15 @@ pub fn digest() -> RequestDigest {
 }
 
 pub fn recording() -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"paid")) }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"paid")) }
 }
 
 pub fn runtime(store: impl Store) -> Runtime {
     Runtime::new(store, options())
 }
 
-fn options() -> Options {
-    let mut options = Options::default();
+fn options() -> RuntimeOptions {
+    let mut options = RuntimeOptions::default();
     options.purge_every = None;
     options
 }
@@ -236,7 +236,7 @@ impl<S: Store + Clone> Lane<S> {
             let found = self.direct.look_up(id).await.unwrap();
             match case.step {
                 Step::Claim => found.is_some(),
-                Step::Complete => found.unwrap().record.state != State::InFlight,
+                Step::Complete => found.unwrap().record.state != RecordState::InFlight,
                 Step::Release => found.is_none(),
             }
         };

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, Recording, RequestDigest,
-    Runtime, Store,
-    runtime::{Begun, Ending, Options, Verdict},
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, RenewOutcome, Renewal},
+    Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording,
+    RequestDigest, Runtime, Store,
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
+    store::TransactionClaim,
 };
 
 const LONGEST: Duration = Duration::MAX;
@@ -57,7 +58,7 @@ async fn within(store: &impl Store) {
     let Some(transactions) = store.transactions() else { return };
     let (id, claim) = (id(), claim());
     let claimed = transactions.claim(&id, &claim, LONGEST).await.unwrap();
-    let ClaimedWithin::Granted { transaction, .. } = claimed else { panic!("{claimed:?}") };
+    let TransactionClaim::Granted { transaction, .. } = claimed else { panic!("{claimed:?}") };
     let (lease, recording) = (Lease { id, owner: claim.owner }, recording().encode());
     let (completed, told) = tokio::join!(
         transaction.complete_and_commit(&lease, &recording),
@@ -65,11 +66,11 @@ async fn within(store: &impl Store) {
         async { transactions.claim(&id, &self::claim(), LONGEST).await },
     );
     assert_eq!(completed.unwrap(), Fence::Passed);
-    assert!(matches!(told.unwrap(), ClaimedWithin::Told(ClaimOutcome::Completed(_))));
+    assert!(matches!(told.unwrap(), TransactionClaim::Rejected(ClaimOutcome::Completed(_))));
 }
 
 fn recording() -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::None }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::None }
 }
 
 fn digest() -> RequestDigest {
@@ -77,7 +78,7 @@ fn digest() -> RequestDigest {
 }
 
 async fn runs(store: impl Store + Clone) {
-    let mut options = Options::default();
+    let mut options = RuntimeOptions::default();
     (options.store_timeout, options.purge_every) = (LONGEST, Some(LONGEST));
     let policy = Policy { ttl: LONGEST, lease: LONGEST, wait: LONGEST, ..Policy::DEFAULT };
     let within = store.transactions().is_some();
@@ -88,10 +89,10 @@ async fn runs(store: impl Store + Clone) {
             false => runtime.begin(id, digest(), &policy).await.unwrap(),
             true => runtime.begin_within(id, digest(), &policy).await.unwrap(),
         };
-        let Begun::Run(attempt) = begin().await else { panic!("a new key does not run") };
+        let Admission::Proceed(attempt) = begin().await else { panic!("a new key does not run") };
         let recording = recording();
         let (told, ending) = tokio::join!(begin(), attempt.complete(&recording));
-        assert_eq!(ending, Ending::Stored);
-        assert!(matches!(told, Begun::Told(Verdict::Replay(_))), "{told:?}");
+        assert_eq!(ending, AttemptOutcome::Stored);
+        assert!(matches!(told, Admission::Rejected(Verdict::Completed(_))), "{told:?}");
     }
 }

@@ -13,8 +13,8 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Runtime, Store, StoreError,
-    runtime::Options,
-    store::{Claim, Renewal, Resolution},
+    protocol::{Claim, Renewal, Resolution},
+    runtime::RuntimeOptions,
 };
 
 struct Unpark(Thread);
@@ -74,7 +74,7 @@ pub fn call_all(store: &(impl Store + Clone)) {
     assert_done_or_refused("look up", call(store.look_up(&id)));
     assert_done_or_refused("resolve", call(store.resolve(&id, &owner, &Resolution::Release)));
     assert_done_or_refused("purge", call(store.purge(10)));
-    let runtime = Runtime::new(store.clone(), Options::default());
+    let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     assert_done_or_refused("a runtime's call", call(runtime.look_up(&id)));
     let Some(transactions) = store.transactions() else { return };
     let other = RecordId::from_bytes([8; 32]);

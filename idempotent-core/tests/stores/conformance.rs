@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use idempotent_core::{
     Abandoned,
     conformance::{self, CASES, Step, Subject, follow, history},
-    store::{ClaimOutcome, Fence, ResolveOutcome, memory::MemoryStore, sqlite::SqliteStore},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::{memory::MemoryStore, sqlite::SqliteStore},
     transition::Outcome,
 };
 use proptest::{collection::vec, prelude::*};

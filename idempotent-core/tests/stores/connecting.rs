@@ -29,7 +29,7 @@ async fn a_url_opens_its_store() {
         let id = idempotent_core::RecordId::from_bytes([7; 32]);
         assert_eq!(store.look_up(&id).await.unwrap(), None);
         let lease = idempotent_core::Lease { id, owner: OwnerToken::random().unwrap() };
-        assert_eq!(store.release(&lease).await.unwrap(), idempotent_core::store::Fence::Fenced);
+        assert_eq!(store.release(&lease).await.unwrap(), idempotent_core::protocol::Fence::Fenced);
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Body, BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, Recording, Store,
-    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
+    BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording, Store,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
 use tokio::task::JoinSet;
 
@@ -20,21 +20,21 @@ fn digest() -> idempotent_core::RequestDigest {
 }
 
 fn response() -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) }
 }
 
 async fn process(file: &File) -> Runtime {
     let store = file.open().await;
     store.migrate().await.unwrap();
-    let runtime = Runtime::new(store, Options::default());
+    let runtime = Runtime::new(store, RuntimeOptions::default());
     runtime.check().await.unwrap();
     runtime
 }
 
 async fn run(runtime: &Runtime, key: u8) -> Attempt {
     match runtime.begin_within(id(key), digest(), &Policy::DEFAULT).await.unwrap() {
-        Begun::Run(attempt) => attempt,
-        Begun::Told(verdict) => panic!("{verdict:?}"),
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("{verdict:?}"),
     }
 }
 
@@ -44,7 +44,7 @@ async fn in_flight(runtime: Runtime, key: u8, wait: Duration) -> Result<Duration
     let begun = runtime.begin_within(id(key), digest(), &Policy { wait, ..Policy::DEFAULT }).await;
     let took = started.elapsed();
     match begun {
-        Ok(Begun::Told(Verdict::InFlight { .. })) => Ok(took),
+        Ok(Admission::Rejected(Verdict::InFlight { .. })) => Ok(took),
         other => Err(format!("{key} after {took:?}: {other:?}")),
     }
 }
@@ -65,7 +65,7 @@ async fn all_are_in_flight(wait: Duration, others: u8) {
         .filter(|told| !matches!(told, Ok(took) if *took >= wait.max(Duration::from_millis(100))))
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert_eq!(attempt.complete(&response()).await, Ending::Stored);
+    assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,15 +87,15 @@ async fn a_key_behind_a_long_transaction_of_the_same_process_is_in_flight_after_
     let (soon, late) = tokio::join!(in_flight(runtime.clone(), 1, Duration::ZERO), in_flight(runtime.clone(), 2, long));
     assert!(matches!(soon, Ok(took) if took >= short), "{soon:?}");
     assert!(matches!(late, Ok(took) if took >= long), "{late:?}");
-    assert_eq!(attempt.complete(&response()).await, Ending::Stored);
+    assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_behind_many_writes_without_a_transaction_is_in_flight_after_its_wait() {
     let file = File::new();
     let (first, store) = (process(&file).await, file.open().await);
-    let second = Runtime::new(store.clone(), Options::default());
-    assert_eq!(run(&second, 1).await.complete(&response()).await, Ending::Stored);
+    let second = Runtime::new(store.clone(), RuntimeOptions::default());
+    assert_eq!(run(&second, 1).await.complete(&response()).await, AttemptOutcome::Stored);
     let attempt = run(&first, 0).await;
     let mut writes = JoinSet::new();
     for _ in 0..200 {
@@ -105,7 +105,7 @@ async fn a_duplicate_behind_many_writes_without_a_transaction_is_in_flight_after
     tokio::time::sleep(Duration::from_millis(100)).await;
     let told = in_flight(second, 0, Duration::ZERO).await;
     assert!(told.is_ok(), "{told:?}");
-    assert_eq!(attempt.complete(&response()).await, Ending::Stored);
+    assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,13 +118,13 @@ async fn transactions_of_one_process_that_take_turns_are_waited_for() {
         let runtime = runtime.clone();
         requests.spawn(async move {
             match runtime.begin_within(id(key), digest(), &Policy::DEFAULT).await {
-                Ok(Begun::Run(attempt)) => {
+                Ok(Admission::Proceed(attempt)) => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
-                    assert_eq!(attempt.complete(&response()).await, Ending::Stored);
+                    assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
                     true
                 }
                 // A transaction was stopped for a while by the machine.
-                Ok(Begun::Told(Verdict::InFlight { .. })) => false,
+                Ok(Admission::Rejected(Verdict::InFlight { .. })) => false,
                 Err(error) if error.is_transient() => false,
                 other => panic!("{other:?}"),
             }
@@ -148,8 +148,8 @@ async fn a_duplicate_is_replayed_though_another_transaction_follows_that_of_its_
     let follow = async { while sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *other).await.is_err() {} };
     let done = response();
     let (ended, ()) = tokio::join!(attempt.complete(&done), follow);
-    assert_eq!(ended, Ending::Stored);
+    assert_eq!(ended, AttemptOutcome::Stored);
     let begun = duplicate.await.unwrap();
-    assert!(matches!(begun, Begun::Told(Verdict::Replay(_))), "{begun:?}");
+    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
     sqlx::raw_sql("ROLLBACK").execute(&mut *other).await.unwrap();
 }

@@ -8,13 +8,11 @@ use std::sync::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, Recording, RequestDigest, Store,
+    Abandoned, BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording, RequestDigest, Store,
     StoreError,
-    runtime::{Begun, Ending, Options, Runtime, Verdict},
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Transactions,
-        sqlite::SqliteStore,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::{Transactions, sqlite::SqliteStore},
 };
 
 use crate::support::File;
@@ -54,7 +52,7 @@ impl Store for Failing {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         self.store.abandon(lease, policy).await
     }
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.store.look_up(id).await
     }
     async fn resolve(
@@ -83,22 +81,22 @@ async fn a_claim_within_a_transaction_gets_what_is_deferred() {
     let store = SqliteStore::connect(&file.url()).await.unwrap();
     store.migrate().await.unwrap();
     let fails = Arc::new(AtomicBool::new(false));
-    let runtime = Runtime::new(Failing { store, fails: fails.clone() }, Options::default());
+    let runtime = Runtime::new(Failing { store, fails: fails.clone() }, RuntimeOptions::default());
     let (id, recording) = (
         RecordId::from_bytes([7; 32]),
-        Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) },
+        Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) },
     );
-    let Begun::Run(attempt) = runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap() else {
+    let Admission::Proceed(attempt) = runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap() else {
         panic!("a new key does not run")
     };
     fails.store(true, Ordering::SeqCst);
-    assert_eq!(attempt.complete(&recording).await, Ending::Deferred);
-    for (path, expected) in [("/a", Verdict::Replay(recording.clone())), ("/b", Verdict::Mismatch)] {
+    assert_eq!(attempt.complete(&recording).await, AttemptOutcome::Deferred);
+    for (path, expected) in [("/a", Verdict::Completed(recording.clone())), ("/b", Verdict::Mismatch)] {
         let begun = runtime.begin_within(id, digest(path), &Policy::DEFAULT).await.unwrap();
-        assert!(matches!(begun, Begun::Told(verdict) if verdict == expected), "{path}");
+        assert!(matches!(begun, Admission::Rejected(verdict) if verdict == expected), "{path}");
     }
     fails.store(false, Ordering::SeqCst);
     let begun = runtime.begin_within(id, digest("/a"), &Policy::DEFAULT).await.unwrap();
-    assert!(matches!(begun, Begun::Told(Verdict::Replay(replayed)) if replayed == recording));
+    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(replayed)) if replayed == recording));
     runtime.settled().await;
 }

@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Body, BodyForm, Digester, Key, Policy, RecordId, Recording, RequestDigest, Scope, State,
-    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
+    BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest, ScopeId,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, sqlite::SqliteStore},
 };
 use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode};
@@ -60,19 +60,19 @@ impl World {
         store.migrate().await.unwrap();
         let beside = file.pool().await;
         sqlx::raw_sql(SCHEMA).execute(&beside).await.unwrap();
-        let runtime = Runtime::new(store, Options::default());
+        let runtime = Runtime::new(store, RuntimeOptions::default());
         Self { runtime, beside, way, _file: file }
     }
 
-    async fn begin(&self, id: RecordId) -> Begun {
+    async fn begin(&self, id: RecordId) -> Admission {
         match self.way {
             Way::Within => self.runtime.begin_within(id, digest(), &Policy::DEFAULT).await.unwrap(),
             Way::Leased => match self.runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap() {
-                Begun::Run(mut attempt) => {
+                Admission::Proceed(mut attempt) => {
                     attempt.transact().await.unwrap();
-                    Begun::Run(attempt)
+                    Admission::Proceed(attempt)
                 }
-                told @ Begun::Told(_) => told,
+                told @ Admission::Rejected(_) => told,
             },
         }
     }
@@ -85,19 +85,19 @@ impl World {
 
     async fn is_completed(&self, id: &RecordId) -> bool {
         let found = self.runtime.look_up(id).await.unwrap();
-        found.is_some_and(|found| matches!(found.record.state, State::Completed(_)))
+        found.is_some_and(|found| matches!(found.record.state, RecordState::Completed(_)))
     }
 
     /// A handler that does nothing wrong.
     async fn run_well(&self, id: RecordId, note: &'static str) {
-        let Begun::Run(mut attempt) = self.begin(id).await else { panic!("it does not run") };
+        let Admission::Proceed(mut attempt) = self.begin(id).await else { panic!("it does not run") };
         perform(&mut attempt, &[Step::Sql(note)]).await;
-        assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
+        assert_eq!(attempt.complete(&answer()).await, AttemptOutcome::Stored);
     }
 }
 
 fn id(key: &str) -> RecordId {
-    RecordId::new("tests", &Scope::new("alice"), "POST /orders", &Key::parse(key.as_bytes()).unwrap())
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /orders", &Key::parse(key.as_bytes()).unwrap())
 }
 
 fn digest() -> RequestDigest {
@@ -105,7 +105,7 @@ fn digest() -> RequestDigest {
 }
 
 fn answer() -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) }
 }
 
 /// Lends an attempt's transaction to a handler.
@@ -169,10 +169,10 @@ impl fmt::Debug for Case {
 /// Runs a case and judges it: what is committed, and what a retry comes to.
 async fn judge(case: &'static Case, pool: Pool, way: Way) -> Result<(), String> {
     let world = World::new(pool, way).await;
-    let Begun::Run(mut attempt) = world.begin(id("k")).await else { panic!("it does not run") };
+    let Admission::Proceed(mut attempt) = world.begin(id("k")).await else { panic!("it does not run") };
     perform(&mut attempt, case.script).await;
     let ending = match case.end {
-        End::Refused(_) => attempt.complete_undone(&answer()).await,
+        End::Refused(_) => attempt.complete_rolled_back(&answer()).await,
         End::Committed(_) | End::Lost => attempt.complete(&answer()).await,
     };
     let (completed, effects) = (world.is_completed(&id("k")).await, world.effects().await);
@@ -184,16 +184,16 @@ async fn judge(case: &'static Case, pool: Pool, way: Way) -> Result<(), String> 
         End::Refused(_) | End::Lost => &[],
     };
     let lost = matches!(case.end, End::Lost) || (case.end == End::Refused(true) && way == Way::Within);
-    if effects != expected || completed == lost || (ending == Ending::Stored) == lost {
+    if effects != expected || completed == lost || (ending == AttemptOutcome::Stored) == lost {
         return Err(happened);
     }
     // The next request replays, or runs.
     match (world.begin(id("k")).await, lost) {
-        (Begun::Told(Verdict::Replay(_)), false) => {}
-        (Begun::Run(mut attempt), true) => {
+        (Admission::Rejected(Verdict::Completed(_)), false) => {}
+        (Admission::Proceed(mut attempt), true) => {
             perform(&mut attempt, &[Step::Sql("INSERT INTO effects VALUES ('again', NULL)")]).await;
             let ending = attempt.complete(&answer()).await;
-            if ending != Ending::Stored || world.effects().await != ["again"] {
+            if ending != AttemptOutcome::Stored || world.effects().await != ["again"] {
                 return Err(format!("{happened}; then {ending:?}, {:?}", world.effects().await));
             }
         }
@@ -266,8 +266,12 @@ async fn a_shared_connection_goes_back_as_it_came_or_not_at_all() {
     store.migrate().await.unwrap();
     sqlx::raw_sql(SCHEMA).execute(&pool).await.unwrap();
     sqlx::raw_sql("CREATE TEMP TABLE mark (note)").execute(&pool).await.unwrap();
-    let world =
-        World { runtime: Runtime::new(store, Options::default()), beside: pool.clone(), way: Way::Within, _file: file };
+    let world = World {
+        runtime: Runtime::new(store, RuntimeOptions::default()),
+        beside: pool.clone(),
+        way: Way::Within,
+        _file: file,
+    };
     for key in ["1", "2"] {
         world.run_well(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
         let timeout: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&pool).await.unwrap();

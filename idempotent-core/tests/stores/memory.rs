@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Scope, Store, StoreError,
+    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, ScopeId, Store, StoreError,
     clock::{ManualClock, Timestamp},
-    store::{Claim, ClaimOutcome, Fence, memory::MemoryStore},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::memory::MemoryStore,
 };
 
 use crate::connecting::whole;
@@ -129,7 +130,7 @@ async fn many_claims_at_once_overshoot_the_bound_by_no_more_than_the_threads() {
 }
 
 fn claim_of(user: &str) -> Claim {
-    Claim { principal: Some(Scope::of("user", user).principal()), ..claim() }
+    Claim { principal: Some(ScopeId::of("user", user).principal()), ..claim() }
 }
 
 /// Claims new keys of a user until one is refused, and says how many were granted.

@@ -8,10 +8,10 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Record, RecordId, State, Store, StoreError,
+    Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, Store, StoreError,
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, Subject},
-    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
     transition::{self, Change},
 };
 
@@ -54,7 +54,7 @@ impl Mutant {
         let mut claim = *claim;
         let mut seen = record.cloned();
         if let Some(record) = &mut seen {
-            let lapsed = record.state == State::InFlight && record.lapsed(now);
+            let lapsed = record.state == RecordState::InFlight && record.lapsed(now);
             if self.has(Fault::TakeoverIgnoresPayload) && lapsed {
                 claim.fingerprint = record.fingerprint;
             }
@@ -73,7 +73,7 @@ impl Mutant {
             if self.has(Fault::TakeoverResetsTheTtl) {
                 new.expires_at = now.after(claim.ttl);
             }
-            let shortened = old.owner == new.owner && old.owner != claim.owner && new.state == State::InFlight;
+            let shortened = old.owner == new.owner && old.owner != claim.owner && new.state == RecordState::InFlight;
             if self.has(Fault::ClockSetBackEndsLeases) && shortened {
                 new.lease_until = now;
             }
@@ -94,12 +94,12 @@ impl Mutant {
         now: Timestamp,
     ) -> (Change, Fence) {
         let owner = self.owner(record, owner, Fault::CompleteWithoutFence);
-        let completed = record.is_some_and(|record| matches!(record.state, State::Completed(_)));
+        let completed = record.is_some_and(|record| matches!(record.state, RecordState::Completed(_)));
         if self.has(Fault::CompletionTestsTheLease) && !completed && record.is_some_and(|record| record.lapsed(now)) {
             return (Change::Keep, Fence::Fenced);
         }
         if self.has(Fault::CompletionOverwrites) && completed && record.is_some_and(|record| record.owner == owner) {
-            let state = State::Completed(recording.clone());
+            let state = RecordState::Completed(recording.clone());
             return (Change::Put(Record { state, ..record.unwrap().clone() }), Fence::Passed);
         }
         let kept = if recording.is_empty() && self.has(Fault::EmptyRecordingIsLost) {
@@ -186,10 +186,10 @@ impl Store for Mutant {
         }))
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let (records, at) = (self.records.lock().unwrap(), self.clock.now());
         let shown = |record: &&Record| !record.expired(at) || self.has(Fault::LookUpShowsExpired);
-        Ok(records.get(id).filter(shown).map(|record| Found { record: record.clone(), at }))
+        Ok(records.get(id).filter(shown).map(|record| Snapshot { record: record.clone(), at }))
     }
 
     async fn resolve(
@@ -210,7 +210,7 @@ impl Store for Mutant {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         let now = self.clock.now();
-        let at_work = |record: &Record| record.expires_at <= now && record.state == State::InFlight;
+        let at_work = |record: &Record| record.expires_at <= now && record.state == RecordState::InFlight;
         let doomed = |record: &Record| {
             let overdue = self.has(Fault::PurgeTakesWhatIsAtWork) && at_work(record);
             (record.expired(now) || overdue) && !self.has(Fault::PurgeDoesNothing)

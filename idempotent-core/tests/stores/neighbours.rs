@@ -10,9 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Body, BodyForm, Digester, Policy, RecordId, Recording, Store,
-    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
-    store::{ClaimOutcome, sqlite::SqliteStore},
+    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, Store,
+    protocol::ClaimOutcome,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::sqlite::SqliteStore,
 };
 use sqlx::{Connection, SqlitePool};
 use tokio::task::JoinSet;
@@ -26,7 +27,7 @@ const KEYS: u8 = 5;
 async fn process(file: &File) -> (SqliteStore, Runtime) {
     let store = file.open().await;
     store.migrate().await.unwrap();
-    let runtime = Runtime::new(store.clone(), Options::default());
+    let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     runtime.check().await.unwrap();
     (store, runtime)
 }
@@ -40,13 +41,13 @@ fn digest() -> idempotent_core::RequestDigest {
 }
 
 fn answer() -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) }
 }
 
 async fn run(runtime: &Runtime, key: u8) -> Attempt {
     match runtime.begin(id(key), digest(), &LEASED).await.unwrap() {
-        Begun::Run(attempt) => attempt,
-        Begun::Told(verdict) => panic!("{verdict:?}"),
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("{verdict:?}"),
     }
 }
 
@@ -69,10 +70,12 @@ async fn claim_on(store: SqliteStore, runtime: Runtime, stop: Arc<AtomicBool>, g
         for key in 0..KEYS {
             let found = store.look_up(&id(key)).await.unwrap().unwrap();
             match runtime.begin(id(key), digest(), &LEASED).await {
-                Ok(Begun::Told(Verdict::InFlight { .. })) => met += usize::from(found.record.lease_until <= found.at),
+                Ok(Admission::Rejected(Verdict::InFlight { .. })) => {
+                    met += usize::from(found.record.lease_until <= found.at)
+                }
                 // A claim that waited for the lock in vain.
                 Err(error) if error.is_transient() => {}
-                Ok(Begun::Run(_)) => {
+                Ok(Admission::Proceed(_)) => {
                     granted.fetch_add(1, Ordering::SeqCst);
                 }
                 other => panic!("{other:?}"),
@@ -117,7 +120,10 @@ async fn a_long_transaction_costs_no_lease(of_the_owner: bool) {
         ended.push(attempt.complete(&answer()).await);
     }
     let granted = granted.load(Ordering::SeqCst);
-    assert!(granted == 0 && ended.iter().all(|ending| *ending == Ending::Stored), "{granted} granted, {ended:?}");
+    assert!(
+        granted == 0 && ended.iter().all(|ending| *ending == AttemptOutcome::Stored),
+        "{granted} granted, {ended:?}"
+    );
     assert!(met >= 50, "only {met} claims met a lease that was over");
 }
 
@@ -143,37 +149,37 @@ async fn a_lease_whose_owner_is_gone_is_taken_over_while_others_renew() {
     let mut tries = 0;
     loop {
         match other.begin(id(0), digest(), &LEASED).await.unwrap() {
-            Begun::Run(attempt) => {
+            Admission::Proceed(attempt) => {
                 assert_eq!(attempt.number(), 2);
                 break;
             }
-            Begun::Told(verdict) => assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}"),
+            Admission::Rejected(verdict) => assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}"),
         }
         tries += 1;
         assert!(tries < 1_000);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     kept.transact().await.unwrap();
-    assert_eq!(kept.complete(&answer()).await, Ending::Stored);
+    assert_eq!(kept.complete(&answer()).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
 async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_wait() {
     let file = File::new();
     let ((_, one), (store, other)) = (process(&file).await, process(&file).await);
-    let Begun::Run(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
+    let Admission::Proceed(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
         panic!("it does not run")
     };
     for wait in [Duration::ZERO, Duration::from_secs(6)] {
         let began = Instant::now();
         let begun = other.begin_within(id(0), digest(), &Policy { wait, ..Policy::DEFAULT }).await.unwrap();
-        assert!(matches!(begun, Begun::Told(Verdict::InFlight { .. })), "{begun:?}");
+        assert!(matches!(begun, Admission::Rejected(Verdict::InFlight { .. })), "{begun:?}");
         assert!(began.elapsed() >= wait.max(Duration::from_millis(50)), "{:?}", began.elapsed());
         assert!(began.elapsed() < wait + Duration::from_secs(20), "{:?}", began.elapsed());
     }
-    assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer()).await, AttemptOutcome::Stored);
     let begun = other.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap();
-    assert!(matches!(begun, Begun::Told(Verdict::Replay(_))), "{begun:?}");
+    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
     assert!(matches!(store.look_up(&id(1)).await, Ok(None)));
 }
 
@@ -207,12 +213,12 @@ async fn a_new_key_waits_for_writers_that_take_turns() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         match runtime.begin_within(id(key), digest(), &Policy::DEFAULT).await {
-            Ok(Begun::Run(attempt)) => {
-                assert_eq!(attempt.complete(&answer()).await, Ending::Stored);
+            Ok(Admission::Proceed(attempt)) => {
+                assert_eq!(attempt.complete(&answer()).await, AttemptOutcome::Stored);
                 ran += 1;
             }
             // A writer was stopped for a while by the machine.
-            Ok(Begun::Told(Verdict::InFlight { .. })) => in_flight += 1,
+            Ok(Admission::Rejected(Verdict::InFlight { .. })) => in_flight += 1,
             Err(error) if error.is_transient() => {}
             other => panic!("{other:?}"),
         }
@@ -226,10 +232,10 @@ async fn a_new_key_waits_for_writers_that_take_turns() {
 async fn a_claim_meets_a_transaction_of_another_process_as_any_other() {
     let file = File::new();
     let ((_, one), (store, _)) = (process(&file).await, process(&file).await);
-    let Begun::Run(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
+    let Admission::Proceed(attempt) = one.begin_within(id(0), digest(), &Policy::DEFAULT).await.unwrap() else {
         panic!("it does not run")
     };
-    let claim = idempotent_core::store::Claim {
+    let claim = idempotent_core::protocol::Claim {
         fingerprint: idempotent_core::Fingerprint::from_bytes([1; idempotent_core::Fingerprint::BYTES]),
         owner: idempotent_core::OwnerToken::random().unwrap(),
         lease: LEASE,

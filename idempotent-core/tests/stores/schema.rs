@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, Policy, RecordId, Store,
-    runtime::{Options, Runtime},
-    store::{Claim, ClaimOutcome, Fence, sqlite::SqliteStore},
+    protocol::{Claim, ClaimOutcome, Fence},
+    runtime::{Runtime, RuntimeOptions},
+    store::sqlite::SqliteStore,
 };
 use sqlx::{SqlitePool, sqlite::SqliteJournalMode};
 
@@ -50,7 +51,7 @@ async fn refusal(store: SqliteStore) -> String {
     let checked = store.check().await.unwrap_err();
     assert!(!checked.is_transient(), "{}", whole(&checked));
     let digest = idempotent_core::Digester::new("POST", "/", "", b"", idempotent_core::BodyForm::Raw).finish();
-    let runtime = Runtime::new(store, Options::default());
+    let runtime = Runtime::new(store, RuntimeOptions::default());
     let claimed = runtime.begin(ID, digest, &Policy::DEFAULT).await.unwrap_err();
     assert_eq!(whole(&claimed), whole(&checked));
     whole(&checked)

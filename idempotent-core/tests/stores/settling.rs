@@ -14,13 +14,11 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, BodyForm, Digester, Key, Lease, OwnerToken, Policy, RecordId, Recording, RequestDigest, Scope,
-    State, Store, StoreError,
-    runtime::{Attempt, Begun, Ending, Options, Runtime, Verdict},
-    store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Transaction, Transactions, sqlite::SqliteStore,
-    },
+    Abandoned, BodyForm, Digester, Key, Lease, OwnerToken, Policy, RecordId, RecordState, RecordedBody, Recording,
+    RequestDigest, ScopeId, Store, StoreError,
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::{Transaction, TransactionClaim, Transactions, sqlite::SqliteStore},
 };
 use sqlx::{SqliteConnection, SqlitePool};
 
@@ -75,12 +73,12 @@ impl Transactions for Losing {
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         Ok(self.wrap(self.store.begin().await?))
     }
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError> {
         Ok(match Transactions::claim(self.there()?, id, claim, patience).await? {
-            ClaimedWithin::Granted { attempt, transaction } => {
-                ClaimedWithin::Granted { attempt, transaction: self.wrap(transaction) }
+            TransactionClaim::Granted { attempt, transaction } => {
+                TransactionClaim::Granted { attempt, transaction: self.wrap(transaction) }
             }
-            told @ ClaimedWithin::Told(_) => told,
+            told @ TransactionClaim::Rejected(_) => told,
         })
     }
 }
@@ -148,7 +146,7 @@ impl Store for Losing {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         self.there()?.abandon(lease, policy).await
     }
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.there()?.look_up(id).await
     }
     async fn resolve(
@@ -181,7 +179,7 @@ fn digest() -> RequestDigest {
 }
 
 fn id() -> RecordId {
-    RecordId::new("tests", &Scope::new("alice"), "POST /", &Key::parse(b"k").unwrap())
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::parse(b"k").unwrap())
 }
 
 impl World {
@@ -191,11 +189,11 @@ impl World {
         Store::migrate(&store).await.unwrap();
         let pool = file.pool().await;
         sqlx::raw_sql("CREATE TABLE effects (attempt INTEGER)").execute(&pool).await.unwrap();
-        let runtime = Runtime::new(store.clone(), Options::default());
+        let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
         Self { runtime, store, pool, within, _file: file }
     }
 
-    async fn begin(&self, policy: &Policy) -> Begun {
+    async fn begin(&self, policy: &Policy) -> Admission {
         match self.within {
             true => self.runtime.begin_within(id(), digest(), policy).await.unwrap(),
             false => self.runtime.begin(id(), digest(), policy).await.unwrap(),
@@ -206,23 +204,24 @@ impl World {
     async fn granted(&self, policy: &Policy) -> Attempt {
         for _ in 0..1_000 {
             match self.begin(policy).await {
-                Begun::Run(attempt) => return attempt,
-                Begun::Told(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
-                Begun::Told(verdict) => panic!("it does not run: {verdict:?}"),
+                Admission::Proceed(attempt) => return attempt,
+                Admission::Rejected(Verdict::InFlight { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Admission::Rejected(verdict) => panic!("it does not run: {verdict:?}"),
             }
         }
         panic!("it stays in flight")
     }
 
     /// Runs an attempt that writes its effect and completes.
-    async fn run(&self, policy: &Policy) -> (u32, Ending) {
+    async fn run(&self, policy: &Policy) -> (u32, AttemptOutcome) {
         let mut attempt = self.granted(policy).await;
         if !self.within {
             attempt.transact().await.unwrap();
         }
         let number = attempt.number();
         write(&mut attempt).await;
-        let answer = Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) };
+        let answer =
+            Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) };
         (number, attempt.complete(&answer).await)
     }
 
@@ -230,12 +229,12 @@ impl World {
         sqlx::query_scalar("SELECT count(*) FROM effects").fetch_one(&self.pool).await.unwrap()
     }
 
-    async fn state(&self) -> Option<State> {
+    async fn state(&self) -> Option<RecordState> {
         self.store.store.look_up(&id()).await.unwrap().map(|found| found.record.state)
     }
 
     async fn replays(&self) -> bool {
-        matches!(self.begin(&Policy::DEFAULT).await, Begun::Told(Verdict::Replay(answer)) if answer.status == 201)
+        matches!(self.begin(&Policy::DEFAULT).await, Admission::Rejected(Verdict::Completed(answer)) if answer.status == 201)
     }
 }
 
@@ -251,7 +250,7 @@ async fn write(attempt: &mut Attempt) {
 async fn a_commit_without_its_acknowledgement_is_settled() {
     for within in [false, true] {
         let world = World::new(Loss::AfterTheCommit, within).await;
-        assert_eq!(world.run(&Policy::DEFAULT).await, (1, Ending::Stored), "within: {within}");
+        assert_eq!(world.run(&Policy::DEFAULT).await, (1, AttemptOutcome::Stored), "within: {within}");
         assert_eq!(world.effects().await, 1);
         assert!(world.replays().await, "within: {within}");
     }
@@ -264,7 +263,7 @@ async fn a_commit_that_did_not_happen_is_settled() {
         for attempt in 1..=3 {
             // What was claimed before is abandoned; what was claimed within is not there.
             let number = if within { 1 } else { attempt };
-            let ended = Ending::NotCommitted { transient: true };
+            let ended = AttemptOutcome::NotCommitted { transient: true };
             assert_eq!(world.run(&Policy::DEFAULT).await, (number, ended), "within: {within}");
             assert_eq!(world.effects().await, 0);
         }
@@ -275,16 +274,16 @@ async fn a_commit_that_did_not_happen_is_settled() {
 async fn a_commit_that_did_not_happen_is_held_where_that_is_wanted() {
     let world = World::new(Loss::BeforeTheCommit, false).await;
     let policy = Policy { abandoned: Abandoned::Hold, ..Policy::DEFAULT };
-    assert_eq!(world.run(&policy).await.1, Ending::NotCommitted { transient: true });
-    assert_eq!((world.state().await, world.effects().await), (Some(State::Held), 0));
-    assert!(matches!(world.begin(&policy).await, Begun::Told(Verdict::Held { .. })));
+    assert_eq!(world.run(&policy).await.1, AttemptOutcome::NotCommitted { transient: true });
+    assert_eq!((world.state().await, world.effects().await), (Some(RecordState::Held), 0));
+    assert!(matches!(world.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));
 }
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_settled_yet_is_found_by_the_next_request() {
     for within in [false, true] {
         let world = World::new(Loss::AndTheStoreIsGone, within).await;
-        assert_eq!(world.run(&Policy::DEFAULT).await, (1, Ending::NotCommitted { transient: true }));
+        assert_eq!(world.run(&Policy::DEFAULT).await, (1, AttemptOutcome::NotCommitted { transient: true }));
         world.runtime.settled().await;
         world.store.gone.store(0, Ordering::SeqCst);
         assert_eq!(world.effects().await, 1);
@@ -298,7 +297,7 @@ async fn an_attempt_that_is_dropped_in_mid_work_commits_nothing() {
     for within in [false, true] {
         let world = World::new(Loss::AfterTheCommit, within).await;
         let policy = Policy { lease: Duration::from_millis(50), ..Policy::DEFAULT };
-        let Begun::Run(mut attempt) = world.begin(&policy).await else { panic!("it does not run") };
+        let Admission::Proceed(mut attempt) = world.begin(&policy).await else { panic!("it does not run") };
         if !within {
             attempt.transact().await.unwrap();
         }
@@ -307,7 +306,7 @@ async fn an_attempt_that_is_dropped_in_mid_work_commits_nothing() {
         assert_eq!(world.effects().await, 0);
         tokio::time::sleep(Duration::from_millis(60)).await;
         let number = if within { 1 } else { 2 };
-        assert_eq!(world.run(&policy).await, (number, Ending::Stored), "within: {within}");
+        assert_eq!(world.run(&policy).await, (number, AttemptOutcome::Stored), "within: {within}");
         assert_eq!(world.effects().await, 1);
     }
 }
@@ -318,12 +317,15 @@ async fn an_end_that_is_dropped_after_any_poll_leaves_effect_and_record_alike() 
     for within in [false, true] {
         for polls in 0..10 {
             let world = World::new(Loss::AfterTheCommit, within).await;
-            let Begun::Run(mut attempt) = world.begin(&Policy::DEFAULT).await else { panic!("it does not run") };
+            let Admission::Proceed(mut attempt) = world.begin(&Policy::DEFAULT).await else {
+                panic!("it does not run")
+            };
             if !within {
                 attempt.transact().await.unwrap();
             }
             write(&mut attempt).await;
-            let answer = Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"done")) };
+            let answer =
+                Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"done")) };
             {
                 let mut end = std::pin::pin!(attempt.complete(&answer));
                 for _ in 0..polls {
@@ -337,7 +339,7 @@ async fn an_end_that_is_dropped_after_any_poll_leaves_effect_and_record_alike() 
             world.runtime.settled().await;
             // Whatever was begun has ended when the file can be written.
             sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&world.pool).await.unwrap();
-            let completed = matches!(world.state().await, Some(State::Completed(_)));
+            let completed = matches!(world.state().await, Some(RecordState::Completed(_)));
             assert_eq!(world.effects().await, i64::from(completed), "within: {within}, {polls} polls");
             if completed { committed += 1 } else { not += 1 }
         }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Body, Encoded, Fingerprint, OwnerToken, Record, Recording, State,
+    Abandoned, EncodedRecording, Fingerprint, OwnerToken, Record, RecordState, RecordedBody, Recording,
     clock::Timestamp,
-    runtime::{Begun, Ending, Verdict},
-    store::{ClaimOutcome, ClaimedWithin, Found, Resolution},
+    protocol::{ClaimOutcome, Resolution, Snapshot},
+    runtime::{Admission, AttemptOutcome, Verdict},
+    store::TransactionClaim,
     transition::{Change, Event, Outcome},
 };
 
@@ -16,7 +17,7 @@ fn recording() -> Recording {
     Recording {
         status: 201,
         headers: vec![(Bytes::from_static(b"x-token"), secret.clone())],
-        body: Body::Whole(secret),
+        body: RecordedBody::Whole(secret),
     }
 }
 
@@ -31,7 +32,7 @@ fn record(bytes: &Bytes) -> Record {
         lease_until: now,
         first_seen: now,
         expires_at: now,
-        state: State::Completed(bytes.clone()),
+        state: RecordState::Completed(bytes.clone()),
     }
 }
 
@@ -42,17 +43,17 @@ fn nothing_that_has_a_response_in_it_shows_it() {
     let bytes = recording.encode();
     let (record, completed) = (record(&bytes), ClaimOutcome::Completed(bytes.clone()));
     let (owner, at) = (record.owner, record.first_seen);
-    let (verdict, resolution) = (Verdict::Replay(recording.clone()), Resolution::Complete(bytes.clone()));
+    let (verdict, resolution) = (Verdict::Completed(recording.clone()), Resolution::Complete(bytes.clone()));
     let shown = [
         format!("{:?}", recording.body),
-        format!("{:?}", Encoded::from(&recording)),
+        format!("{:?}", EncodedRecording::from(&recording)),
         format!("{:?}", record.state),
-        format!("{:?}", Found { record: record.clone(), at }),
+        format!("{:?}", Snapshot { record: record.clone(), at }),
         format!("{completed:?}"),
         format!("{:?}", Outcome::Claim(completed.clone())),
-        format!("{:?}", ClaimedWithin::Told(completed)),
-        format!("{:?}", Begun::Told(verdict.clone())),
-        format!("{:?}", Ending::Fenced(verdict)),
+        format!("{:?}", TransactionClaim::Rejected(completed)),
+        format!("{:?}", Admission::Rejected(verdict.clone())),
+        format!("{:?}", AttemptOutcome::Fenced(verdict)),
         format!("{:?}", Event::Resolve(owner, &resolution)),
         format!("{:?}", Event::Complete(owner, &bytes)),
         format!("{:?}", Change::Put(record)),

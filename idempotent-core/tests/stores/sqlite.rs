@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Renewal, Resolution, sqlite::SqliteStore},
+    protocol::{Claim, ClaimOutcome, Fence, Renewal, Resolution},
+    store::{TransactionClaim, sqlite::SqliteStore},
 };
 use sqlx::{
     ConnectOptions, Connection, SqlitePool,
@@ -112,7 +113,7 @@ async fn a_replay_and_a_duplicate_take_no_write_lock() {
         let mismatch = Claim { fingerprint: Fingerprint::from_bytes([2; Fingerprint::BYTES]), ..claim() };
         assert!(matches!(store.claim(&ID, &mismatch).await.unwrap(), ClaimOutcome::Mismatch { .. }));
         let within = store.transactions().unwrap().claim(&ID, &claim(), Duration::ZERO).await.unwrap();
-        assert!(matches!(within, ClaimedWithin::Told(ClaimOutcome::Completed(_))), "{within:?}");
+        assert!(matches!(within, TransactionClaim::Rejected(ClaimOutcome::Completed(_))), "{within:?}");
         assert!(store.look_up(&ID).await.unwrap().is_some());
         store.migrate().await.unwrap();
     };

@@ -8,8 +8,8 @@ use actix_web::{
 };
 use bytes::Bytes;
 use idempotent_actix::{
-    Body, Operation, Recording,
-    store::{Found, ResolveOutcome},
+    Operation, RecordedBody, Recording,
+    store::{ResolveOutcome, Snapshot},
 };
 use tests::{Answer, Probe, Request, Server, World, wait_for};
 
@@ -87,7 +87,7 @@ fn a_careful_key_whose_lease_is_over_is_held_until_its_late_answer_comes() {
 }
 
 /// A held key, as an operator finds it.
-fn held(world: &World, server: &Server) -> Found {
+fn held(world: &World, server: &Server) -> Snapshot {
     assert_problem(&server.send(&careful()), 500, "handler_failed", false);
     assert_problem(&server.send(&careful()), 409, "outcome_unknown", false);
     let id = World::id("alice", "POST /careful", "k");
@@ -96,7 +96,7 @@ fn held(world: &World, server: &Server) -> Found {
     found
 }
 
-fn resolve(world: &World, seen: &Found, answer: Option<&Recording>) -> ResolveOutcome {
+fn resolve(world: &World, seen: &Snapshot, answer: Option<&Recording>) -> ResolveOutcome {
     let id = World::id("alice", "POST /careful", "k");
     wait_for("the resolution", world.idempotency.resolve(&id, seen, answer)).unwrap()
 }
@@ -113,7 +113,7 @@ fn a_held_key_that_is_resolved_as_done_replays_what_the_operator_says() {
     let answer = Recording {
         status: 201,
         headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/payments/7"))],
-        body: Body::Whole(Bytes::from_static(b"resolved")),
+        body: RecordedBody::Whole(Bytes::from_static(b"resolved")),
     };
     assert_eq!(resolve(&world, &seen, Some(&answer)), ResolveOutcome::Resolved);
     for _ in 0..2 {
@@ -162,7 +162,8 @@ fn a_late_answer_does_not_replace_what_the_operator_said() {
     world.pass(Duration::from_secs(30));
     assert_problem(&server.send(&careful()), 409, "outcome_unknown", false);
     let seen = world.record("alice", "POST /careful", "k").unwrap();
-    let answer = Recording { status: 202, headers: Vec::new(), body: Body::Whole(Bytes::from_static(b"resolved")) };
+    let answer =
+        Recording { status: 202, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(b"resolved")) };
     assert_eq!(resolve(&world, &seen, Some(&answer)), ResolveOutcome::Resolved);
     world.probe.release_all();
     assert_eq!(told(&first.answer()), (202, "resolved", None, true));

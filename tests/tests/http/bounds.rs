@@ -6,7 +6,7 @@ use actix_web::{
     App, HttpResponse, post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Builder, Idempotency, StoreFailure, idempotent, scope, store::MemoryStore};
+use idempotent_actix::{Idempotency, IdempotencyBuilder, StoreFailurePolicy, idempotent, scope, store::MemoryStore};
 use tests::{Op, Probe, Request, Server, World};
 
 use super::handlers::{User, assert_nothing_leaks, assert_problem};
@@ -189,7 +189,7 @@ fn a_run_without_a_key_has_the_same_time_limit() {
 fn a_principal_that_has_its_share_of_the_store_is_refused() {
     let probe = Probe::new();
     let store = MemoryStore::new().max_records(10).max_share(2, usize::MAX);
-    let idempotency = Idempotency::builder(store).when_store_fails(StoreFailure::RunUnguarded).build();
+    let idempotency = Idempotency::builder(store).when_store_fails(StoreFailurePolicy::RunUnguarded).build();
     let (data, handle) = (Data::new(probe.clone()), idempotency);
     let server = Server::start(move || App::new().app_data(handle.clone()).app_data(data.clone()).configure(services));
     let send = |user: &str, key: usize| server.send(&request("/payments", user, &format!("k{key}")));
@@ -203,9 +203,10 @@ fn a_principal_that_has_its_share_of_the_store_is_refused() {
 /// What has run already is still found: only what would run is refused.
 #[test]
 fn at_the_limit_duplicates_get_their_replay_their_conflict_or_their_mismatch() {
-    for set in
-        [|builder: Builder| builder.operations_per_principal(1), |builder: Builder| builder.operations_in_flight(1)]
-    {
+    for set in [
+        |builder: IdempotencyBuilder| builder.operations_per_principal(1),
+        |builder: IdempotencyBuilder| builder.operations_in_flight(1),
+    ] {
         let world = World::set(set);
         let server = started(&world);
         let done = server.send(&request("/payments", "alice", "done"));

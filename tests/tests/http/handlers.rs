@@ -8,7 +8,7 @@ use actix_web::{
     post, route,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Scope, ScopeKey, idempotent};
+use idempotent_actix::{ScopeId, ScopeKey, idempotent};
 use std::future::{Ready, ready};
 use tests::{Answer, Probe};
 
@@ -27,8 +27,8 @@ impl FromRequest for User {
 }
 
 impl ScopeKey for User {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("user", self.0.as_str()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("user", self.0.as_str()))
     }
 }
 

@@ -13,7 +13,7 @@ use actix_web::{
     web::{self, Bytes, Data, ServiceConfig},
 };
 use futures_util::{StreamExt, stream};
-use idempotent_actix::{IntoScopeKey, Key, RecordId, Scope, idempotent, scope};
+use idempotent_actix::{IntoScopeKey, Key, RecordId, ScopeId, idempotent, scope};
 use tests::{Op, Probe, Request, Server, World};
 
 #[idempotent(scope = "scope::global")]
@@ -24,16 +24,16 @@ async fn pay(probe: Data<Probe>) -> HttpResponse {
 
 #[test]
 fn nobody_within_a_tenant_is_still_nobody() {
-    let nobody = Scope::of("user", "").within(&Scope::of("tenant", "7"));
+    let nobody = ScopeId::of("user", "").within(&ScopeId::of("tenant", "7"));
     assert!(matches!(nobody.into_scope_key(), Err(None)), "all nobodies of a tenant share a bucket");
 }
 
 #[test]
 fn the_kind_of_the_outer_scope_counts() {
-    let user = || Scope::of("user", "5");
+    let user = || ScopeId::of("user", "5");
     let key = Key::parse(b"k").unwrap();
-    let id = |scope: &Scope| RecordId::new("tests", scope, "POST /p", &key);
-    assert_ne!(id(&user().within(&Scope::of("tenant", "7"))), id(&user().within(&Scope::of("account", "7"))));
+    let id = |scope: &ScopeId| RecordId::new("tests", scope, "POST /p", &key);
+    assert_ne!(id(&user().within(&ScopeId::of("tenant", "7"))), id(&user().within(&ScopeId::of("account", "7"))));
 }
 
 #[test]

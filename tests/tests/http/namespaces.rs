@@ -4,7 +4,7 @@ use actix_web::{
     App, HttpResponse, post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Idempotency, Key, RecordId, Scope, idempotent, scope, store::SqliteStore};
+use idempotent_actix::{Idempotency, Key, RecordId, ScopeId, idempotent, scope, store::SqliteStore};
 use idempotent_core::clock::{ManualClock, Timestamp};
 use tests::{FaultyStore, Probe, Request, Server, wait_for};
 
@@ -52,7 +52,7 @@ fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
             store
         })
     };
-    let (scope, key) = (Scope::of("user", "alice"), Key::parse(b"k").unwrap());
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
     let id = |idempotency: Idempotency| idempotency.record_id(&scope, "POST /pay", &key).unwrap();
     let expected = |namespace| RecordId::new(namespace, &scope, "POST /pay", &key);
     assert_eq!(id(Idempotency::new(open())), expected("shop"));
@@ -64,7 +64,7 @@ fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
 /// Without a namespace it is the package of the handler: here, of these tests.
 #[test]
 fn the_package_of_the_handler_is_the_default_namespace() {
-    let (scope, key) = (Scope::of("user", "alice"), Key::parse(b"k").unwrap());
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
     let idempotency = Idempotency::new(FaultyStore::new(ManualClock::at(Timestamp::from_millis(1))));
     let id = idempotency.record_id(&scope, "POST /pay", &key).unwrap();
     assert_eq!(id, RecordId::new("tests", &scope, "POST /pay", &key));

@@ -8,7 +8,7 @@ use actix_web::{
     post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Operation, Outcome, RecordId, idempotent};
+use idempotent_actix::{Operation, RecordId, RequestOutcome, idempotent};
 use tests::{Probe, Request, Server, World, log};
 
 use super::handlers::{User, all, assert_problem};
@@ -117,7 +117,7 @@ fn observed(world: &World) -> Server {
             async move {
                 let answer = answer.await?;
                 let extensions = answer.response().extensions();
-                let outcome = extensions.get::<Outcome>().map(Outcome::to_string);
+                let outcome = extensions.get::<RequestOutcome>().map(RequestOutcome::to_string);
                 let id = extensions.get::<RecordId>().map(RecordId::to_string);
                 probe.note(format!("{} {}", outcome.unwrap_or("-".into()), id.unwrap_or("-".into())));
                 drop(extensions);

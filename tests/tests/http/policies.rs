@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use actix_web::HttpResponse;
-use idempotent_actix::{Idempotency, State};
+use idempotent_actix::{Idempotency, RecordState};
 use tests::{Fault, Op, Request, Server, World, wait_for};
 
 use super::handlers::{assert_nothing_leaks, assert_problem};
@@ -205,7 +205,7 @@ fn what_one_handle_has_in_memory_the_other_waits_for() {
     world.store.heal();
     assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
     let found = world.record("alice", "rolled", "k").expect("it is kept");
-    assert!(matches!(found.record.state, State::Completed(_)));
+    assert!(matches!(found.record.state, RecordState::Completed(_)));
     second.send(&send()).assert_replays(&done);
     assert_eq!(world.probe.runs(), 1);
 }

@@ -17,7 +17,7 @@ fn pay(key: &str) -> Request {
 }
 
 /// A world whose first run breaks down, with a limit that is easily met.
-fn world(settings: impl FnOnce(idempotent_actix::Builder) -> idempotent_actix::Builder) -> World {
+fn world(settings: impl FnOnce(idempotent_actix::IdempotencyBuilder) -> idempotent_actix::IdempotencyBuilder) -> World {
     let probe = Probe::answering(|run| {
         assert!(run > 1, "the handler breaks down");
         HttpResponse::Created().finish()

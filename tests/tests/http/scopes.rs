@@ -6,7 +6,7 @@ use actix_web::{
     post,
     web::{Data, Path, ReqData, ServiceConfig},
 };
-use idempotent_actix::{Scope, idempotent, scope};
+use idempotent_actix::{ScopeId, idempotent, scope};
 use std::fmt;
 use tests::{Op, Probe, Request, World};
 
@@ -39,8 +39,8 @@ fn checked(request: &HttpRequest) -> Result<Option<String>, Banned> {
     if text(request) == "mallory" { Err(Banned) } else { Ok(header(request)) }
 }
 
-fn of_a_kind(request: &HttpRequest) -> Option<Scope> {
-    header(request).map(|user| Scope::of("account", user))
+fn of_a_kind(request: &HttpRequest) -> Option<ScopeId> {
+    header(request).map(|user| ScopeId::of("account", user))
 }
 
 macro_rules! scoped {
@@ -165,8 +165,8 @@ fn an_extractor_that_refuses_answers_for_itself_and_leaves_no_record() {
 struct Login(String);
 
 impl idempotent_actix::ScopeKey for Login {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("login", self.0.as_str()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("login", self.0.as_str()))
     }
 }
 

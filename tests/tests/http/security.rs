@@ -69,7 +69,7 @@ fn services(config: &mut ServiceConfig) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordState {
     InFlight,
     Completed,
     Held,
@@ -124,23 +124,23 @@ fn matrix() -> Vec<Row> {
 }
 
 /// Brings alice's first request into a state; gives it back where it is not answered yet.
-fn first(world: &World, server: &Server, state: State, target: &str) -> Option<Pending> {
+fn first(world: &World, server: &Server, state: RecordState, target: &str) -> Option<Pending> {
     world.probe.hold();
     let first = server.begin(&keyed("POST", target).user("alice"));
     world.probe.await_runs(1);
-    if state == State::InFlight {
+    if state == RecordState::InFlight {
         return Some(first);
     }
     world.probe.release_all();
     let answer = first.answer();
-    assert_eq!(answer.status, if state == State::Held { 500 } else { 201 });
+    assert_eq!(answer.status, if state == RecordState::Held { 500 } else { 201 });
     None
 }
 
 /// The answers of a world's runs: the first keeps a secret, the others are harmless.
-fn world(state: State) -> World {
+fn world(state: RecordState) -> World {
     World::answering(move |run| {
-        assert!(run > 1 || state != State::Held, "the first run breaks down");
+        assert!(run > 1 || state != RecordState::Held, "the first run breaks down");
         let text = if run == 1 { "the first one's secret" } else { "harmless" };
         HttpResponse::Created().insert_header(("x-secret-of", run.to_string())).body(text)
     })
@@ -152,7 +152,7 @@ fn assert_nothing_of_the_first(answer: &Answer, what: &str) {
     assert!(!answer.is_replay(), "{what}");
 }
 
-fn check(row: &Row, state: State) {
+fn check(row: &Row, state: RecordState) {
     let what = format!("{} while {state:?}", row.who);
     let world = world(state);
     let server = world.serve(services);
@@ -168,7 +168,7 @@ fn check(row: &Row, state: State) {
     if !row.code.is_empty() {
         assert_eq!(answer.problem().1, row.code, "{what}");
     }
-    let replay = owner && state == State::Completed;
+    let replay = owner && state == RecordState::Completed;
     if replay {
         assert!(answer.is_replay(), "{what}");
     } else {
@@ -188,7 +188,7 @@ fn check(row: &Row, state: State) {
 fn nobody_gets_anothers_answer_and_nothing_runs_twice() {
     let rows = matrix();
     for row in &rows {
-        for state in [State::InFlight, State::Completed, State::Held] {
+        for state in [RecordState::InFlight, RecordState::Completed, RecordState::Held] {
             check(row, state);
         }
     }
@@ -197,9 +197,9 @@ fn nobody_gets_anothers_answer_and_nothing_runs_twice() {
 
 #[test]
 fn what_others_do_with_an_equal_key_changes_nothing_for_its_owner() {
-    let world = world(State::Completed);
+    let world = world(RecordState::Completed);
     let server = world.serve(services);
-    assert!(first(&world, &server, State::Completed, FIRST).is_none());
+    assert!(first(&world, &server, RecordState::Completed, FIRST).is_none());
     let request = keyed("POST", FIRST);
     assert_eq!(server.send(&request.clone().user("bob")).text(), "harmless");
     let replay = server.send(&request.user("alice"));

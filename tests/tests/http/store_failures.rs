@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use actix_web::HttpResponse;
-use idempotent_actix::{Idempotency, State, StoreFailure};
+use idempotent_actix::{Idempotency, RecordState, StoreFailurePolicy};
 use tests::{Fault, Op, Probe, Request, World, wait_for};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
@@ -14,13 +14,13 @@ fn pay() -> Request {
     Request::post("/payments").user("alice").key("k").body("b")
 }
 
-fn state(world: &World) -> Option<State> {
+fn state(world: &World) -> Option<RecordState> {
     world.record("alice", "POST /payments", "k").map(|found| found.record.state)
 }
 
 /// Whether an answer is kept.
 fn is_kept(world: &World) -> bool {
-    matches!(state(world), Some(State::Completed(_)))
+    matches!(state(world), Some(RecordState::Completed(_)))
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_claim_that_cannot_be_given_back_at_once_is_given_back_later() {
 
 #[test]
 fn an_app_can_choose_to_run_without_a_guard() {
-    let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+    let world = World::set(|builder| builder.when_store_fails(StoreFailurePolicy::RunUnguarded));
     let server = world.serve(all);
     world.store.fail(Op::Claim, 4, Fault::Before);
     for run in 1..=2 {
@@ -160,7 +160,7 @@ fn an_app_can_choose_to_run_without_a_guard() {
 #[test]
 fn a_claim_that_fails_once_is_no_reason_to_run_without_a_guard() {
     for fault in [Fault::Before, Fault::After] {
-        let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+        let world = World::set(|builder| builder.when_store_fails(StoreFailurePolicy::RunUnguarded));
         let server = world.serve(all);
         world.store.fail(Op::Claim, 1, fault);
         let first = server.send(&pay());
@@ -174,7 +174,7 @@ fn a_claim_that_fails_once_is_no_reason_to_run_without_a_guard() {
 #[test]
 fn an_unguarded_run_that_panics_is_answered() {
     let world = World::with(Probe::answering(|_| panic!("a secret of the handler")), |builder| {
-        builder.when_store_fails(StoreFailure::RunUnguarded)
+        builder.when_store_fails(StoreFailurePolicy::RunUnguarded)
     });
     let server = world.serve(all);
     world.store.fail(Op::Claim, 2, Fault::Before);
@@ -286,7 +286,7 @@ fn one_who_waits_does_not_run_without_a_guard() {
     // The first run is known to be at work, so that nothing is unknown when a later look at it fails.
     for handler in ["/patient", "/impatient"] {
         for fault in [Fault::Before, Fault::After] {
-            let world = World::set(|builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+            let world = World::set(|builder| builder.when_store_fails(StoreFailurePolicy::RunUnguarded));
             let server = world.serve(all);
             let request = Request::post(handler).user("alice").key("k").body("b");
             world.probe.hold();

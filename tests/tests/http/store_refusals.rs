@@ -1,6 +1,6 @@
 //! Failures of the store that do not pass by themselves are not reported as if they did.
 
-use idempotent_actix::StoreFailure;
+use idempotent_actix::StoreFailurePolicy;
 use tests::{Answer, Fault, Op, Probe, Request, World, log};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
@@ -23,7 +23,7 @@ fn assert_final(answer: &Answer, code: &str) {
 
 #[test]
 fn a_store_that_refuses_for_good_is_a_misconfiguration_and_nothing_runs() {
-    for choice in [StoreFailure::Refuse, StoreFailure::RunUnguarded] {
+    for choice in [StoreFailurePolicy::Refuse, StoreFailurePolicy::RunUnguarded] {
         let world = World::set(|builder| builder.when_store_fails(choice));
         let server = world.serve(all);
         world.store.fail(Op::Claim, 2, Fault::Permanent);
@@ -37,7 +37,7 @@ fn a_store_that_refuses_for_good_is_a_misconfiguration_and_nothing_runs() {
 
 #[test]
 fn a_record_that_the_store_cannot_read_is_neither_run_nor_replayed() {
-    for choice in [StoreFailure::Refuse, StoreFailure::RunUnguarded] {
+    for choice in [StoreFailurePolicy::Refuse, StoreFailurePolicy::RunUnguarded] {
         let world = World::set(|builder| builder.when_store_fails(choice));
         let server = world.serve(all);
         let first = server.send(&pay());
@@ -83,7 +83,7 @@ fn the_cause_is_in_the_log() {
 #[test]
 fn a_handler_under_hold_does_not_run_again_while_the_store_does_not_take_its_abandonment() {
     let probe = Probe::answering(|_| panic!("the handler fails"));
-    let world = World::with(probe, |builder| builder.when_store_fails(StoreFailure::RunUnguarded));
+    let world = World::with(probe, |builder| builder.when_store_fails(StoreFailurePolicy::RunUnguarded));
     let server = world.serve(all);
     world.store.fail(Op::Abandon, 1_000, Fault::Before);
     let careful = Request::post("/careful").user("alice").key("k").body("b");

@@ -7,7 +7,7 @@ use actix_web::{
     post, routes,
     web::{self, Data, ServiceConfig},
 };
-use idempotent_actix::{KeyRule, RejectUnsupportedKeys, StoreFailure, idempotent};
+use idempotent_actix::{KeyRule, RejectUnsupportedKeys, StoreFailurePolicy, idempotent};
 use tests::{Probe, Request, Server, World};
 
 use super::handlers::{User, all, assert_problem};
@@ -266,7 +266,7 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
             .answer_limit(200)
             .key_rule(KeyRule::MinLength(8))
             .documentation("https://docs.example/errors/")
-            .when_store_fails(StoreFailure::RunUnguarded)
+            .when_store_fails(StoreFailurePolicy::RunUnguarded)
     });
     let specification = world.idempotency.specification();
     assert_eq!(specification["header"], "idempotency-key");

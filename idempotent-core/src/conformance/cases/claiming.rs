@@ -3,8 +3,8 @@
 use crate::{
     conformance::bench::{Bench, answer, granted, many},
     policy::Abandoned,
-    record::State,
-    store::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome},
+    record::RecordState,
 };
 
 pub(in crate::conformance) async fn the_first_claim_of_a_key_is_granted(bench: Bench) {
@@ -53,8 +53,8 @@ pub(in crate::conformance) async fn another_fingerprint_is_a_mismatch_after_the_
     bench.lapse().await;
     retry.assert_mismatch().await;
     hold.assert_mismatch().await;
-    assert_eq!(retry.record().await.unwrap().state, State::InFlight);
-    assert_eq!(hold.record().await.unwrap().state, State::InFlight);
+    assert_eq!(retry.record().await.unwrap().state, RecordState::InFlight);
+    assert_eq!(hold.record().await.unwrap().state, RecordState::InFlight);
 }
 
 pub(in crate::conformance) async fn another_fingerprint_is_a_mismatch_while_held(bench: Bench) {
@@ -120,13 +120,13 @@ pub(in crate::conformance) async fn a_look_up_shows_the_record_and_changes_nothi
     let record = &found.record;
     assert_eq!((record.fingerprint, record.owner), (request.fingerprint, request.owner));
     assert_eq!(record.lease, request.lease);
-    assert_eq!((record.attempt, record.abandoned, &record.state), (1, Abandoned::Hold, &State::InFlight));
+    assert_eq!((record.attempt, record.abandoned, &record.state), (1, Abandoned::Hold, &RecordState::InFlight));
     assert_eq!(record.lease_until.since(record.first_seen), request.lease);
     assert_eq!(record.expires_at.since(record.first_seen), request.ttl);
     assert!(found.at >= record.first_seen && found.at.since(record.first_seen) < bench.tick() / 2);
     bench.lapse().await;
     // Nothing that a look-up sees is decided by it: the lapsed claim is still its owner's.
-    assert_eq!(key.record().await.unwrap().state, State::InFlight);
+    assert_eq!(key.record().await.unwrap().state, RecordState::InFlight);
     assert_eq!(key.claim(&request).await, granted(1));
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{
     conformance::bench::{Bench, answer, granted},
     policy::Abandoned,
-    store::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence},
 };
 
 pub(in crate::conformance) async fn an_answer_is_replayed(bench: Bench) {
@@ -25,7 +25,7 @@ pub(in crate::conformance) async fn recordings_come_back_byte_for_byte(bench: Be
         key.completed(&recording).await;
         // Compared apart from the assertion, which would print a mebibyte.
         assert!(key.claim(&bench.request()).await == ClaimOutcome::Completed(recording.clone()));
-        assert!(key.record().await.unwrap().state == crate::State::Completed(recording));
+        assert!(key.record().await.unwrap().state == crate::RecordState::Completed(recording));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     conformance::bench::{Bench, answer, granted},
     policy::Abandoned,
-    store::{ClaimOutcome, Fence, Resolution},
+    protocol::{ClaimOutcome, Fence, Resolution},
 };
 
 pub(in crate::conformance) async fn an_expired_answer_makes_room_for_a_new_request(bench: Bench) {

@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
-    store::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
 
 pub(in crate::conformance) async fn a_stranger_can_do_nothing(bench: Bench) {

@@ -3,8 +3,8 @@
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
     policy::Abandoned,
-    record::{Record, State},
-    store::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    record::{Record, RecordState},
 };
 
 pub(in crate::conformance) async fn an_abandoned_key_is_held(bench: Bench) {
@@ -18,9 +18,9 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(bench: Bench) {
         let lease = key.claimed(request).await;
         let before = key.record().await.unwrap();
         assert_eq!(key.abandon(&lease, policy).await, Fence::Passed);
-        assert_eq!(key.record().await, Some(Record { state: State::Held, ..before }));
+        assert_eq!(key.record().await, Some(Record { state: RecordState::Held, ..before }));
         assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held { newly: false });
-        assert_eq!(key.record().await.unwrap().state, State::Held);
+        assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
     }
 }
@@ -35,7 +35,7 @@ pub(in crate::conformance) async fn a_lapsed_key_is_held_when_either_claim_wants
         let lease = key.claimed(first).await;
         bench.lapse().await;
         assert_eq!(key.claim(&second).await, ClaimOutcome::Held { newly: true });
-        assert_eq!(key.record().await.unwrap().state, State::Held);
+        assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
         assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Held { newly: false });
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     conformance::bench::{Bench, Key, MANY, answer, assert_one_winner, granted, many},
-    store::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence},
 };
 
 async fn claims(key: &Key, request: impl Fn() -> Claim) -> Vec<ClaimOutcome> {

@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::bench::{Bench, answer, granted, owner},
-    store::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
 };
 
 pub(in crate::conformance) async fn a_renewed_lease_lasts(bench: Bench) {

@@ -4,8 +4,9 @@ use crate::{
     clock::Timestamp,
     conformance::bench::{Bench, Key, answer, granted, many, owner},
     policy::Abandoned,
-    record::{Record, State},
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    record::{Record, RecordState},
+    store::TransactionClaim,
 };
 
 /// Keys whose owner is gone and whose lease ends eight ticks from now, though it is one tick long; `None` where the clock cannot be
@@ -140,7 +141,7 @@ pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(ben
         assert_eq!(key.resolve(&owner(), known.clone()).await, ResolveOutcome::Conflict);
         assert_eq!(key.record().await, before);
         assert_eq!(key.resolve(&claim.owner, known.clone()).await, ResolveOutcome::Conflict);
-        assert_eq!(key.record().await.unwrap().state, State::InFlight);
+        assert_eq!(key.record().await.unwrap().state, RecordState::InFlight);
     }
     let before = [completed.record().await, held.record().await];
     assert_eq!(completed.resolve(&done.owner, known.clone()).await, ResolveOutcome::Conflict);
@@ -185,11 +186,11 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_shortens_a_leas
     let claim = async |key: &Key, claim: Claim| {
         let transactions = bench.store().transactions().unwrap();
         match transactions.claim(&key.id, &claim, bench.tick()).await.unwrap() {
-            ClaimedWithin::Granted { attempt, transaction } => {
+            TransactionClaim::Granted { attempt, transaction } => {
                 transaction.roll_back().await;
                 granted(attempt)
             }
-            ClaimedWithin::Told(outcome) => outcome,
+            TransactionClaim::Rejected(outcome) => outcome,
         }
     };
     assert_in_flight(&claim(&retried, bench.request()).await, &bench);

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use crate::{
     conformance::bench::{Bench, Key, answer, granted, many},
     policy::Abandoned,
-    record::State,
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, Transactions},
+    protocol::{Claim, ClaimOutcome, Fence},
+    record::RecordState,
+    store::{Transaction, TransactionClaim, Transactions},
 };
 
 /// How long a claim waits for another transaction.
@@ -19,19 +20,19 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What a claim within a transaction came to, without the transaction.
 async fn told(transactions: &dyn Transactions, key: &Key, claim: &Claim) -> ClaimOutcome {
     match transactions.claim(&key.id, claim, PATIENCE).await.unwrap() {
-        ClaimedWithin::Granted { attempt, transaction } => {
+        TransactionClaim::Granted { attempt, transaction } => {
             transaction.roll_back().await;
             granted(attempt)
         }
-        ClaimedWithin::Told(outcome) => outcome,
+        TransactionClaim::Rejected(outcome) => outcome,
     }
 }
 
 /// Claims within a transaction, and expects to get this attempt.
 async fn within(transactions: &dyn Transactions, key: &Key, claim: &Claim, expected: u32) -> Box<dyn Transaction> {
     let (outcome, transaction) = match transactions.claim(&key.id, claim, PATIENCE).await.unwrap() {
-        ClaimedWithin::Granted { attempt, transaction } => (granted(attempt), Some(transaction)),
-        ClaimedWithin::Told(outcome) => (outcome, None),
+        TransactionClaim::Granted { attempt, transaction } => (granted(attempt), Some(transaction)),
+        TransactionClaim::Rejected(outcome) => (outcome, None),
     };
     assert_eq!(outcome, granted(expected));
     transaction.unwrap()
@@ -43,7 +44,7 @@ pub(in crate::conformance) async fn a_completion_counts_once_its_transaction_is_
     let lease = key.claimed(bench.request()).await;
     let mut transaction = transactions.begin().await.unwrap();
     assert_eq!(transaction.complete(&lease, &answer("done")).await.unwrap(), Fence::Passed);
-    assert_eq!(key.record().await.unwrap().state, State::InFlight);
+    assert_eq!(key.record().await.unwrap().state, RecordState::InFlight);
     transaction.commit().await.unwrap();
     assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("done")));
 }
@@ -169,7 +170,7 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_meets_what_is_c
     }
     assert_eq!(live.record().await, before);
     assert_eq!(told(transactions, &held, &bench.hold_request()).await, ClaimOutcome::Held { newly: true });
-    assert_eq!(held.record().await.unwrap().state, State::Held);
+    assert_eq!(held.record().await.unwrap().state, RecordState::Held);
     let claim = bench.request();
     let mut transaction = within(transactions, &lapsed, &claim, 2).await;
     assert_eq!(transaction.complete(&lapsed.lease(claim.owner), &answer("done")).await.unwrap(), Fence::Passed);
@@ -199,7 +200,7 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_never_runs_a_he
     bench.expire().await;
     for (key, newly) in [(abandoned, false), (expired, true)] {
         assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held { newly });
-        assert_eq!(key.record().await.unwrap().state, State::Held);
+        assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(told(transactions, &key, &bench.request()).await, ClaimOutcome::Held { newly: false });
     }
 }
@@ -217,7 +218,7 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_that_is_sent_ag
         let transaction = within(transactions, &key, &claim, 1).await;
         transaction.commit().await.unwrap();
         let record = key.record().await.unwrap();
-        assert_eq!((record.owner, record.attempt, &record.state), (claim.owner, 1, &State::InFlight));
+        assert_eq!((record.owner, record.attempt, &record.state), (claim.owner, 1, &RecordState::InFlight));
         // A whole lease.
         bench.advance_half_a_tick().await;
         assert!(matches!(key.claim(&bench.request()).await, ClaimOutcome::InFlight { .. }));
@@ -237,13 +238,13 @@ pub(in crate::conformance) async fn one_of_many_claims_within_transactions_wins(
         async move {
             let (transactions, claim) = (bench.store().transactions().unwrap(), bench.request());
             match transactions.claim(&key.id, &claim, PATIENCE).await.unwrap() {
-                ClaimedWithin::Granted { mut transaction, .. } => {
+                TransactionClaim::Granted { mut transaction, .. } => {
                     let lease = key.lease(claim.owner);
                     assert_eq!(transaction.complete(&lease, &answer("done")).await.unwrap(), Fence::Passed);
                     transaction.commit().await.unwrap();
                     None
                 }
-                ClaimedWithin::Told(outcome) => Some(outcome),
+                TransactionClaim::Rejected(outcome) => Some(outcome),
             }
         }
     })

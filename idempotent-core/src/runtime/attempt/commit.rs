@@ -2,14 +2,15 @@
 
 use std::{mem, time::Duration};
 
-use super::{Ending, Granted, Stage, Work};
+use super::{AttemptOutcome, Granted, Stage, Work};
 use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::{Record, State},
+    protocol::{Claim, ClaimOutcome, Fence},
+    record::{Record, RecordState},
     runtime::{Shared, background::Step, claiming::draw},
-    store::{Claim, ClaimOutcome, ClaimedWithin, Fence, Transaction, commit_what},
+    store::{Transaction, TransactionClaim, commit_what},
 };
 
 /// How long a transaction whose commit was not acknowledged is waited for.
@@ -26,7 +27,7 @@ enum Settled {
 
 impl Granted {
     /// Ends the claim as the transaction's last statement, and commits.
-    pub(super) async fn commit(&mut self, transaction: Box<dyn Transaction>, step: Step) -> Ending {
+    pub(super) async fn commit(&mut self, transaction: Box<dyn Transaction>, step: Step) -> AttemptOutcome {
         // A renewal that meets the completion in the store would only wait for it.
         let kept = self.shared.renewal.remove(&self.lease);
         if self.within.is_none() {
@@ -53,18 +54,18 @@ impl Granted {
             Ok(Settled::Fenced) => self.ended(Fence::Fenced).await,
             Ok(Settled::NotCommitted) => {
                 self.shared.waiting.wake(&self.lease.id);
-                Ending::NotCommitted { transient: error.is_transient() }
+                AttemptOutcome::NotCommitted { transient: error.is_transient() }
             }
             // A lease is given up by the drop, in the background.
             Err(unsettled) => {
                 self.log(&unsettled);
-                Ending::NotCommitted { transient: true }
+                AttemptOutcome::NotCommitted { transient: true }
             }
         }
     }
 
     /// Ends with nothing of what was written.
-    pub(super) async fn end_undone(&mut self, step: Step) -> Ending {
+    pub(super) async fn end_undone(&mut self, step: Step) -> AttemptOutcome {
         let work = mem::replace(&mut self.work, Work::Anywhere);
         if self.within.is_none() {
             if let Work::Here(transaction) = work {
@@ -79,7 +80,7 @@ impl Granted {
                 return self.end_in_doubt();
             }
             if self.hold_after_rollback().await {
-                return Ending::NotCommitted { transient: false };
+                return AttemptOutcome::NotCommitted { transient: false };
             }
             return self.ended(Fence::Passed).await;
         }
@@ -91,23 +92,23 @@ impl Granted {
                     return self.end_in_doubt();
                 }
                 let held = self.hold_after_rollback().await;
-                Ending::NotCommitted { transient: error.is_transient() && !held }
+                AttemptOutcome::NotCommitted { transient: error.is_transient() && !held }
             }
         }
     }
 
     /// The transaction has not ended yet. A handler that was dropped in the middle of a `COMMIT` of its own has then committed its effects
     /// with its claim, so the background holds the key as soon as it finds the claim.
-    fn end_in_doubt(&self) -> Ending {
+    fn end_in_doubt(&self) -> AttemptOutcome {
         tracing::warn!(id = %self.lease.id, "the end of a transaction is unknown; if its handler has committed it, its key will be held");
-        let Ok(owner) = draw() else { return Ending::NotCommitted { transient: true } };
+        let Ok(owner) = draw() else { return AttemptOutcome::NotCommitted { transient: true } };
         let probe = Claim { owner, ..self.claim };
         self.shared.defer(self.ending(Step::HoldIfCommitted(Box::new(probe))));
-        Ending::Deferred
+        AttemptOutcome::Deferred
     }
 
     /// The handler has kept the transaction, which can then only be rolled back.
-    pub(super) async fn never_came_back(&mut self) -> Ending {
+    pub(super) async fn never_came_back(&mut self) -> AttemptOutcome {
         tracing::error!(id = %self.lease.id, "a handler has answered and kept its transaction; its `Tx` is to be dropped before");
         if self.within.is_none() {
             let policy = self.claim.abandoned;
@@ -115,7 +116,7 @@ impl Granted {
         } else {
             self.hold_after_rollback().await;
         }
-        Ending::NotCommitted { transient: false }
+        AttemptOutcome::NotCommitted { transient: false }
     }
 
     /// Between the loss of the acknowledgement and now the server may still be at the commit. The abandonment waits for its lock on the
@@ -123,7 +124,7 @@ impl Granted {
     async fn settle_leased(&self) -> Result<Settled, StoreError> {
         match self.tell_calmly(&Step::Abandon(self.claim.abandoned)).await? {
             Fence::Passed => Ok(Settled::NotCommitted),
-            Fence::Fenced => self.read_settled(|state| matches!(state, State::Completed(_))).await,
+            Fence::Fenced => self.read_settled(|state| matches!(state, RecordState::Completed(_))).await,
         }
     }
 
@@ -133,13 +134,13 @@ impl Granted {
         let probe = Claim { owner: draw()?, ..self.claim };
         let claimed = self.shared.transactions()?.claim(&self.lease.id, &probe, IN_DOUBT);
         match self.shared.answer(claimed).await? {
-            ClaimedWithin::Granted { transaction, .. } => {
+            TransactionClaim::Granted { transaction, .. } => {
                 self.shared.roll_back(transaction).await;
                 self.hold_committed().await?;
                 Ok(Settled::NotCommitted)
             }
-            ClaimedWithin::Told(ClaimOutcome::InFlight { .. }) => self.settle_claimed(step).await,
-            ClaimedWithin::Told(_) => self.read_step(step).await,
+            TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => self.settle_claimed(step).await,
+            TransactionClaim::Rejected(_) => self.read_step(step).await,
         }
     }
 
@@ -156,7 +157,7 @@ impl Granted {
     /// Returns whether the key was held.
     async fn hold_committed(&self) -> Result<bool, StoreError> {
         let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
-        let is_ours = |record: &Record| record.owner == self.lease.owner && record.state == State::InFlight;
+        let is_ours = |record: &Record| record.owner == self.lease.owner && record.state == RecordState::InFlight;
         if !found.is_some_and(|found| is_ours(&found.record)) {
             return Ok(false);
         }
@@ -179,10 +180,10 @@ impl Granted {
     /// Whether the record shows that this attempt's transaction was committed with the step as its end.
     async fn read_step(&self, step: &Step) -> Result<Settled, StoreError> {
         let completes = matches!(step, Step::Complete(_));
-        self.read_settled(|state| matches!(state, State::Completed(_)) == completes).await
+        self.read_settled(|state| matches!(state, RecordState::Completed(_)) == completes).await
     }
 
-    async fn read_settled(&self, is_ours: impl Fn(&State) -> bool) -> Result<Settled, StoreError> {
+    async fn read_settled(&self, is_ours: impl Fn(&RecordState) -> bool) -> Result<Settled, StoreError> {
         let found = self.shared.answer(self.shared.store.look_up(&self.lease.id)).await?;
         let ours = found.is_some_and(|found| found.record.owner == self.lease.owner && is_ours(&found.record.state));
         Ok(if ours { Settled::Committed } else { Settled::Fenced })

@@ -10,11 +10,11 @@ use tokio::{
 use super::{Chosen, SHORTEST, pace};
 use crate::{
     lease::Lease,
+    protocol::{RenewOutcome, Renewal},
     runtime::{
         Shared,
         patience::{in_time, now},
     },
-    store::{RenewOutcome, Renewal},
 };
 
 /// The least time that a renewal is waited for, however short the leases in it are.

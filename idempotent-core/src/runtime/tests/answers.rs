@@ -2,11 +2,12 @@
 
 use crate::{
     policy::Policy,
+    protocol::{Resolution, ResolveOutcome},
     runtime::{
-        Ending, Options, Runtime, Verdict,
+        AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         tests::{faulty::Faulty, support::*},
     },
-    store::{Resolution, ResolveOutcome, Store},
+    store::Store,
 };
 
 #[tokio::test]
@@ -15,9 +16,9 @@ async fn a_completed_operation_is_replayed() {
     let runtime = runtime(&store);
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!((attempt.id(), attempt.number()), (&id("k"), 1));
-    assert_eq!(attempt.complete(&answer("first")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("first")).await, AttemptOutcome::Stored);
     for _ in 0..2 {
-        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("first")));
+        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("first")));
     }
     store.advance(Policy::DEFAULT.ttl);
     assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1, "after the ttl the key is new");
@@ -32,7 +33,7 @@ async fn another_payload_is_a_mismatch_in_every_state() {
     store.advance(HOLD.lease);
     assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: true });
     assert_eq!(told(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "held");
-    assert_eq!(attempt.complete(&answer("late")).await, Ending::Stored, "nobody had replaced it");
+    assert_eq!(attempt.complete(&answer("late")).await, AttemptOutcome::Stored, "nobody had replaced it");
     assert_eq!(told(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "completed");
 }
 
@@ -61,14 +62,14 @@ async fn a_held_key_is_resolved_as_the_operator_says() {
     let runtime = runtime(&store);
     for (key, resolution) in [("c", Resolution::Complete(answer("said").encode())), ("r", Resolution::Release)] {
         let attempt = run(&runtime, key, "b", &HOLD).await;
-        assert_eq!(attempt.abandon(HOLD.abandoned).await, Ending::Stored);
+        assert_eq!(attempt.abandon(HOLD.abandoned).await, AttemptOutcome::Stored);
         let seen = runtime.look_up(&id(key)).await.unwrap().expect("it is held").record.owner;
         let id = id(key);
         let resolve = || runtime.resolve(&id, &seen, &resolution);
         assert_eq!(resolve().await.unwrap(), ResolveOutcome::Resolved);
         assert_eq!(resolve().await.unwrap(), ResolveOutcome::Conflict);
     }
-    assert_eq!(told(&runtime, "c", "b", &HOLD).await, Verdict::Replay(answer("said")));
+    assert_eq!(told(&runtime, "c", "b", &HOLD).await, Verdict::Completed(answer("said")));
     assert_eq!(run(&runtime, "r", "b", &HOLD).await.number(), 1);
 }
 
@@ -76,7 +77,7 @@ async fn a_held_key_is_resolved_as_the_operator_says() {
 async fn durations_of_any_length_are_taken() {
     let longest = std::time::Duration::MAX;
     let store = Faulty::new();
-    let runtime = Runtime::new(store.clone(), Options { store_timeout: longest, ..Options::default() });
+    let runtime = Runtime::new(store.clone(), RuntimeOptions { store_timeout: longest, ..RuntimeOptions::default() });
     let policy = Policy { lease: longest, ttl: longest, wait: longest, ..Policy::DEFAULT };
     let attempt = run(&runtime, "k", "b", &policy).await;
     let (waiter, ending) = soon(async {
@@ -86,5 +87,5 @@ async fn durations_of_any_length_are_taken() {
         })
     })
     .await;
-    assert_eq!((waiter, ending), (Verdict::Replay(answer("a")), Ending::Stored));
+    assert_eq!((waiter, ending), (Verdict::Completed(answer("a")), AttemptOutcome::Stored));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     policy::Policy,
     runtime::{
-        Options, Runtime,
+        Runtime, RuntimeOptions,
         background::rest,
         tests::{
             faulty::{Fault, Faulty, Op},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn purging(store: &Faulty, every: Option<Duration>) -> Runtime {
-    Runtime::new(store.clone(), Options { purge_every: every, ..Options::default() })
+    Runtime::new(store.clone(), RuntimeOptions { purge_every: every, ..RuntimeOptions::default() })
 }
 
 async fn expired(store: &Faulty, runtime: &Runtime, count: usize) {

@@ -70,7 +70,7 @@ async fn a_completion_that_is_dropped_is_stored_in_the_background() {
         store.fail(Op::Complete, fault, 1);
         drop_at(&store, Op::Complete, attempt.complete(&answer("a"))).await;
         soon(runtime.settled()).await;
-        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")), "{fault:?}");
+        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")), "{fault:?}");
         assert_eq!(runtime.shared.renewal.count(), 0);
     }
 }
@@ -114,7 +114,7 @@ fn every_future_may_move_to_another_thread() {
     let attempt = || -> Attempt { unreachable!("it is not called") };
     movable(|| async { attempt().transact().await });
     movable(|| attempt().complete(&answer));
-    movable(|| attempt().complete_undone(&answer));
+    movable(|| attempt().complete_rolled_back(&answer));
     movable(|| attempt().release());
     movable(|| attempt().abandon(Abandoned::Hold));
 }

@@ -30,7 +30,7 @@ async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
         runtime.begin_within(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
         runtime.find(id("k"), request("b")).await.unwrap_err(),
         runtime.look_up(&id("k")).await.unwrap_err(),
-        runtime.resolve(&id("k"), &seen, &crate::store::Resolution::Release).await.unwrap_err(),
+        runtime.resolve(&id("k"), &seen, &crate::protocol::Resolution::Release).await.unwrap_err(),
     ];
     for error in refused {
         let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -47,7 +47,7 @@ async fn what_is_found_of_a_key_is_its_record_whoever_else_asks() {
     run(&runtime, "done", "b", &Policy::DEFAULT).await.complete(&answer("done")).await;
     let _asking = ["done", "new"].map(|key| enter(key, "another payload").ok().unwrap());
     let find = async |key, body| runtime.find(id(key), request(body)).await.unwrap();
-    assert_eq!(find("done", "b").await, Some(Verdict::Replay(answer("done"))));
+    assert_eq!(find("done", "b").await, Some(Verdict::Completed(answer("done"))));
     assert_eq!(find("done", "other").await, Some(Verdict::Mismatch));
     assert_eq!(find("new", "b").await, Some(Verdict::Mismatch));
     assert_eq!(find("new", "another payload").await, Some(Verdict::InFlight { lease_left: ms(0) }));
@@ -120,7 +120,7 @@ async fn a_claim_that_never_took_effect_takes_nothing_from_the_owner() {
     store.fail(Op::Claim, Fault::Before, 2);
     fails(&runtime, &Policy::DEFAULT).await;
     soon(runtime.settled()).await;
-    assert_eq!(attempt.complete(&answer("a")).await, crate::runtime::Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, crate::runtime::AttemptOutcome::Stored);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::{
     policy::Policy,
     runtime::{
-        Attempt, Ending, Runtime,
+        Attempt, AttemptOutcome, Runtime,
         tests::{
             faulty::{Faulty, Op},
             support::*,
@@ -40,7 +40,7 @@ async fn one_record_that_cannot_be_reached_does_not_cost_its_neighbours_their_le
         assert_eq!(store.renewals(&id("k0")), 0);
         store.advance(policy.lease);
         for attempt in attempts {
-            assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+            assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
         }
         // Later than that, their leases would have expired before.
         if took < policy.lease { Ok(()) } else { Err(took) }

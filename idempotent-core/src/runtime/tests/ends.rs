@@ -3,7 +3,7 @@
 use crate::{
     policy::{Abandoned, Policy},
     runtime::{
-        Ending, Verdict,
+        AttemptOutcome, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
@@ -15,7 +15,7 @@ use crate::{
 async fn a_released_key_runs_as_the_first_again() {
     let store = Faulty::new();
     let runtime = runtime(&store);
-    assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.release().await, Ending::Stored);
+    assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.release().await, AttemptOutcome::Stored);
     assert_eq!(run(&runtime, "k", "another", &Policy::DEFAULT).await.number(), 1);
 }
 
@@ -24,7 +24,7 @@ async fn an_abandoned_key_is_taken_over_at_once() {
     let store = Faulty::new();
     let runtime = runtime(&store);
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(attempt.abandon(Abandoned::Retry).await, Ending::Stored);
+    assert_eq!(attempt.abandon(Abandoned::Retry).await, AttemptOutcome::Stored);
     assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 2);
 }
 
@@ -33,7 +33,7 @@ async fn an_abandoned_key_is_held_where_either_side_asks_for_it() {
     let store = Faulty::new();
     let runtime = runtime(&store);
     for (key, policy, abandoned) in [("p", HOLD, Abandoned::Retry), ("h", Policy::DEFAULT, Abandoned::Hold)] {
-        assert_eq!(run(&runtime, key, "b", &policy).await.abandon(abandoned).await, Ending::Stored);
+        assert_eq!(run(&runtime, key, "b", &policy).await.abandon(abandoned).await, AttemptOutcome::Stored);
         assert_eq!(told(&runtime, key, "b", &policy).await, Verdict::Held { newly: false });
     }
 }
@@ -46,7 +46,7 @@ async fn a_release_keeps_the_trace_of_an_earlier_attempt() {
     store.advance(Policy::DEFAULT.lease);
     let second = run(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(second.number(), 2);
-    assert_eq!(second.release().await, Ending::Stored);
+    assert_eq!(second.release().await, AttemptOutcome::Stored);
     assert_eq!(told(&runtime, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
     // What the first attempt did is still unknown, so the third must not take itself for the first.
     assert_eq!(run(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 3);
@@ -64,7 +64,7 @@ async fn a_renewal_under_way_does_not_revive_what_is_abandoned() {
         tokio::time::sleep(ms(20)).await;
         store.let_go();
     });
-    assert_eq!(ending, Ending::Stored);
+    assert_eq!(ending, AttemptOutcome::Stored);
     until("the renewal is answered", || store.batches() == [1]).await;
     assert_eq!(run(&runtime, "k", "b", &policy).await.number(), 2, "it is free at once");
 }
@@ -82,5 +82,5 @@ async fn an_attempt_that_is_dropped_lapses_and_is_no_longer_renewed() {
     assert!(store.batches()[before..].iter().all(|leases| *leases == 1), "{:?}", store.batches());
     store.advance(policy.lease);
     assert_eq!(run(&runtime, "k", "b", &policy).await.number(), 2);
-    assert_eq!(other.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(other.complete(&answer("a")).await, AttemptOutcome::Stored);
 }

@@ -16,11 +16,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store,
-        memory::MemoryStore,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
+    store::{Store, memory::MemoryStore},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -257,7 +255,7 @@ impl Store for Faulty {
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         self.meet(Op::Abandon, self.inner().abandon(lease, policy)).await
     }
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.meet(Op::LookUp, self.inner().look_up(id)).await
     }
     async fn resolve(

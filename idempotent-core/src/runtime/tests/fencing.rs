@@ -3,14 +3,15 @@
 use crate::{
     lease::Lease,
     policy::{Abandoned, Policy},
+    protocol::ClaimOutcome,
     runtime::{
-        Attempt, Ending, Runtime, Verdict,
+        Attempt, AttemptOutcome, Runtime, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
         },
     },
-    store::{ClaimOutcome, Store},
+    store::Store,
 };
 
 /// An attempt whose key another process has taken over since.
@@ -24,8 +25,10 @@ async fn fenced(store: &Faulty, runtime: &Runtime) -> (Attempt, Lease) {
 
 async fn verdict(attempt: Attempt) -> Verdict {
     match attempt.complete(&answer("its own")).await {
-        Ending::Fenced(verdict) => verdict,
-        ending @ (Ending::Stored | Ending::Deferred | Ending::NotCommitted { .. }) => panic!("not fenced: {ending:?}"),
+        AttemptOutcome::Fenced(verdict) => verdict,
+        ending @ (AttemptOutcome::Stored | AttemptOutcome::Deferred | AttemptOutcome::NotCommitted { .. }) => {
+            panic!("not fenced: {ending:?}")
+        }
     }
 }
 
@@ -34,7 +37,7 @@ async fn it_is_the_successors_answer_once_there_is_one() {
     let store = Faulty::new();
     let (attempt, successor) = fenced(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &answer("the successor's").encode()).await.unwrap();
-    assert_eq!(verdict(attempt).await, Verdict::Replay(answer("the successor's")));
+    assert_eq!(verdict(attempt).await, Verdict::Completed(answer("the successor's")));
 }
 
 #[tokio::test]
@@ -66,7 +69,11 @@ async fn it_is_its_own_again_once_the_key_is_absent() {
     let store = Faulty::new();
     let (attempt, successor) = fenced(&store, &runtime(&store)).await;
     store.inner().release(&successor).await.unwrap();
-    assert_eq!(attempt.complete(&answer("its own")).await, Ending::Stored, "no other attempt has done anything");
+    assert_eq!(
+        attempt.complete(&answer("its own")).await,
+        AttemptOutcome::Stored,
+        "no other attempt has done anything"
+    );
 }
 
 #[tokio::test]
@@ -84,7 +91,7 @@ async fn a_fenced_attempt_can_neither_release_nor_abandon() {
         let store = Faulty::new();
         let (attempt, successor) = fenced(&store, &runtime(&store)).await;
         let ending = if abandon { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
-        assert!(matches!(ending, Ending::Fenced(Verdict::InFlight { .. })), "{ending:?}");
+        assert!(matches!(ending, AttemptOutcome::Fenced(Verdict::InFlight { .. })), "{ending:?}");
         let found = store.inner().look_up(&id("k")).await.unwrap().expect("it is the successor's");
         assert_eq!((found.record.owner, found.record.lapsed(found.at)), (successor.owner, false));
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     policy::{Abandoned, Policy},
     runtime::{
-        Ending, Options, Runtime, Verdict,
+        AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
@@ -17,7 +17,7 @@ use crate::{
 const FOR_EVER: usize = usize::MAX;
 
 fn impatient(store: &Faulty) -> Runtime {
-    Runtime::new(store.clone(), Options { store_timeout: ms(50), ..quiet() })
+    Runtime::new(store.clone(), RuntimeOptions { store_timeout: ms(50), ..quiet() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,9 +66,9 @@ async fn a_completion_is_deferred_in_time() {
     let runtime = impatient(&store);
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.fail(Op::Complete, Fault::HangBefore, 3);
-    assert_eq!(soon(attempt.complete(&answer("a"))).await, Ending::Deferred);
+    assert_eq!(soon(attempt.complete(&answer("a"))).await, AttemptOutcome::Deferred);
     soon(runtime.settled()).await;
-    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_deferral_gives_up_and_lets_the_runtime_go() {
     let runtime = impatient(&store);
     let attempt = run(&runtime, "k", "b", &Policy { ttl: ms(240), ..leased(ms(120)) }).await;
     store.fail(Op::Complete, Fault::HangBefore, FOR_EVER);
-    assert_eq!(soon(attempt.complete(&answer("a"))).await, Ending::Deferred);
+    assert_eq!(soon(attempt.complete(&answer("a"))).await, AttemptOutcome::Deferred);
     soon(runtime.settled()).await;
     assert_eq!(runtime.shared.renewal.count(), 0);
     drop(runtime);
@@ -93,7 +93,7 @@ async fn a_fenced_attempt_is_told_something_in_time() {
     stranger(&store, "k", "b", &Policy::DEFAULT).await;
     store.fail(Op::LookUp, Fault::HangBefore, FOR_EVER);
     let ending = soon(attempt.complete(&answer("its own"))).await;
-    assert_eq!(ending, Ending::Fenced(Verdict::InFlight { lease_left: Duration::ZERO }));
+    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: Duration::ZERO }));
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn renewals_go_on_after_one_that_is_not_answered() {
     until("it is renewed", || store.batches().len() >= 2).await;
     store.advance(ms(89));
     assert!(!store.inner().look_up(&id("k")).await.unwrap().is_some_and(|found| found.record.lapsed(found.at)));
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn an_abandonment_does_not_wait_for_a_renewal_without_end() {
     let attempt = run(&runtime, "k", "b", &leased(ms(90))).await;
     store.fail(Op::Renew, Fault::HangBefore, FOR_EVER);
     until("a renewal hangs", || store.calls(Op::Renew) > 0).await;
-    assert_eq!(soon(attempt.abandon(Abandoned::Retry)).await, Ending::Stored);
+    assert_eq!(soon(attempt.abandon(Abandoned::Retry)).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn one_who_waits_is_told_in_time() {
 #[tokio::test]
 async fn purges_go_on_after_one_that_is_not_answered() {
     let store = Faulty::new();
-    let options = Options { store_timeout: ms(5), purge_every: Some(ms(5)), ..quiet() };
+    let options = RuntimeOptions { store_timeout: ms(5), purge_every: Some(ms(5)), ..quiet() };
     let runtime = Runtime::new(store.clone(), options);
     store.fail(Op::Purge, Fault::HangBefore, 1);
     run(&runtime, "k", "b", &Policy::DEFAULT).await.complete(&answer("a")).await;

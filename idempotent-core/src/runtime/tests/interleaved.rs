@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    record::RecordId,
+    record_id::RecordId,
     runtime::waiting::Waiting,
     sync::{AtomicUsize, interleave},
 };

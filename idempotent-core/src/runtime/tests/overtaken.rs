@@ -5,14 +5,15 @@ use std::task::{Context, Waker};
 use crate::{
     lease::Lease,
     policy::Policy,
+    protocol::ClaimOutcome,
     runtime::{
-        Begun, Ending, Options, Runtime, Verdict,
+        Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
         },
     },
-    store::{ClaimOutcome, Store},
+    store::Store,
 };
 
 const FOR_EVER: usize = usize::MAX;
@@ -24,7 +25,7 @@ async fn a_store_that_panics_once_in_the_background_does_not_cost_a_response() {
     let policy = Policy::DEFAULT;
     let attempt = run(&runtime, "k", "b", &policy).await;
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Deferred);
     let before = store.calls(Op::Complete);
     store.fail(Op::Complete, Fault::Panic, 1);
     until("the background has tried", || store.calls(Op::Complete) > before).await;
@@ -32,8 +33,8 @@ async fn a_store_that_panics_once_in_the_background_does_not_cost_a_response() {
     soon(runtime.settled()).await;
     store.advance(policy.lease);
     match begin(&runtime, "k", "b", &policy).await {
-        Begun::Told(verdict) => assert_eq!(verdict, Verdict::Replay(answer("a"))),
-        Begun::Run(attempt) => panic!("its client has a response, and it runs again: {attempt:?}"),
+        Admission::Rejected(verdict) => assert_eq!(verdict, Verdict::Completed(answer("a"))),
+        Admission::Proceed(attempt) => panic!("its client has a response, and it runs again: {attempt:?}"),
     }
 }
 
@@ -46,7 +47,7 @@ async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_
     tokio::time::sleep(ms(250)).await;
     stop_renewals(&store).await;
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Deferred);
     store.advance(policy.lease);
     let (owner, outcome) = stranger(&store, "k", "b", &policy).await;
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
@@ -63,7 +64,7 @@ async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_
 #[tokio::test]
 async fn a_finished_attempt_whose_end_is_under_way_is_not_run_again() {
     let store = Faulty::new();
-    let runtime = Runtime::new(store.clone(), Options { store_timeout: ms(400), ..quiet() });
+    let runtime = Runtime::new(store.clone(), RuntimeOptions { store_timeout: ms(400), ..quiet() });
     let policy = leased(ms(60_000));
     let attempt = run(&runtime, "k", "b", &policy).await;
     store.fail(Op::Complete, Fault::HangBefore, FOR_EVER);
@@ -74,7 +75,7 @@ async fn a_finished_attempt_whose_end_is_under_way_is_not_run_again() {
     store.lose(id("k")).await;
     let retried = begin(&runtime, "k", "b", &policy).await;
     let ended = ending.await;
-    if let Begun::Run(attempt) = retried {
+    if let Admission::Proceed(attempt) = retried {
         panic!(
             "the handler runs again as attempt {}, and the first client gets its response: {ended:?}",
             attempt.number()
@@ -93,10 +94,10 @@ async fn a_completion_that_the_store_has_taken_is_replayed_before_it_is_acknowle
     let mut ending = Box::pin(attempt.complete(&first));
     let mut polled = || ending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled().is_pending());
-    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("the first's")));
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Completed(answer("the first's")));
     assert!(polled().is_pending(), "it is acknowledged already");
     store.let_go();
-    assert_eq!(ending.await, Ending::Stored);
+    assert_eq!(ending.await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -111,11 +112,11 @@ async fn the_response_of_an_attempt_that_this_process_has_replaced_is_not_replay
     let ended = earlier.complete(&answer("the earlier's")).await;
     let between = told(&runtime, "k", "b", &policy).await;
     store.heal();
-    assert_eq!(later.complete(&answer("the later's")).await, Ending::Stored);
+    assert_eq!(later.complete(&answer("the later's")).await, AttemptOutcome::Stored);
     let after = told(&runtime, "k", "b", &policy).await;
-    assert_eq!(after, Verdict::Replay(answer("the later's")));
+    assert_eq!(after, Verdict::Completed(answer("the later's")));
     assert!(
-        !matches!(between, Verdict::Replay(_)),
+        !matches!(between, Verdict::Completed(_)),
         "two different replays of one key: {ended:?} {between:?}, then {after:?}"
     );
 }
@@ -127,7 +128,7 @@ async fn a_record_that_is_claimed_again_is_kept_alive_until_it_is_completed() {
     let policy = leased(ms(300));
     let attempt = run(&runtime, "k", "b", &policy).await;
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Deferred);
     store.lose(id("k")).await;
     until("the renewal finds it lost", || runtime.shared.renewal.count() == 0).await;
     // It can be claimed again, and then it cannot be completed.
@@ -144,7 +145,7 @@ async fn a_record_that_is_claimed_again_is_kept_alive_until_it_is_completed() {
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
     store.fail(Op::Claim, Fault::HangBefore, 0);
     store.let_go();
-    assert_eq!(soon(retry).await.unwrap(), Verdict::Replay(answer("a")), "from memory");
+    assert_eq!(soon(retry).await.unwrap(), Verdict::Completed(answer("a")), "from memory");
     let renewals = store.renewals(&id("k"));
     until("it is renewed", || store.renewals(&id("k")) > renewals).await;
     assert_eq!(runtime.shared.renewal.count(), 1);

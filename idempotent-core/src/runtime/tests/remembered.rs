@@ -7,17 +7,18 @@ use bytes::Bytes;
 use crate::{
     lease::Lease,
     policy::{Abandoned, Policy},
-    record::State,
-    recording::{Body, Recording},
+    protocol::ClaimOutcome,
+    record::RecordState,
+    recording::{RecordedBody, Recording},
     runtime::{
-        Ending, Options, Runtime, Verdict,
+        AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         deferred::Load,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
         },
     },
-    store::{ClaimOutcome, Store},
+    store::Store,
 };
 
 const FOR_EVER: usize = usize::MAX;
@@ -26,10 +27,10 @@ const FOR_EVER: usize = usize::MAX;
 async fn deferred(store: &Faulty, runtime: &Runtime, policy: &Policy) {
     let attempt = run(runtime, "k", "b", policy).await;
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Deferred);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Deferred);
 }
 
-async fn state(store: &Faulty) -> Option<State> {
+async fn state(store: &Faulty) -> Option<RecordState> {
     store.inner().look_up(&id("k")).await.unwrap().map(|found| found.record.state)
 }
 
@@ -40,13 +41,13 @@ async fn a_retry_gets_what_is_deferred_though_the_store_still_fails() {
     deferred(&store, &runtime, &Policy::DEFAULT).await;
     let claims = store.calls(Op::Claim);
     for _ in 0..3 {
-        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+        assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
         assert_eq!(told(&runtime, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
     }
-    assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(State::InFlight)));
+    assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(RecordState::InFlight)));
     store.heal();
     soon(runtime.settled()).await;
-    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
 }
 
 #[tokio::test]
@@ -59,8 +60,8 @@ async fn a_retry_completes_first_what_is_deferred() {
     let before = store.calls(Op::Complete);
     until("the background has tried", || store.calls(Op::Complete) >= before + 4).await;
     store.heal();
-    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("a")));
-    assert!(matches!(state(&store).await, Some(State::Completed(_))), "it is in the store before the replay");
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Completed(answer("a")));
+    assert!(matches!(state(&store).await, Some(RecordState::Completed(_))), "it is in the store before the replay");
 }
 
 #[tokio::test]
@@ -78,7 +79,7 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
             retries.spawn(async move { told(&runtime, "k", "b", &policy).await });
         }
         let verdicts = soon(retries.join_all()).await;
-        assert_eq!(verdicts, vec![Verdict::Replay(answer("a")); 32]);
+        assert_eq!(verdicts, vec![Verdict::Completed(answer("a")); 32]);
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
         assert_eq!((found.record.owner, found.record.attempt), (owner, 1), "under the same token");
         soon(runtime.settled()).await;
@@ -93,7 +94,7 @@ async fn the_background_claims_a_lost_record_again() {
     store.lose(id("k")).await;
     store.heal();
     soon(runtime.settled()).await;
-    assert!(matches!(state(&store).await, Some(State::Completed(_))));
+    assert!(matches!(state(&store).await, Some(RecordState::Completed(_))));
     assert_eq!(runtime.shared.renewal.count(), 0);
 }
 
@@ -108,8 +109,8 @@ async fn an_attempt_whose_record_was_lost_while_it_ran_is_recorded() {
         if policy.lease < ms(1_000) {
             until("the renewal finds it lost", || runtime.shared.renewal.count() == 0).await;
         }
-        assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
-        assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("a")));
+        assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
+        assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Completed(answer("a")));
         store.advance(Policy::DEFAULT.ttl);
     }
 }
@@ -130,7 +131,7 @@ async fn a_successor_s_verdict_counts_where_another_has_taken_over() {
         store.heal();
         let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
         let expected = Verdict::InFlight { lease_left: Policy::DEFAULT.lease };
-        assert_eq!(verdict, if ends { Verdict::Replay(answer("the successor's")) } else { expected });
+        assert_eq!(verdict, if ends { Verdict::Completed(answer("the successor's")) } else { expected });
         soon(runtime.settled()).await;
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
         assert_eq!(found.record.owner, owner);
@@ -148,7 +149,7 @@ async fn another_request_that_took_a_lost_key_keeps_it() {
     soon(runtime.settled()).await;
     assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Mismatch);
     let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
-    assert_eq!((found.record.owner, found.record.state), (owner, State::InFlight));
+    assert_eq!((found.record.owner, found.record.state), (owner, RecordState::InFlight));
 }
 
 #[tokio::test]
@@ -157,15 +158,15 @@ async fn what_is_to_be_held_is_held_though_its_record_was_lost() {
     let runtime = runtime(&store);
     let attempt = run(&runtime, "k", "b", &HOLD).await;
     store.fail(Op::Abandon, Fault::Before, FOR_EVER);
-    assert_eq!(attempt.abandon(Abandoned::Hold).await, Ending::Deferred);
+    assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Deferred);
     let claims = store.calls(Op::Claim);
     assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false }, "from memory");
-    assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(State::InFlight)));
+    assert_eq!((store.calls(Op::Claim), state(&store).await), (claims, Some(RecordState::InFlight)));
     store.lose(id("k")).await;
     store.heal();
     assert_eq!(told(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false });
     soon(runtime.settled()).await;
-    assert_eq!(state(&store).await, Some(State::Held));
+    assert_eq!(state(&store).await, Some(RecordState::Held));
 }
 
 #[tokio::test]
@@ -177,7 +178,7 @@ async fn a_record_that_was_completed_by_a_retry_is_not_brought_back_after_its_tt
     let before = store.calls(Op::Complete);
     until("the background has tried", || store.calls(Op::Complete) >= before + 4).await;
     store.heal();
-    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&runtime, "k", "b", &policy).await, Verdict::Completed(answer("a")));
     store.advance(policy.ttl);
     soon(runtime.settled()).await;
     assert_eq!(run(&runtime, "k", "b", &policy).await.number(), 1, "after the ttl the key is new");
@@ -185,12 +186,12 @@ async fn a_record_that_was_completed_by_a_retry_is_not_brought_back_after_its_tt
 
 /// A runtime with room for so many bytes of deferred ends.
 fn bounded(store: &Faulty, bytes: usize) -> Runtime {
-    Runtime::new(store.clone(), Options { deferred_bytes: bytes, ..quiet() })
+    Runtime::new(store.clone(), RuntimeOptions { deferred_bytes: bytes, ..quiet() })
 }
 
 fn large(bytes: usize) -> Recording {
     let header = (Bytes::from_static(b"location"), Bytes::from_static(b"/payments/1"));
-    Recording { status: 201, headers: vec![header], body: Body::Whole(vec![7; bytes].into()) }
+    Recording { status: 201, headers: vec![header], body: RecordedBody::Whole(vec![7; bytes].into()) }
 }
 
 #[tokio::test]
@@ -205,7 +206,7 @@ async fn deferred_completions_take_no_more_memory_than_they_may() {
             let attempt = run(&runtime, &format!("k{key}"), "b", &policy).await;
             endings.spawn(async move { attempt.complete(&large(1 << 20)).await });
         }
-        assert_eq!(endings.join_all().await, [const { Ending::Deferred }; 10]);
+        assert_eq!(endings.join_all().await, [const { AttemptOutcome::Deferred }; 10]);
     }
     let load = runtime.shared.deferrals.load();
     assert!(load.ends == 300 && load.bytes <= 4 << 20, "{load:?}");
@@ -213,9 +214,9 @@ async fn deferred_completions_take_no_more_memory_than_they_may() {
     let mut whole = 0;
     for key in 0..300 {
         let verdict = told(&runtime, &format!("k{key}"), "b", &policy).await;
-        whole += usize::from(verdict == Verdict::Replay(large(1 << 20)));
-        let omitted = Verdict::Replay(Recording { body: Body::Omitted, ..large(0) });
-        assert!(verdict == omitted || verdict == Verdict::Replay(large(1 << 20)), "k{key}");
+        whole += usize::from(verdict == Verdict::Completed(large(1 << 20)));
+        let omitted = Verdict::Completed(Recording { body: RecordedBody::Omitted, ..large(0) });
+        assert!(verdict == omitted || verdict == Verdict::Completed(large(1 << 20)), "k{key}");
     }
     assert_eq!(whole, 3);
     store.heal();
@@ -231,7 +232,7 @@ async fn an_end_for_which_there_is_no_room_is_dropped_and_its_lease_expires() {
     store.fail(Op::Complete, Fault::Before, FOR_EVER);
     for key in 0..3 {
         let attempt = run(&runtime, &format!("k{key}"), "b", &policy).await;
-        assert_eq!(attempt.complete(&large(10_000)).await, Ending::Deferred);
+        assert_eq!(attempt.complete(&large(10_000)).await, AttemptOutcome::Deferred);
     }
     assert_eq!((runtime.shared.deferrals.load().ends, runtime.shared.renewal.count()), (2, 2));
     assert!(matches!(told(&runtime, "k2", "b", &policy).await, Verdict::InFlight { .. }));
@@ -239,7 +240,7 @@ async fn an_end_for_which_there_is_no_room_is_dropped_and_its_lease_expires() {
     soon(runtime.settled()).await;
     store.advance(policy.lease);
     assert_eq!(run(&runtime, "k2", "b", &policy).await.number(), 2, "its lease has expired");
-    assert!(matches!(told(&runtime, "k1", "b", &policy).await, Verdict::Replay(_)));
+    assert!(matches!(told(&runtime, "k1", "b", &policy).await, Verdict::Completed(_)));
 }
 
 #[tokio::test]
@@ -248,7 +249,7 @@ async fn a_release_for_which_there_is_no_room_is_dropped() {
     let runtime = bounded(&store, 0);
     store.fail(Op::Release, Fault::Before, FOR_EVER);
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(attempt.release().await, Ending::Deferred);
+    assert_eq!(attempt.release().await, AttemptOutcome::Deferred);
     soon(runtime.settled()).await;
     assert_eq!(store.calls(Op::Release), 1);
 }
@@ -261,11 +262,11 @@ async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_
     store.lose(id("k")).await;
     store.fail(Op::LookUp, Fault::Before, FOR_EVER);
     let ending = attempt.complete(&answer("a")).await;
-    assert_eq!(ending, Ending::Fenced(Verdict::InFlight { lease_left: ms(0) }));
+    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0) }));
     let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "it neither runs nor is it replayed");
     store.heal();
-    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
     soon(runtime.settled()).await;
 }
 
@@ -292,7 +293,7 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     store.let_go();
     soon(runtime.settled()).await;
     let verdict = told(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::Replay(answer("the successor's")));
+    assert_eq!(verdict, Verdict::Completed(answer("the successor's")));
 }
 
 #[tokio::test]
@@ -313,11 +314,11 @@ async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
             let (is_later, ending) = (attempt.number() == 2, attempt.complete(&response).await);
             // That the earlier one has lost the key is known here.
             assert!(
-                if is_later { ending == Ending::Deferred } else { matches!(ending, Ending::Fenced(_)) },
+                if is_later { ending == AttemptOutcome::Deferred } else { matches!(ending, AttemptOutcome::Fenced(_)) },
                 "{ending:?}"
             );
         }
-        let replay = Verdict::Replay(answer("the later's"));
+        let replay = Verdict::Completed(answer("the later's"));
         assert_eq!(told(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");
         store.heal();
         soon(runtime.settled()).await;

@@ -3,7 +3,7 @@
 use crate::{
     policy::Policy,
     runtime::{
-        Ending, Verdict,
+        AttemptOutcome, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
@@ -29,7 +29,7 @@ async fn a_lease_outlives_its_length_many_times() {
         store.advance(ms(59));
         assert!(matches!(told(&runtime, "k", "b", &policy).await, Verdict::InFlight { .. }));
     }
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
     until("nothing is kept alive", || runtime.shared.renewal.count() == 0).await;
 }
 
@@ -89,7 +89,7 @@ async fn ten_thousand_leases_cost_a_few_calls() {
         let batches = store.batches();
         store.advance(ms(5_999));
         for attempt in attempts {
-            assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+            assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
         }
         assert_eq!(runtime.shared.renewal.count(), 0);
         if batches.len() <= usize::try_from(windows).unwrap() { Ok(()) } else { Err(batches) }
@@ -110,7 +110,7 @@ async fn a_renewal_that_fails_is_no_loss() {
         renewed(&store).await;
         assert_eq!(runtime.shared.renewal.count(), 1, "{fault:?}");
     }
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -126,8 +126,8 @@ async fn a_lease_that_was_lost_is_not_renewed_any_more() {
     store.heal();
     until("only one is renewed", || store.batches().last() == Some(&1)).await;
     assert_eq!(runtime.shared.renewal.count(), 1);
-    assert!(matches!(lost.complete(&answer("its own")).await, Ending::Fenced(_)));
-    assert_eq!(kept.complete(&answer("a")).await, Ending::Stored);
+    assert!(matches!(lost.complete(&answer("its own")).await, AttemptOutcome::Fenced(_)));
+    assert_eq!(kept.complete(&answer("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn short_and_long_leases_live_side_by_side() {
     let short = run(&runtime, "short", "b", &leased(ms(30))).await;
     renewed(&store).await;
     assert!(store.batches().iter().all(|leases| *leases == 1), "{:?}", store.batches());
-    assert_eq!(short.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(short.complete(&answer("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn a_claim_that_took_long_is_renewed_at_once() {
         let granted = std::time::Instant::now();
         until("it is renewed", || !store.batches().is_empty()).await;
         let took = granted.elapsed();
-        assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+        assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
         // The lease began when the store granted it, not when it said so.
         if took < ms(500) { Ok(()) } else { Err(took) }
     })

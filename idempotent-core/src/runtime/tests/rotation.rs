@@ -4,7 +4,7 @@ use crate::{
     fingerprint::FingerprintKeys,
     policy::Policy,
     runtime::{
-        Ending, Options, Runtime, Verdict,
+        AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         tests::{
             faulty::{Faulty, Op},
             support::*,
@@ -15,7 +15,7 @@ use crate::{
 fn signing(store: &Faulty, ids: &[u32]) -> Runtime {
     let secret = |id: u32| [u8::try_from(id).unwrap(); 32];
     let keys = ids.iter().fold(FingerprintKeys::none(), |keys, id| keys.with(*id, &secret(*id)).unwrap());
-    Runtime::new(store.clone(), Options { fingerprint_keys: keys, ..quiet() })
+    Runtime::new(store.clone(), RuntimeOptions { fingerprint_keys: keys, ..quiet() })
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn a_record_signed_with_the_old_key_is_replayed_with_two_claims() {
     let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
     run(&before, "k", "b", &Policy::DEFAULT).await.complete(&answer("a")).await;
     let claims = store.calls(Op::Claim);
-    assert_eq!(told(&after, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&after, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
     assert_eq!(store.calls(Op::Claim) - claims, 2);
     assert_eq!(told(&after, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
     assert_eq!(store.calls(Op::Claim) - claims, 3, "another payload needs no second look");
@@ -35,7 +35,7 @@ async fn a_record_signed_with_the_old_key_is_replayed_with_two_claims() {
 async fn a_plain_record_is_recognised_once_there_are_keys() {
     let store = Faulty::new();
     run(&runtime(&store), "k", "b", &Policy::DEFAULT).await.complete(&answer("a")).await;
-    assert_eq!(told(&signing(&store, &[1]), "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(told(&signing(&store, &[1]), "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
 }
 
 #[tokio::test]
@@ -46,8 +46,8 @@ async fn an_old_signature_is_taken_over_and_completed() {
     store.advance(Policy::DEFAULT.lease);
     let attempt = run(&after, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(attempt.number(), 2);
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
-    assert_eq!(told(&before, "k", "b", &Policy::DEFAULT).await, Verdict::Replay(answer("a")));
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
+    assert_eq!(told(&before, "k", "b", &Policy::DEFAULT).await, Verdict::Completed(answer("a")));
 }
 
 #[tokio::test]
@@ -84,5 +84,5 @@ async fn a_successor_that_signs_with_another_key_is_the_same_request() {
     assert_eq!(successor.number(), 1, "the record is a new one");
     successor.complete(&answer("the successor's")).await;
     let ending = fenced.complete(&answer("its own")).await;
-    assert_eq!(ending, Ending::Fenced(Verdict::Replay(answer("the successor's"))));
+    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::Completed(answer("the successor's"))));
 }

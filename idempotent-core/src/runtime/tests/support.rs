@@ -9,14 +9,15 @@ use crate::{
     key::Key,
     lease::OwnerToken,
     policy::{Abandoned, Policy},
-    record::RecordId,
-    recording::{Body, Recording},
+    protocol::{Claim, ClaimOutcome},
+    record_id::RecordId,
+    recording::{RecordedBody, Recording},
     runtime::{
-        Attempt, Begun, Options, Runtime, Verdict,
+        Admission, Attempt, Runtime, RuntimeOptions, Verdict,
         tests::faulty::{Fault, Faulty, Op},
     },
-    scope::Scope,
-    store::{Claim, ClaimOutcome, Store},
+    scope::ScopeId,
+    store::Store,
 };
 
 /// Longer than anything takes that works.
@@ -27,7 +28,7 @@ pub(super) const fn ms(millis: u64) -> Duration {
 }
 
 pub(super) fn id(key: &str) -> RecordId {
-    RecordId::new("tests", &Scope::new("alice"), "POST /payments", &Key::parse(key.as_bytes()).unwrap())
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /payments", &Key::parse(key.as_bytes()).unwrap())
 }
 
 pub(super) fn request(body: &str) -> RequestDigest {
@@ -37,12 +38,12 @@ pub(super) fn request(body: &str) -> RequestDigest {
 }
 
 pub(super) fn answer(body: &'static str) -> Recording {
-    Recording { status: 201, headers: Vec::new(), body: Body::Whole(Bytes::from_static(body.as_bytes())) }
+    Recording { status: 201, headers: Vec::new(), body: RecordedBody::Whole(Bytes::from_static(body.as_bytes())) }
 }
 
 /// No purge, so that only what a case does reaches the store.
-pub(super) fn quiet() -> Options {
-    Options { purge_every: None, ..Options::default() }
+pub(super) fn quiet() -> RuntimeOptions {
+    RuntimeOptions { purge_every: None, ..RuntimeOptions::default() }
 }
 
 pub(super) fn runtime(store: &Faulty) -> Runtime {
@@ -59,7 +60,7 @@ pub(super) const fn waiting(wait: Duration) -> Policy {
 
 pub(super) const HOLD: Policy = Policy { abandoned: Abandoned::Hold, ..Policy::DEFAULT };
 
-pub(super) async fn begin(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Begun {
+pub(super) async fn begin(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Admission {
     runtime.begin(id(key), request(body), policy).await.expect("the store works")
 }
 
@@ -69,22 +70,22 @@ pub(super) async fn run(runtime: &Runtime, key: &str, body: &str, policy: &Polic
 
 pub(super) async fn told(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Verdict {
     match begin(runtime, key, body, policy).await {
-        Begun::Told(verdict) => verdict,
-        Begun::Run(attempt) => panic!("it runs: {attempt:?}"),
+        Admission::Rejected(verdict) => verdict,
+        Admission::Proceed(attempt) => panic!("it runs: {attempt:?}"),
     }
 }
 
-pub(super) fn ran(begun: Begun) -> Attempt {
+pub(super) fn ran(begun: Admission) -> Attempt {
     match begun {
-        Begun::Run(attempt) => attempt,
-        Begun::Told(verdict) => panic!("it does not run: {verdict:?}"),
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("it does not run: {verdict:?}"),
     }
 }
 
 /// Claims as another process would, past the runtime and its faults; gives the owner.
 pub(super) async fn stranger(store: &Faulty, key: &str, body: &str, policy: &Policy) -> (OwnerToken, ClaimOutcome) {
     let owner = OwnerToken::random().unwrap();
-    let fingerprint = Options::default().fingerprint_keys.sign(request(body));
+    let fingerprint = RuntimeOptions::default().fingerprint_keys.sign(request(body));
     let Policy { lease, ttl, abandoned, .. } = *policy;
     let outcome = store
         .inner()

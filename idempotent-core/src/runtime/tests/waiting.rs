@@ -6,19 +6,20 @@ use tokio::task::JoinSet;
 
 use crate::{
     policy::{Abandoned, Policy},
+    protocol::ClaimOutcome,
     runtime::{
-        Begun, Ending, Options, Runtime, Verdict,
+        Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict,
         tests::{
             faulty::{Fault, Faulty, Op},
             support::*,
         },
     },
-    store::{ClaimOutcome, Store},
+    store::Store,
 };
 
 const LONG: Policy = waiting(ms(60_000));
 
-fn waits(runtime: &Runtime, policy: Policy) -> tokio::task::JoinHandle<Result<Begun, crate::StoreError>> {
+fn waits(runtime: &Runtime, policy: Policy) -> tokio::task::JoinHandle<Result<Admission, crate::StoreError>> {
     let runtime = runtime.clone();
     tokio::spawn(async move { runtime.begin(id("k"), request("b"), &policy).await })
 }
@@ -40,8 +41,8 @@ async fn the_end_of_an_attempt_wakes_those_who_wait_without_a_pause() {
     let waiter = waits(&runtime, LONG);
     all_wait(&runtime, 1).await;
     let paused = tokio::time::Instant::now();
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
-    assert!(matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Replay(_)))));
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
+    assert!(matches!(soon(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Completed(_)))));
     // The clock moves only when everyone waits for it; a waiter that polled would have moved it.
     assert_eq!(paused.elapsed(), Duration::ZERO);
     assert_eq!(waiters(&runtime), 0);
@@ -59,7 +60,7 @@ async fn an_attempt_that_ends_while_a_claim_is_under_way_is_heard() {
     let claims = store.calls(Op::Claim);
     tokio::time::sleep(ms(700)).await;
     until("its next claim is under way", || store.calls(Op::Claim) > claims).await;
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
     let paused = tokio::time::Instant::now();
     store.let_go();
     until("it is told", || waiter.is_finished()).await;
@@ -76,17 +77,17 @@ async fn a_released_key_goes_to_one_of_those_who_wait() {
         let mut waiters: JoinSet<_> = (0..16).map(|_| waits(&runtime, LONG)).collect();
         all_wait(&runtime, 16).await;
         let ending = if abandoned { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
-        assert_eq!(ending, Ending::Stored);
+        assert_eq!(ending, AttemptOutcome::Stored);
         let (mut ran, mut replayed) = (0, 0);
         while let Some(ended) = soon(waiters.join_next()).await {
             match ended.unwrap().unwrap().unwrap() {
-                Begun::Run(attempt) => {
+                Admission::Proceed(attempt) => {
                     ran += 1;
-                    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+                    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
                 }
-                Begun::Told(verdict) => {
+                Admission::Rejected(verdict) => {
                     replayed += 1;
-                    assert_eq!(verdict, Verdict::Replay(answer("a")));
+                    assert_eq!(verdict, Verdict::Completed(answer("a")));
                 }
             }
         }
@@ -97,7 +98,7 @@ async fn a_released_key_goes_to_one_of_those_who_wait() {
 #[tokio::test]
 async fn more_than_the_cap_do_not_wait() {
     let store = Faulty::new();
-    let runtime = Runtime::new(store.clone(), Options { waiters_per_key: 2, ..quiet() });
+    let runtime = Runtime::new(store.clone(), RuntimeOptions { waiters_per_key: 2, ..quiet() });
     let attempt = run(&runtime, "k", "b", &Policy::DEFAULT).await;
     let waiters = [waits(&runtime, LONG), waits(&runtime, LONG)];
     all_wait(&runtime, 2).await;
@@ -105,13 +106,13 @@ async fn more_than_the_cap_do_not_wait() {
     let other = run(&runtime, "other", "b", &Policy::DEFAULT).await;
     let second_key = soon(told(&runtime, "other", "b", &waiting(ms(1)))).await;
     assert!(matches!(second_key, Verdict::InFlight { .. }), "each key has its own places");
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
     for waiter in waiters {
-        assert!(matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Replay(_)))));
+        assert!(matches!(soon(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Completed(_)))));
     }
-    assert_eq!(other.release().await, Ending::Stored);
+    assert_eq!(other.release().await, AttemptOutcome::Stored);
 
-    let runtime = Runtime::new(store.clone(), Options { waiters_per_key: 0, ..quiet() });
+    let runtime = Runtime::new(store.clone(), RuntimeOptions { waiters_per_key: 0, ..quiet() });
     let _attempt = run(&runtime, "none", "b", &Policy::DEFAULT).await;
     assert!(matches!(soon(told(&runtime, "none", "b", &LONG)).await, Verdict::InFlight { .. }));
 }
@@ -124,8 +125,8 @@ async fn the_answer_of_another_process_is_found() {
     let attempt = run(&there, "k", "b", &Policy::DEFAULT).await;
     let waiter = waits(&here, LONG);
     all_wait(&here, 1).await;
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
-    assert!(matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Replay(_)))));
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
+    assert!(matches!(soon(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Completed(_)))));
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn a_store_that_fails_does_not_make_a_key_in_flight_unknown() {
     all_wait(&runtime, 1).await;
     store.fail(Op::Claim, Fault::Before, usize::MAX);
     let begun = soon(waiter).await.unwrap().unwrap();
-    assert!(matches!(begun, Begun::Told(Verdict::InFlight { .. })), "{begun:?}");
+    assert!(matches!(begun, Admission::Rejected(Verdict::InFlight { .. })), "{begun:?}");
     assert_eq!(waiters(&runtime), 0);
 }
 
@@ -196,7 +197,7 @@ async fn one_who_stops_waiting_leaves_nothing_behind() {
     second.abort();
     assert!(second.await.is_err());
     assert_eq!((waiters(&runtime), runtime.shared.waiting.keys()), (0, 0));
-    assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+    assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
@@ -216,7 +217,7 @@ async fn a_held_key_that_is_resolved_runs() {
     all_wait(&runtime, 1).await;
     store.inner().abandon(&crate::lease::Lease { id: id("k"), owner }, Abandoned::Hold).await.unwrap();
     assert!(
-        matches!(soon(waiter).await.unwrap(), Ok(Begun::Told(Verdict::Held { .. }))),
+        matches!(soon(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Held { .. }))),
         "nobody waits for an operator"
     );
 }
@@ -234,12 +235,12 @@ fn one_runtime_serves_many_threads_with_runtimes_of_their_own() {
                 let mut runs = 0;
                 for round in 0..ROUNDS {
                     match begin(&runtime, &format!("k{round}"), "b", &LONG).await {
-                        Begun::Run(attempt) => {
+                        Admission::Proceed(attempt) => {
                             runs += 1;
                             tokio::task::yield_now().await;
-                            assert_eq!(attempt.complete(&answer("a")).await, Ending::Stored);
+                            assert_eq!(attempt.complete(&answer("a")).await, AttemptOutcome::Stored);
                         }
-                        Begun::Told(verdict) => assert_eq!(verdict, Verdict::Replay(answer("a"))),
+                        Admission::Rejected(verdict) => assert_eq!(verdict, Verdict::Completed(answer("a"))),
                     }
                 }
                 runs

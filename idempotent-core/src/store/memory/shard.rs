@@ -10,7 +10,8 @@ use std::{
 
 use crate::{
     clock::Timestamp,
-    record::{Record, RecordId, State},
+    record::{Record, RecordState},
+    record_id::RecordId,
     scope::Principal,
     store::memory::shares::{Share, Shares},
     sync::{AtomicUsize, Mutex, MutexGuard},
@@ -182,8 +183,8 @@ impl Room {
 
 fn bytes_of(record: &Record) -> usize {
     match &record.state {
-        State::Completed(recording) => recording.len(),
-        State::InFlight | State::Held => 0,
+        RecordState::Completed(recording) => recording.len(),
+        RecordState::InFlight | RecordState::Held => 0,
     }
 }
 

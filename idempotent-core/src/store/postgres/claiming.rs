@@ -14,8 +14,10 @@ use super::{
 use crate::{
     error::StoreError,
     lease::Lease,
-    record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Renewal, sql::Contended},
+    protocol::{Claim, ClaimOutcome, Renewal},
+    record::{Record, RecordState},
+    record_id::RecordId,
+    store::sql::Contended,
     transition::{self, Change},
 };
 
@@ -88,7 +90,7 @@ impl PostgresStore {
         let lease = Lease { id: *id, owner: seen.owner };
         let statement = if expired {
             statements.start_over(id, claim, &seen.owner)
-        } else if new.state == State::Held {
+        } else if new.state == RecordState::Held {
             statements.hold(id, claim, &seen.owner)
         } else if new.owner != claim.owner {
             statements.shorten(&lease)

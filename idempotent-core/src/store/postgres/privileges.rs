@@ -5,7 +5,7 @@ use std::{error::Error, fmt};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{NAME, PostgresStore, connect::check, statements::Names};
-use crate::{error::StoreError, record::RecordId, store::sql::TableName};
+use crate::{error::StoreError, record_id::RecordId, store::sql::TableName};
 
 const PRIVILEGES: &str = include_str!("../../sql/postgres/privileges.sql");
 /// The schemas that the server searches, with those that the role may not use.

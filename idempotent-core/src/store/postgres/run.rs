@@ -14,11 +14,10 @@ use super::{
 use crate::{
     error::StoreError,
     lease::Lease,
-    record::{Record, RecordId},
-    store::{
-        Found, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        sql::{self, Connections, Lent, Open, Read},
-    },
+    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record::Record,
+    record_id::RecordId,
+    store::sql::{self, Connections, Lent, Open, Read},
 };
 
 /// How long the server has for one statement.
@@ -186,11 +185,11 @@ impl PostgresStore {
         Ok(removed)
     }
 
-    pub(super) async fn found(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    pub(super) async fn found(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let read = self.read("look up", self.statements.read(id)).await?;
         let record =
             |(record, at): (Option<Record>, _)| record.filter(|record| !record.expired(at)).map(|record| (record, at));
-        Ok(read.and_then(record).map(|(record, at)| Found { record, at }))
+        Ok(read.and_then(record).map(|(record, at)| Snapshot { record, at }))
     }
 
     pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {

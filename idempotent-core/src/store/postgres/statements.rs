@@ -11,11 +11,10 @@ use super::{
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId},
-    store::{
-        Claim, Renewal,
-        sql::{TableName, abandoned_code, sql_millis},
-    },
+    protocol::{Claim, Renewal},
+    record::Record,
+    record_id::RecordId,
+    store::sql::{TableName, abandoned_code, sql_millis},
 };
 
 /// Milliseconds since the Unix epoch. It moves on within a statement; where two columns need the same, the statement keeps it.

@@ -27,9 +27,10 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
+    protocol::{Claim, Fence},
+    record_id::RecordId,
     store::{
-        Claim, ClaimedWithin, Fence, Transaction, Transactions,
+        Transaction, TransactionClaim, Transactions,
         sql::{Lent, NotOurs, Open, fence},
     },
 };
@@ -85,8 +86,8 @@ fn while_claiming(patience: Duration, server: Server) -> impl Iterator<Item = (&
     always.into_iter().chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
 }
 
-fn in_flight() -> ClaimedWithin {
-    ClaimedWithin::Told(IN_FLIGHT)
+fn in_flight() -> TransactionClaim {
+    TransactionClaim::Rejected(IN_FLIGHT)
 }
 
 #[async_trait]
@@ -100,7 +101,7 @@ impl Transactions for PostgresStore {
         Ok(Box::new(driven("begin", begun).await?))
     }
 
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError> {
         let patience = patience.clamp(LEAST_PATIENCE, LONGEST);
         driven("claim", self.claim_within(id, claim, patience)).await
     }

@@ -9,8 +9,8 @@ use crate::{
     fingerprint::Fingerprint,
     lease::OwnerToken,
     policy::Abandoned,
-    record::{Record, State},
-    store::Claim,
+    protocol::Claim,
+    record::{Record, RecordState},
 };
 
 const VERSION: u8 = 1;
@@ -69,9 +69,9 @@ pub(super) fn unpack(value: Bytes) -> Result<Record, Damaged> {
         _ => return Err(Damaged),
     };
     let state = match state {
-        IN_FLIGHT if rest.is_empty() => State::InFlight,
-        COMPLETED => State::Completed(rest),
-        HELD if rest.is_empty() => State::Held,
+        IN_FLIGHT if rest.is_empty() => RecordState::InFlight,
+        COMPLETED => RecordState::Completed(rest),
+        HELD if rest.is_empty() => RecordState::Held,
         _ => return Err(Damaged),
     };
     Ok(Record { fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at, state })
@@ -83,7 +83,7 @@ pub(super) fn settle(record: Record, key_expires: Timestamp) -> Record {
         return record;
     }
     let [lease, ttl] = [record.lease_until, record.expires_at].map(|time| Duration::from_millis(time.as_millis()));
-    let grace = if record.state == State::InFlight { GRACE } else { Duration::ZERO };
+    let grace = if record.state == RecordState::InFlight { GRACE } else { Duration::ZERO };
     let created = key_expires.as_millis().saturating_sub(millis(ttl)).saturating_sub(millis(grace));
     let created = Timestamp::from_millis(created);
     Record { first_seen: created, expires_at: created.after(ttl), lease_until: created.after(lease), ..record }
@@ -132,7 +132,7 @@ mod tests {
     fn a_first_claim_finds_its_time_in_the_expiry_of_its_key() {
         let record = unpack(pack(&claim()).into()).unwrap();
         let created = Timestamp::from_millis(1_700_000_000_000);
-        let answer = Record { state: State::Completed(Bytes::new()), ..record.clone() };
+        let answer = Record { state: RecordState::Completed(Bytes::new()), ..record.clone() };
         assert_eq!(settle(answer, created.after(claim().ttl)).first_seen, created);
         let settled = settle(record, created.after(claim().ttl).after(GRACE));
         assert_eq!(settled.first_seen, created);

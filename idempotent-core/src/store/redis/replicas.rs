@@ -25,8 +25,8 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::RecordId,
-    store::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence},
+    record_id::RecordId,
 };
 
 /// How many steps of a store wait for replicas at once; each blocks a connection.

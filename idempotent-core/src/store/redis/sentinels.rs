@@ -49,7 +49,7 @@ pub(super) struct Sighting {
 enum Failover {
     No,
     /// It may fail: the Sentinel has yet to be elected.
-    Begun,
+    Admission,
     /// An operator has ordered it. What the master acknowledges from now on is lost.
     Planned,
 }
@@ -112,7 +112,7 @@ impl Sightings {
     /// Returns whether the master is left now.
     fn hold_on(&mut self, sighting: &Sighting, failover: Failover) -> bool {
         let held = self.held.is_some();
-        let lasts = failover == Failover::Planned || (failover == Failover::Begun && held);
+        let lasts = failover == Failover::Planned || (failover == Failover::Admission && held);
         lasts && self.leave(&sighting.master) && !held
     }
 
@@ -246,7 +246,7 @@ async fn ask(sentinel: &mut MultiplexedConnection, service: &str) -> Result<(Sig
         && fields.get("ip").is_some_and(|ip| *ip == sighting.master.0);
     let failover = match (recorded && flagged("failover_in_progress"), flagged("force_failover")) {
         (false, _) => Failover::No,
-        (true, false) => Failover::Begun,
+        (true, false) => Failover::Admission,
         (true, true) => Failover::Planned,
     };
     Ok((sighting, failover))
@@ -293,10 +293,10 @@ mod tests {
         let said = |epoch, host| Sighting { epoch, master: at(host) };
         let mut sightings = Sightings { last: vec![Some(said(1, "a"))], ..Sightings::default() };
         assert_eq!(sightings.elect(), Some(at("a")));
-        assert!(!sightings.hold_on(&said(1, "a"), Failover::Begun), "it may not be elected");
+        assert!(!sightings.hold_on(&said(1, "a"), Failover::Admission), "it may not be elected");
         assert!(sightings.hold_on(&said(1, "a"), Failover::Planned));
         tokio::time::advance(HOLD - Duration::from_secs(1)).await;
-        assert!(!sightings.hold_on(&said(1, "a"), Failover::Begun), "it is left already");
+        assert!(!sightings.hold_on(&said(1, "a"), Failover::Admission), "it is left already");
         tokio::time::advance(HOLD - Duration::from_secs(1)).await;
         assert_eq!(sightings.elect(), None, "it takes long");
         sightings.last = vec![Some(said(2, "b"))];

@@ -24,8 +24,9 @@ use crate::{
     fingerprint::Fingerprint,
     lease::Lease,
     policy::Abandoned,
-    record::{Record, RecordId, State},
-    store::{Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Snapshot},
+    record::{Record, RecordState},
+    record_id::RecordId,
     transition,
 };
 
@@ -83,7 +84,7 @@ impl RedisStore {
             None => Ok(Claimed { outcome: ClaimOutcome::Granted { attempt: 1 }, again: false, sent }),
             // Only the server's clock can decide. Between the two calls the record may change; the
             // script reads it again.
-            Some(record) if record.state == State::InFlight => self.claim_by_script(lane, key, claim).await,
+            Some(record) if record.state == RecordState::InFlight => self.claim_by_script(lane, key, claim).await,
             // An answer is there until it expires, and what is held does not: what is said of them
             // is the same at every time, and no claim is granted at the first.
             Some(record) => {
@@ -186,11 +187,11 @@ impl RedisStore {
         }
     }
 
-    pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Found>, Failure> {
+    pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, Failure> {
         Ok(self.read_on(Lane::Work, &self.key(id)).await?.0)
     }
 
-    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Found>, Sent), Failure> {
+    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Snapshot>, Sent), Failure> {
         let (found, sent) = self.connections.call((lane, Again::Yes), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
             return if found == Value::Nil { Ok((None, sent)) } else { Err(Failure::Unexpected) };
@@ -200,7 +201,7 @@ impl RedisStore {
         };
         let [at, expires] = [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
         let record = settle(unpack(value.into())?, expires);
-        Ok((Some(Found { record, at }).filter(|found| !found.record.expired(at)), sent))
+        Ok((Some(Snapshot { record, at }).filter(|found| !found.record.expired(at)), sent))
     }
 }
 

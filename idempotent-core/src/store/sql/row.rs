@@ -6,7 +6,8 @@ use crate::{
     clock::Timestamp,
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
-    record::{Record, RecordId},
+    record::Record,
+    record_id::RecordId,
     store::sql::{Unreadable, abandoned, fixed, length, state, time},
 };
 

@@ -5,11 +5,9 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::Sqli
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{
-        Claim,
-        sql::{TableName, abandoned_code, sql_millis},
-    },
+    protocol::Claim,
+    record_id::RecordId,
+    store::sql::{TableName, abandoned_code, sql_millis},
 };
 
 use super::guarded::SETTINGS;

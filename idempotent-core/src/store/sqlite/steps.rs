@@ -19,11 +19,9 @@ use super::{
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
-    record::RecordId,
-    store::{
-        Claim, RenewOutcome, Renewal,
-        sql::{self, Connections, Lent, Read, in_runtime, sql_millis},
-    },
+    protocol::{Claim, RenewOutcome, Renewal},
+    record_id::RecordId,
+    store::sql::{self, Connections, Lent, Read, in_runtime, sql_millis},
 };
 
 impl SqliteStore {

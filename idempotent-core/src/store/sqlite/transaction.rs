@@ -26,9 +26,11 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    record::{RecordId, State},
+    protocol::{Claim, ClaimOutcome, Fence, Renewal},
+    record::RecordState,
+    record_id::RecordId,
     store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Renewal, Transaction, Transactions,
+        Transaction, TransactionClaim, Transactions,
         sql::{self, Contended, Lent, fence},
     },
     transition::{self, Change},
@@ -105,25 +107,27 @@ impl Transactions for SqliteStore {
     /// reported as in flight. So it is where one transaction of this store has the connection that
     /// writes for `patience`, but at least 4 seconds. Writers that take turns are waited for up to
     /// 5 seconds.
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<ClaimedWithin, StoreError> {
+    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError> {
         let patience = Patience::from_now(patience);
         // A replay takes no write lock; what is to be written is read again under it.
         if let Some(outcome) = self.told(id, claim).await? {
-            return Ok(ClaimedWithin::Told(outcome));
+            return Ok(TransactionClaim::Rejected(outcome));
         }
         let begin = "BEGIN IMMEDIATE".into_sql_str();
         let Some(mut transaction) = self.open("claim", &begin, Some(patience)).await? else {
             // Several transactions may have ended meanwhile, and the key's may be one of them.
             let told = self.told(id, claim).await?;
-            return Ok(ClaimedWithin::Told(told.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO })));
+            return Ok(TransactionClaim::Rejected(
+                told.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO }),
+            ));
         };
         match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
-                Ok(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) })
+                Ok(TransactionClaim::Granted { attempt, transaction: Box::new(transaction) })
             }
             Ok(outcome) => {
                 Box::new(transaction).commit().await?;
-                Ok(ClaimedWithin::Told(outcome))
+                Ok(TransactionClaim::Rejected(outcome))
             }
             Err(error) => {
                 transaction.open.roll_back().await;
@@ -154,17 +158,19 @@ impl SqliteTransaction {
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.as_ref()) {
-            (State::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen.owner)).await?,
-            (State::InFlight, Some(seen)) if new.owner != claim.owner => {
+            (RecordState::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen.owner)).await?,
+            (RecordState::InFlight, Some(seen)) if new.owner != claim.owner => {
                 self.write("claim", statements.shorten(&Lease { id: *id, owner: seen.owner })).await?
             }
             // Sent again: its acknowledgement was lost.
-            (State::InFlight, Some(seen)) if seen.owner == claim.owner => {
+            (RecordState::InFlight, Some(seen)) if seen.owner == claim.owner => {
                 let renewal = Renewal { lease: Lease { id: *id, owner: seen.owner }, extend: claim.lease };
                 self.write("claim", statements.renew(&renewals(&[renewal]))).await?
             }
-            (State::InFlight, Some(seen)) => self.write("claim", statements.take_over(id, claim, seen.attempt)).await?,
-            (_, None) | (State::Completed(_), _) => 0,
+            (RecordState::InFlight, Some(seen)) => {
+                self.write("claim", statements.take_over(id, claim, seen.attempt)).await?
+            }
+            (_, None) | (RecordState::Completed(_), _) => 0,
         };
         if changed != 1 {
             return Err(StoreError::transient(NAME, "claim", Contended));

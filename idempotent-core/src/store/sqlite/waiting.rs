@@ -21,7 +21,7 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 use crate::{
     clock::Timestamp,
-    record::{Record, State},
+    record::{Record, RecordState},
 };
 
 /// For how long after its end a lease is treated as running: a process that is stopped while its
@@ -86,7 +86,7 @@ impl WaitingRenewals {
 
 /// Whether an attempt's lease is over without its having been given up.
 fn expired_by_itself(record: &Record, now: Timestamp) -> bool {
-    record.state == State::InFlight
+    record.state == RecordState::InFlight
         && record.lapsed(now)
         && record.lease_until > Timestamp::EPOCH
         && !record.lease.is_zero()
@@ -159,7 +159,7 @@ mod tests {
         fingerprint::Fingerprint,
         lease::OwnerToken,
         policy::Abandoned,
-        store::Claim,
+        protocol::Claim,
         transition::{self, Change},
     };
 

@@ -10,10 +10,10 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::{Record, RecordId},
-    store::{
-        Claim, ClaimOutcome, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store, Transactions,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record::Record,
+    record_id::RecordId,
+    store::{Store, Transactions},
     sync::{Mutex, MutexGuard},
     transition::{self, Change},
 };
@@ -82,10 +82,10 @@ impl<C: Clock> Store for Careless<C> {
         Ok(self.step(&lease.id, |record, _| transition::abandon(record, lease.owner, policy)))
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let at = self.clock.now();
         let record = self.records().get(id).filter(|record| !record.expired(at)).cloned();
-        Ok(record.map(|record| Found { record, at }))
+        Ok(record.map(|record| Snapshot { record, at }))
     }
 
     async fn resolve(&self, _: &RecordId, _: &OwnerToken, _: &Resolution) -> Result<ResolveOutcome, StoreError> {

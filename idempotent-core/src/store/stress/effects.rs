@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 
-use crate::{lease::Lease, record::RecordId, store::Transaction};
+use crate::{lease::Lease, record_id::RecordId, store::Transaction};
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL, owner TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO effects (id, owner) VALUES ($1, $2)";

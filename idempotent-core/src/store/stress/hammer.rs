@@ -22,9 +22,10 @@ use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
+    protocol::{Claim, ClaimOutcome},
+    record_id::RecordId,
     store::{
-        Claim, ClaimOutcome, Store,
+        Store,
         stress::{effects::Effects, grounds::Ground},
     },
 };

@@ -19,8 +19,9 @@ use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    record_id::RecordId,
+    store::Store,
 };
 
 mod interleaved;

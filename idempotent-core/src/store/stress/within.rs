@@ -9,11 +9,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
-    store::{
-        Claim, ClaimOutcome, ClaimedWithin, Fence, Found, RenewOutcome, Renewal, Resolution, ResolveOutcome, Store,
-        Transactions, commit_what,
-    },
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record_id::RecordId,
+    store::{Store, TransactionClaim, Transactions, commit_what},
 };
 
 pub(super) struct Within<S>(pub(super) S);
@@ -40,10 +38,10 @@ impl<S: Store> Store for Within<S> {
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.within().claim(id, claim, Duration::from_secs(5)).await? {
-            ClaimedWithin::Granted { attempt, transaction } => {
+            TransactionClaim::Granted { attempt, transaction } => {
                 transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
             }
-            ClaimedWithin::Told(outcome) => Ok(outcome),
+            TransactionClaim::Rejected(outcome) => Ok(outcome),
         }
     }
 
@@ -65,7 +63,7 @@ impl<S: Store> Store for Within<S> {
         commit_what(transaction, fence).await
     }
 
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Found>, StoreError> {
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.0.look_up(id).await
     }
 

@@ -2,8 +2,8 @@
 
 use idempotent_core::{
     Lease, Policy, RecordId, Runtime, Store,
-    runtime::{Attempt, Begun, Ending, Verdict},
-    store::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence},
+    runtime::{Admission, Attempt, AttemptOutcome, Verdict},
 };
 
 use super::{Case, GRANTED, Lane, Step, Way, digest, id, recording, runtime};
@@ -104,18 +104,18 @@ impl<S: Store + Clone> Running<S> {
         let attempt = self.begin(cut, &id, case).await;
         assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
         match case.step {
-            Step::Claim => assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}"),
+            Step::Claim => assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}"),
             Step::Complete => {
                 lane.count(plan).await;
-                assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+                assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}");
             }
             Step::Release => {
                 lane.count(plan).await;
                 let ending = attempt.release().await;
-                assert!(matches!(ending, Ending::Stored | Ending::Deferred), "{case:?}: {ending:?}");
+                assert!(matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred), "{case:?}: {ending:?}");
                 cut.settled().await;
                 let second = self.begin(&self.direct, &id, case).await;
-                assert_eq!(second.complete(&recording()).await, Ending::Stored, "{case:?}");
+                assert_eq!(second.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}");
             }
         }
         self.assert_done(&id, case).await;
@@ -135,7 +135,7 @@ impl<S: Store + Clone> Running<S> {
         cut.settled().await;
         // It was given back: nobody waits for its lease, and nobody takes it over.
         let attempt = self.begin(&self.direct, &id, case).await;
-        assert_eq!(attempt.complete(&recording()).await, Ending::Stored, "{case:?}");
+        assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}");
         self.assert_done(&id, case).await;
         happened
     }
@@ -145,10 +145,10 @@ impl<S: Store + Clone> Running<S> {
         let id = id();
         let attempt = self.begin(cut, &id, case).await;
         lane.count(Some(case.plan)).await;
-        assert_eq!(attempt.complete(&recording()).await, Ending::Deferred, "{case:?}");
+        assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Deferred, "{case:?}");
         let happened = lane.happened(case, &id).await;
         match self.tell(&id).await {
-            Verdict::Replay(kept) if happened => assert_eq!(kept, recording()),
+            Verdict::Completed(kept) if happened => assert_eq!(kept, recording()),
             Verdict::InFlight { .. } if !happened => {}
             other => panic!("{case:?}: {other:?}"),
         }
@@ -163,7 +163,7 @@ impl<S: Store + Clone> Running<S> {
         let id = id();
         let attempt = self.begin(cut, &id, case).await;
         lane.count(Some(case.plan)).await;
-        assert_eq!(attempt.release().await, Ending::Deferred, "{case:?}");
+        assert_eq!(attempt.release().await, AttemptOutcome::Deferred, "{case:?}");
         let happened = lane.happened(case, &id).await;
         // The key is free, and the release that is told again must not take it from the next one.
         let next = if happened { Some(self.begin(&self.direct, &id, case).await) } else { None };
@@ -177,7 +177,7 @@ impl<S: Store + Clone> Running<S> {
             None => self.begin(&self.direct, &id, case).await,
         };
         assert!(matches!(self.tell(&id).await, Verdict::InFlight { .. }), "{case:?}");
-        assert_eq!(next.complete(&recording()).await, Ending::Stored, "{case:?}");
+        assert_eq!(next.complete(&recording()).await, AttemptOutcome::Stored, "{case:?}");
         self.assert_done(&id, case).await;
         happened
     }
@@ -185,7 +185,7 @@ impl<S: Store + Clone> Running<S> {
     /// A first attempt, which has to be granted.
     async fn begin(&self, runtime: &Runtime, id: &RecordId, case: Case) -> Attempt {
         match runtime.begin(*id, digest(), &Policy::DEFAULT).await.unwrap() {
-            Begun::Run(attempt) if attempt.number() == 1 => attempt,
+            Admission::Proceed(attempt) if attempt.number() == 1 => attempt,
             other => panic!("{case:?}: {other:?}"),
         }
     }
@@ -193,14 +193,14 @@ impl<S: Store + Clone> Running<S> {
     /// What somebody else is told, who must not run.
     async fn tell(&self, id: &RecordId) -> Verdict {
         match self.direct.begin(*id, digest(), &Policy::DEFAULT).await.unwrap() {
-            Begun::Told(verdict) => verdict,
-            Begun::Run(attempt) => panic!("a second run was granted: {attempt:?}"),
+            Admission::Rejected(verdict) => verdict,
+            Admission::Proceed(attempt) => panic!("a second run was granted: {attempt:?}"),
         }
     }
 
     /// Everybody is told the one answer, and it came with the first attempt.
     async fn assert_done(&self, id: &RecordId, case: Case) {
-        assert_eq!(self.tell(id).await, Verdict::Replay(recording()), "{case:?}");
+        assert_eq!(self.tell(id).await, Verdict::Completed(recording()), "{case:?}");
         assert_eq!(self.lane.direct.look_up(id).await.unwrap().unwrap().record.attempt, 1, "{case:?}");
     }
 }

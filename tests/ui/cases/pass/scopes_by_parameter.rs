@@ -8,15 +8,15 @@ use actix_web::{
     http::header::{Header, HeaderName, HeaderValue, InvalidHeaderValue, TryIntoHeaderValue},
     post, web,
 };
-use idempotent_actix::{Scope, ScopeKey, idempotent};
+use idempotent_actix::{ScopeId, ScopeKey, idempotent};
 use std::future::{Ready, ready};
 
 #[derive(Clone, serde::Deserialize)]
 struct User(String);
 
 impl ScopeKey for User {
-    fn scope_key(&self) -> Option<Scope> {
-        Some(Scope::of("user", self.0.as_str()))
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("user", self.0.as_str()))
     }
 }
 

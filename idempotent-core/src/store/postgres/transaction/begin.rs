@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, postgres::PgRow};
 
 use super::{Mark, PgTransaction, while_claiming};
 use crate::{
-    record::RecordId,
+    record_id::RecordId,
     store::{
         Claim,
         postgres::{

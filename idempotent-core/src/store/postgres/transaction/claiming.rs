@@ -8,9 +8,10 @@ use super::{PgTransaction, in_flight};
 use crate::{
     error::StoreError,
     lease::Lease,
-    record::{Record, RecordId},
+    record::Record,
+    record_id::RecordId,
     store::{
-        Claim, ClaimedWithin, Renewal,
+        Claim, Renewal, TransactionClaim,
         postgres::{
             NAME, PostgresStore,
             claiming::ROUNDS,
@@ -24,7 +25,7 @@ use crate::{
 
 /// What one look at the key gave.
 enum Round {
-    Done(ClaimedWithin),
+    Done(TransactionClaim),
     /// Another transaction was faster.
     Again,
 }
@@ -35,7 +36,7 @@ impl PostgresStore {
         id: &RecordId,
         claim: &Claim,
         patience: Duration,
-    ) -> Result<ClaimedWithin, StoreError> {
+    ) -> Result<TransactionClaim, StoreError> {
         for _ in 0..ROUNDS {
             // On connections of the application, reading takes fewer round trips than what begins a transaction; on those of the store, it
             // does not wait for handlers that have all of them.
@@ -43,7 +44,7 @@ impl PostgresStore {
             if (!connections.is_own() || !connections.has_one_free())
                 && let Some(outcome) = self.known(id, claim).await?
             {
-                return Ok(ClaimedWithin::Told(outcome));
+                return Ok(TransactionClaim::Rejected(outcome));
             }
             if let Round::Done(claimed) = self.round(id, claim, patience).await? {
                 return Ok(claimed);
@@ -70,13 +71,13 @@ impl PostgresStore {
         let (change, outcome) = transition::claim(Some(&record), claim, now);
         let Change::Put(new) = change else {
             transaction.end().await;
-            return Ok(Round::Done(ClaimedWithin::Told(outcome)));
+            return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
         };
         // What is not granted is written outside of the transaction.
         if new.owner != claim.owner {
             transaction.end().await;
             return match self.write_claim(id, claim, &record, false, &new).await {
-                Ok(true) => Ok(Round::Done(ClaimedWithin::Told(outcome))),
+                Ok(true) => Ok(Round::Done(TransactionClaim::Rejected(outcome))),
                 Ok(false) => Ok(Round::Again),
                 Err(error) => self.round_of(error),
             };
@@ -145,7 +146,7 @@ impl PostgresStore {
 
     async fn granted(&self, mut transaction: PgTransaction, attempt: u32) -> Result<Round, StoreError> {
         transaction.resume().await.map_err(|error| self.failed("claim", error))?;
-        Ok(Round::Done(ClaimedWithin::Granted { attempt, transaction: Box::new(transaction) }))
+        Ok(Round::Done(TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }))
     }
 
     fn round_of(&self, error: sqlx::Error) -> Result<Round, StoreError> {

@@ -10,7 +10,8 @@ use super::{Checked, Count, Field, RENEWED, holds, ledger::Ledger};
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Store},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    store::Store,
 };
 
 /// How fast the clocks of a store and of this process may run apart while a lease lasts.

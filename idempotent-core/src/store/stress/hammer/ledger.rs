@@ -9,9 +9,7 @@ use bytes::Bytes;
 
 use super::{Checked, Violation, holds};
 use crate::{
-    lease::OwnerToken,
-    record::{RecordId, State},
-    store::{Found, stress::effects::hex},
+    lease::OwnerToken, protocol::Snapshot, record::RecordState, record_id::RecordId, store::stress::effects::hex,
 };
 
 pub(super) struct Ledger {
@@ -70,10 +68,10 @@ impl Ledger {
     }
 
     /// At the end: the key is completed, by its last owner, and by nobody else.
-    pub(super) fn check(&self, found: Option<Found>) -> Checked {
+    pub(super) fn check(&self, found: Option<Snapshot>) -> Checked {
         let entries = self.entries();
         let Some((attempt, owner, answer)) = &entries.completed else {
-            let open = found.is_none_or(|found| found.record.state == State::InFlight);
+            let open = found.is_none_or(|found| found.record.state == RecordState::InFlight);
             return holds(self.doomed && open, || "a key was left, or completed by the dead".into());
         };
         let last = entries.granted.last_key_value();
@@ -84,7 +82,9 @@ impl Ledger {
             return Err(Violation("a completed key is gone".into()));
         };
         let kept = record.owner == *owner && record.attempt == *attempt;
-        holds(kept && record.state == State::Completed(answer.clone()), || format!("{answer:?} became {record:?}"))
+        holds(kept && record.state == RecordState::Completed(answer.clone()), || {
+            format!("{answer:?} became {record:?}")
+        })
     }
 
     /// At the end: whoever completed the key had an effect, once, and nobody else had any.

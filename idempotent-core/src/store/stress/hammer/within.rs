@@ -10,7 +10,8 @@ use super::{Checked, Count, Worker, attempt::Attempt, holds, ledger::Ledger, req
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    store::{ClaimedWithin, Fence, Transaction, Transactions, stress::effects::Effects},
+    protocol::Fence,
+    store::{Transaction, TransactionClaim, Transactions, stress::effects::Effects},
 };
 
 /// How long a claim waits for a transaction that has the same key.
@@ -65,8 +66,8 @@ impl Worker {
                 Ok(())
             }
             Err(error) => Err(error.into()),
-            Ok(ClaimedWithin::Told(outcome)) => self.told(ledger, outcome).await,
-            Ok(ClaimedWithin::Granted { attempt, transaction }) => {
+            Ok(TransactionClaim::Rejected(outcome)) => self.told(ledger, outcome).await,
+            Ok(TransactionClaim::Granted { attempt, transaction }) => {
                 self.field.tally.count(Count::Within);
                 let lease = Lease { id: ledger.id, owner: claim.owner };
                 self.work_within(ledger, effects, (lease, attempt), transaction).await

@@ -13,7 +13,7 @@ use super::{Event, History, OPERATIONS, THREADS, Thread, changes_are_rejected, i
 use crate::{
     clock::SystemClock,
     lease::OwnerToken,
-    record::RecordId,
+    record_id::RecordId,
     store::{Store, memory::MemoryStore, stress::careless::Careless},
     sync::interleave,
 };

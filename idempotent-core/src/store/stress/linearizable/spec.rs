@@ -10,8 +10,8 @@ use crate::{
     clock::Timestamp,
     lease::OwnerToken,
     policy::Abandoned,
-    record::{Record, State},
-    store::{Claim, ClaimOutcome, Fence, RenewOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome},
+    record::{Record, RecordState},
     transition::{Change, Event, Outcome, transition},
 };
 
@@ -37,7 +37,7 @@ pub(super) enum Op {
 pub(super) enum Told {
     Claim(ClaimOutcome),
     Fence(Fence),
-    Seen(Option<(OwnerToken, u32, State)>),
+    Seen(Option<(OwnerToken, u32, RecordState)>),
 }
 
 impl Told {

@@ -10,7 +10,7 @@ use crate::{
     conformance::{Step, Subject, history},
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    record::RecordId,
+    record_id::RecordId,
     store::{
         Claim, ClaimOutcome, Fence, Store,
         postgres::PostgresStore,

@@ -1,0 +1,152 @@
+//! The identity of a record, and the keys for downstream calls that are derived from it.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::{key::Key, scope::ScopeId};
+
+/// The name of a record: SHA-256 over namespace, scope, operation and key, each with its length, so that no two of them run
+/// together.
+///
+/// `Display` shows the first 8 hex digits, the only trace of a key that belongs in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId([u8; 32]);
+
+impl RecordId {
+    /// The record of `key`, sent by `scope` to the operation of this name. `namespace` tells applications that share a store
+    /// apart.
+    #[must_use]
+    pub fn new(namespace: &str, scope: &ScopeId, operation: &str, key: &Key) -> Self {
+        Self::joined(namespace, scope, &[operation], key)
+    }
+
+    /// The same, where the operation's name is in several pieces: their concatenation is what counts.
+    #[must_use]
+    pub fn joined(namespace: &str, scope: &ScopeId, operation: &[&str], key: &Key) -> Self {
+        let [kind, principal] = scope.parts();
+        let mut hasher = Sha256::new_with_prefix("idem/1");
+        add(&mut hasher, namespace.as_bytes());
+        add(&mut hasher, kind);
+        add(&mut hasher, principal);
+        add_length(&mut hasher, operation.iter().map(|piece| piece.len()).sum());
+        operation.iter().for_each(|piece| hasher.update(piece));
+        add(&mut hasher, key.as_str().as_bytes());
+        Self(hasher.finalize().into())
+    }
+
+    /// The id that a store has kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes for a store to keep.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A key for a call that the operation makes to another service: the same over retries, deploys and takeovers, another for
+    /// each label, and without a trace of the client's key.
+    #[must_use]
+    pub fn derive_key(&self, label: &str) -> DerivedKey {
+        let mut hasher = Sha256::new_with_prefix("idem/down/1");
+        add(&mut hasher, &self.0);
+        add(&mut hasher, label.as_bytes());
+        let mut key = [0; 16];
+        key.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
+        DerivedKey(Uuid::new_v8(key))
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordId({self}…)")
+    }
+}
+
+fn add(hasher: &mut Sha256, part: &[u8]) {
+    add_length(hasher, part.len());
+    hasher.update(part);
+}
+
+fn add_length(hasher: &mut Sha256, length: usize) {
+    hasher.update(u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
+}
+
+/// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` gives the UUID (version 8, RFC 9562 §5.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DerivedKey(Uuid);
+
+impl DerivedKey {
+    /// The key as a UUID.
+    #[must_use]
+    pub const fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+}
+
+impl fmt::Display for DerivedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(scope: &ScopeId, operation: &str, key: &str) -> RecordId {
+        RecordId::new("shop", scope, operation, &Key::parse(key.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn namespace_scope_operation_and_key_do_not_run_together() {
+        let one = id(&ScopeId::new("ab"), "POST /c", "k");
+        assert_eq!(one, id(&ScopeId::new("ab"), "POST /c", "k"));
+        assert_ne!(one, id(&ScopeId::new("a"), "bPOST /c", "k"));
+        assert_ne!(one, id(&ScopeId::of("ab", ""), "POST /c", "k"));
+        assert_ne!(one, id(&ScopeId::new("ab"), "POST /ck", "k"));
+        let key = Key::parse(b"k").unwrap();
+        assert_ne!(one, RecordId::new("bank", &ScopeId::new("ab"), "POST /c", &key));
+        assert_ne!(
+            RecordId::new("sh", &ScopeId::of("op", ""), "", &key),
+            RecordId::new("", &ScopeId::of("shop", ""), "", &key)
+        );
+        assert_ne!(id(&ScopeId::new("a").within(&ScopeId::new("b")), "", "k"), id(&ScopeId::new("ba"), "", "k"));
+    }
+
+    #[test]
+    fn the_pieces_of_an_operations_name_count_as_one_text() {
+        let (scope, key) = (ScopeId::new("a"), Key::parse(b"k").unwrap());
+        let whole = RecordId::new("shop", &scope, "POST /c", &key);
+        assert_eq!(RecordId::joined("shop", &scope, &["POST", " ", "/c"], &key), whole);
+        assert_eq!(RecordId::joined("shop", &scope, &["POST /", "", "c"], &key), whole);
+        assert_ne!(RecordId::joined("shop", &scope, &["POST", "/c"], &key), whole);
+    }
+
+    #[test]
+    fn the_encoding_of_a_record_id_is_fixed_for_ever() {
+        // Another value here would forget every key in every store.
+        let id = id(&ScopeId::of("user", "alice"), "POST /v1/payments", "8e03978e-40d5-43e8-bc93-6894a57f9324");
+        assert_eq!(id.to_string(), "c1ad8989");
+        assert_eq!(id.derive_key("charge").to_string(), "22ed8504-8e9b-8dba-b130-8c3943d548c4");
+    }
+
+    #[test]
+    fn derived_keys_differ_by_label_and_record_only() {
+        let (one, two) = (id(&ScopeId::new("a"), "o", "k"), id(&ScopeId::new("b"), "o", "k"));
+        assert_eq!(one.derive_key("charge"), one.derive_key("charge"));
+        assert_ne!(one.derive_key("charge"), one.derive_key("refund"));
+        assert_ne!(one.derive_key("charge"), two.derive_key("charge"));
+        assert_eq!(one.derive_key("charge").as_uuid().get_version_num(), 8);
+    }
+}
