@@ -1,86 +1,88 @@
-//! The words after the program's name: a command, then `--name value` pairs.
+//! The command line: a command, which is `table` by default, and its options.
 
-use std::{fmt::Debug, str::FromStr, time::Duration};
+use clap::{Args, Parser, Subcommand};
 
-/// What is said without a value.
-const SWITCHES: [&str; 3] = ["quick", "seeded", "awake"];
+use crate::{compile, growth, load::Plan, purge, serve, soak, table};
 
-/// A command and its options.
+/// Measures how close the layer is to the least that the work can cost
+#[derive(Parser)]
+#[command(name = "benches", args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
-    command: String,
-    options: Vec<(String, String)>,
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    table: table::Options,
+    /// Cargo passes this to every benchmark
+    #[arg(long = "bench", hide = true, global = true)]
+    _bench: bool,
+}
+
+/// What to measure
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Throughput, latency and cost of each row, with a plot; the default
+    Table(table::Options),
+    /// How cost grows with records, response size, connections, duplicates and live leases
+    Growth(growth::Options),
+    /// The hot path without I/O
+    Micro,
+    /// Purging under load
+    Purge(purge::Options),
+    /// Compile times
+    Compile(compile::Options),
+    /// Memory, records and connections over minutes of load
+    Soak(soak::Options),
+    /// Runs a server under test
+    #[command(hide = true)]
+    Serve(serve::Options),
+    /// Runs a load and prints its sample
+    #[command(hide = true)]
+    Load(LoadOptions),
+    /// Prints the allocations of each step of `micro`
+    #[command(hide = true)]
+    MicroCounts,
+}
+
+/// The options of `load`
+#[derive(Args)]
+pub(crate) struct LoadOptions {
+    /// The plan, as JSON
+    #[arg(value_parser = |text: &str| serde_json::from_str::<Plan>(text))]
+    pub(crate) plan: Plan,
 }
 
 impl Arguments {
-    /// Those of this process.
-    pub(crate) fn of_process() -> Self {
-        // Cargo says `--bench` to every benchmark.
-        Self::parse(std::env::args().skip(1).filter(|word| word != "--bench"))
-    }
-
-    fn parse(words: impl Iterator<Item = String>) -> Self {
-        let (mut command, mut options) = (None, Vec::new());
-        let mut words = words.peekable();
-        while let Some(word) = words.next() {
-            let Some(name) = word.strip_prefix("--") else {
-                assert!(command.is_none(), "one command is enough; `{word}` is another");
-                command = Some(word);
-                continue;
-            };
-            let value = if SWITCHES.contains(&name) { Some(String::new()) } else { words.next() };
-            options.push((name.to_owned(), value.unwrap_or_else(|| panic!("`--{name}` needs a value"))));
-        }
-        Self { command: command.unwrap_or_else(|| "table".into()), options }
-    }
-
-    /// The first word; `table` where there is none.
-    pub(crate) fn command(&self) -> &str {
-        &self.command
-    }
-
-    /// Whether a switch is set.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.all(name).next().is_some()
-    }
-
-    /// Every value of an option.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.options.iter().filter(move |(option, _)| option == name).map(|(_, value)| value.as_str())
-    }
-
-    /// The value of an option.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.all(name).last()
-    }
-
-    /// A number, or what it is by default.
-    pub(crate) fn number<T: FromStr<Err: Debug>>(&self, name: &str, default: T) -> T {
-        self.text(name).map_or(default, |value| {
-            value.parse().unwrap_or_else(|error| panic!("`--{name} {value}` is no number: {error:?}"))
-        })
-    }
-
-    /// A number of seconds.
-    pub(crate) fn seconds(&self, name: &str, default: f64) -> Duration {
-        Duration::from_secs_f64(self.number(name, default))
+    pub(crate) fn into_command(self) -> Command {
+        self.command.unwrap_or(Command::Table(self.table))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
-    fn parse(words: &str) -> Arguments {
-        Arguments::parse(words.split(' ').map(String::from))
+    fn parse(words: &str) -> Command {
+        Arguments::parse_from(["benches"].into_iter().chain(words.split_whitespace()))
+            .into_command()
     }
 
     #[test]
-    fn options_may_stand_on_either_side_of_the_command() {
-        let arguments = parse("--runs 3 growth --quick --only a --only b");
-        assert_eq!(arguments.command(), "growth");
-        assert_eq!(arguments.number("runs", 5), 3);
-        assert_eq!(arguments.number("connections", 64), 64);
-        assert!(arguments.has("quick") && !arguments.has("seeded"));
-        assert_eq!(arguments.all("only").collect::<Vec<_>>(), ["a", "b"]);
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_table_is_the_default() {
+        let Command::Table(options) = parse("--runs 3 --quick --only a --only b --bench") else {
+            panic!("another command")
+        };
+        assert_eq!((options.runs, options.connections, options.quick), (Some(3), 64, true));
+        assert_eq!(options.only, ["a", "b"]);
+        assert!(matches!(
+            parse("growth --quick --bench"),
+            Command::Growth(growth::Options { quick: true, .. })
+        ));
     }
 }

@@ -1,4 +1,5 @@
-//! Compile time: 200 annotated handlers against 200 bare ones, and the time to a first build with each set of features.
+//! Compile times: 200 annotated handlers against 200 bare ones, and the first build with each set
+//! of features.
 
 use std::{
     fmt::Write as _,
@@ -8,33 +9,52 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    arguments::Arguments,
-    report::{self, Spread},
-};
+use clap::Args;
+
+use crate::{report, spread::Spread};
 
 const HANDLERS: usize = 200;
-const FEATURES: [&str; 5] = ["memory", "sqlite", "postgres", "redis", "memory,sqlite,postgres,redis"];
+const FEATURES: [&str; 5] =
+    ["memory", "sqlite", "postgres", "redis", "memory,sqlite,postgres,redis"];
+
+/// The options of `compile`
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Three runs, without optimization and without first builds
+    #[arg(long)]
+    quick: bool,
+    /// Builds of each crate; 5 by default, or 3 if quick
+    #[arg(long)]
+    runs: Option<usize>,
+}
 
 /// Prints the table and writes it.
-pub(crate) fn main(arguments: &Arguments) {
-    let runs = arguments.number("runs", if arguments.has("quick") { 3 } else { 5 });
+pub(crate) fn main(options: &Options) {
+    let runs = options.runs.unwrap_or(if options.quick { 3 } else { 5 });
     let mut text = format!(
-        "{HANDLERS} handlers with a JSON body, each in the form that the README shows; seconds to build their crate once its dependencies \
-         are built.\n\n| profile | annotated | bare | times |\n|---|---|---|---|\n"
+        "{HANDLERS} handlers with a JSON body, each in the form that the README shows; seconds to \
+         build their crate once its dependencies are built.\n\n\
+         | profile | annotated | bare | times |\n|---|---|---|---|\n"
     );
-    for (profile, flags) in [("check", &["check"][..]), ("debug", &["build"]), ("release", &["build", "--release"])] {
-        if profile == "release" && arguments.has("quick") {
+    for (profile, flags) in
+        [("check", &["check"][..]), ("debug", &["build"]), ("release", &["build", "--release"])]
+    {
+        if profile == "release" && options.quick {
             continue;
         }
         let (annotated, bare) = handlers(flags, runs);
-        let times = Spread::of(annotated.iter().zip(&bare).map(|(annotated, bare)| annotated / bare));
+        let times =
+            Spread::of(annotated.iter().zip(&bare).map(|(annotated, bare)| annotated / bare));
         let median = |times: &[f64]| Spread::of(times.iter().copied()).median;
-        let line = format!("| {profile} | {:.1} | {:.1} | **{times}** |\n", median(&annotated), median(&bare));
+        let line = format!(
+            "| {profile} | {:.1} | {:.1} | **{times}** |\n",
+            median(&annotated),
+            median(&bare)
+        );
         eprint!("{line}");
         text += &line;
     }
-    if !arguments.has("quick") {
+    if !options.quick {
         text += &first_builds();
     }
     println!("{text}");
@@ -59,20 +79,22 @@ fn cargo(directory: &Path, words: &[&str], target: &Path) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Seconds to build the annotated handlers, and the bare ones, in turn.
+/// Seconds to build the annotated handlers and the bare ones, alternately.
 fn handlers(flags: &[&str], runs: usize) -> (Vec<f64>, Vec<f64>) {
     let root = workspace().canonicalize().unwrap().join("target/compile-time");
-    let crates = [("annotated", "#[idempotent(scope = \"scope::bearer_token\", ttl = \"24h\")]"), ("bare", "")].map(
-        |(name, attribute)| {
-            let directory = root.join(name);
-            write_crate(&directory, name, attribute);
-            cargo(&directory, flags, &root.join("target"));
-            directory
-        },
-    );
+    let crates = [
+        ("annotated", "#[idempotent(scope = \"scope::bearer_token\", ttl = \"24h\")]"),
+        ("bare", ""),
+    ]
+    .map(|(name, attribute)| {
+        let directory = root.join(name);
+        write_crate(&directory, name, attribute);
+        cargo(&directory, flags, &root.join("target"));
+        directory
+    });
     let build = |directory: &PathBuf| {
         let main = directory.join("src/main.rs");
-        // Another text, so that nothing is taken from the last build.
+        // A changed file forces a rebuild.
         let text = fs::read_to_string(&main).unwrap();
         fs::write(&main, format!("{text}\n")).unwrap();
         cargo(directory, flags, &root.join("target"))
@@ -84,42 +106,55 @@ fn write_crate(directory: &Path, name: &str, attribute: &str) {
     fs::create_dir_all(directory.join("src")).unwrap();
     let layer = workspace().canonicalize().unwrap().join("idempotent-actix");
     let manifest = format!(
-        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
-         actix-web = {{ version = \"4.18\", default-features = false, features = [\"macros\"] }}\n\
-         idempotent-actix = {{ path = {layer:?}, default-features = false, features = [\"memory\"] }}\n\
+        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [workspace]\n[dependencies]\n\
+         actix-web = {{ version = \"4.18\", default-features = false, \
+         features = [\"macros\"] }}\n\
+         idempotent-actix = {{ path = {layer:?}, default-features = false, \
+         features = [\"memory\"] }}\n\
          serde = {{ version = \"1\", features = [\"derive\"] }}\n"
     );
     fs::write(directory.join("Cargo.toml"), manifest).unwrap();
-    // The workspace's own choice of versions.
+    // The same versions as the workspace.
     fs::copy(workspace().join("Cargo.lock"), directory.join("Cargo.lock")).unwrap();
-    let mut text = "#![allow(unused_imports)]\nuse actix_web::{App, HttpResponse, HttpServer, post, web};\n\
+    let mut text = "#![allow(unused_imports)]\n\
+                    use actix_web::{App, HttpResponse, HttpServer, post, web};\n\
                     use idempotent_actix::{Idempotency, idempotent, scope, store::MemoryStore};\n\n\
-                    #[derive(serde::Deserialize, serde::Serialize)]\nstruct Order {\n    item: String,\n}\n\n"
+                    #[derive(serde::Deserialize, serde::Serialize)]\n\
+                    struct Order {\n    item: String,\n}\n\n"
         .to_owned();
     for number in 0..HANDLERS {
         let _ = write!(
             text,
-            "{attribute}\n#[post(\"/orders/{number}\")]\nasync fn order_{number}(order: web::Json<Order>) -> HttpResponse {{\n    \
+            "{attribute}\n#[post(\"/orders/{number}\")]\n\
+             async fn order_{number}(order: web::Json<Order>) -> HttpResponse {{\n    \
              HttpResponse::Created().json(order.into_inner())\n}}\n\n"
         );
     }
-    let services: String = (0..HANDLERS).map(|number| format!("    app.service(order_{number});\n")).collect();
+    let services: String =
+        (0..HANDLERS).map(|number| format!("    app.service(order_{number});\n")).collect();
     let _ = write!(
         text,
-        "fn routes(app: &mut web::ServiceConfig) {{\n{services}}}\n\n#[actix_web::main]\nasync fn main() -> std::io::Result<()> {{\n    \
+        "fn routes(app: &mut web::ServiceConfig) {{\n{services}}}\n\n\
+         #[actix_web::main]\nasync fn main() -> std::io::Result<()> {{\n    \
          let idempotency = Idempotency::new(MemoryStore::new());\n    \
-         HttpServer::new(move || App::new().app_data(idempotency.clone()).configure(routes)).bind((\"127.0.0.1\", 0))?.run().await\n}}\n"
+         HttpServer::new(move || App::new().app_data(idempotency.clone())\n        \
+         .configure(routes))\n        \
+         .bind((\"127.0.0.1\", 0))?.run().await\n}}\n"
     );
     fs::write(directory.join("src/main.rs"), text).unwrap();
 }
 
-/// From nothing but downloaded sources.
+/// Builds from an empty target directory; sources are downloaded already.
 fn first_builds() -> String {
-    let mut text = "\nSeconds from an empty target directory to a built `idempotent-actix`, debug profile.\n\n| features | seconds |\n|---|---|\n".to_owned();
+    let mut text = "\nSeconds from an empty target directory to a built `idempotent-actix`, debug \
+                    profile.\n\n| features | seconds |\n|---|---|\n"
+        .to_owned();
     for features in FEATURES {
         let target = workspace().canonicalize().unwrap().join("target/first-build");
         let _ = fs::remove_dir_all(&target);
-        let words = ["build", "-p", "idempotent-actix", "--no-default-features", "--features", features];
+        let words =
+            ["build", "-p", "idempotent-actix", "--no-default-features", "--features", features];
         let line = format!("| {features} | {:.0} |\n", cargo(workspace(), &words, &target));
         let _ = fs::remove_dir_all(&target);
         eprint!("{line}");

@@ -1,21 +1,27 @@
-//! How close the layer is to the least that the work can cost. `benches/README.md` says what is measured, and how.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on stops")]
-#![allow(clippy::indexing_slicing, reason = "a mistake stops the benchmark")]
+//! Measures how close the layer is to the least that the work can cost; see `benches/README.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that fails stops"
+)]
+#![allow(clippy::indexing_slicing, reason = "a benchmark that fails stops")]
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_possible_wrap,
-    reason = "numbers are rounded to be read"
+    reason = "numbers are rounded for display"
 )]
 
 mod arguments;
-mod bed;
 mod compile;
 mod counting;
 mod cpu;
-mod databases;
+mod duration;
+mod environment;
 mod growth;
 mod load;
+mod measured;
 mod micro;
 mod plot;
 mod purge;
@@ -24,35 +30,33 @@ mod rows;
 mod serve;
 mod server;
 mod soak;
+mod spread;
 mod table;
 
-use arguments::Arguments;
+use arguments::{Arguments, Command};
+use clap::Parser as _;
 
-/// Runs the command that the process was started with. `counted` is the program that counts allocations.
+/// Runs the command of this process. `counted` is the path of the program that counts allocations.
 pub fn main(counted: &str) {
     run(counted, None);
 }
 
-/// The same for the program that counts allocations itself: `count` gives how many there were so far, and their bytes.
+/// Runs the command in the program that counts allocations: `count` returns their number and bytes
+/// so far.
 pub fn counted_main(count: fn() -> (usize, usize)) {
     run("", Some(count));
 }
 
 fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
-    let arguments = Arguments::of_process();
-    match arguments.command() {
-        "serve" => serve::main(&arguments, count),
-        "load" => load::main(&arguments),
-        "compile" => compile::main(&arguments),
-        "growth" => growth::main(&arguments),
-        "micro" => micro::main(counted),
-        "micro-counts" => micro::counts(count.expect("the program that counts")),
-        "purge" => purge::main(&arguments),
-        "soak" => soak::main(&arguments),
-        "table" => table::main(&arguments, counted),
-        other => {
-            eprintln!("`{other}` is none of table, growth, micro, compile, purge, soak; see benches/README.md");
-            std::process::exit(2);
-        }
+    match Arguments::parse().into_command() {
+        Command::Table(options) => table::main(&options, counted),
+        Command::Growth(options) => growth::main(&options),
+        Command::Micro => micro::main(counted),
+        Command::Purge(options) => purge::main(&options),
+        Command::Compile(options) => compile::main(&options),
+        Command::Soak(options) => soak::main(&options),
+        Command::Serve(options) => serve::main(&options, count),
+        Command::Load(options) => load::main(&options.plan),
+        Command::MicroCounts => micro::counts(count.expect("the program that counts")),
     }
 }

@@ -1,6 +1,7 @@
-//! The load: keep-alive connections of one process, each with one request under way.
+//! The load: keep-alive connections of one process, each with one request in flight.
 //!
-//! One thread and an edge-triggered poll. A request costs it a `read` and a `write`, so that it takes less than any server does.
+//! One thread over edge-triggered polling: a request costs a `read` and a `write`, less than any
+//! server needs.
 
 mod connection;
 mod keys;
@@ -15,65 +16,69 @@ use std::{
 use mio::{Events, Interest, Poll, Token};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::plan::{Plan, Watched, Work};
+pub(crate) use self::plan::{KeyPattern, Plan, Watched};
 use self::{connection::Connection, keys::Keys};
-use crate::{arguments::Arguments, cpu};
+use crate::cpu;
 
-/// How long it waits for any answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the load waits for a response.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a load saw.
+/// The result of one load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    /// How many answers came within the time that counts.
+pub(crate) struct Sample {
+    /// Responses within the measured time.
     pub(crate) requests: u64,
-    /// How long that was.
+    /// The measured time.
     pub(crate) seconds: f64,
-    /// How often each status came.
+    /// Responses by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
-    /// How many answers were marked as replays.
+    /// Responses marked as replays.
     pub(crate) replayed: u64,
-    /// How many bytes answers had, without their heads.
+    /// Bytes of the responses' bodies.
     pub(crate) body_bytes: u64,
-    /// How often a server closed a connection.
+    /// Connections closed by the server.
     pub(crate) reconnects: u64,
-    /// Microseconds from request to answer: the median, 99 %, 99.9 %, the longest.
+    /// Microseconds from request to response: p50, p99, p99.9 and the maximum.
     pub(crate) latency: [f64; 4],
-    /// Seconds on a processor: the processes that were watched, by name, and the load itself.
+    /// Processor time in seconds of the watched processes, by name.
     pub(crate) busy: BTreeMap<String, f64>,
-    /// How much of its processor the load used, from 0 to 1.
+    /// The share of its processor that the load used, from 0 to 1.
     pub(crate) own_share: f64,
 }
 
-impl Seen {
-    /// Answers a second.
+impl Sample {
+    /// Responses per second.
     pub(crate) fn rate(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
 
-    /// Microseconds of a processor that each answer took of a watched process.
+    /// Processor time of a watched process per response, in microseconds.
     pub(crate) fn cpu(&self, of: &str) -> f64 {
         self.busy.get(of).copied().unwrap_or(0.0) * 1e6 / self.requests as f64
     }
 }
 
-/// Does what its arguments say, and prints what it saw as JSON.
-pub(crate) fn main(arguments: &Arguments) {
-    let seen = run(&Plan::of(arguments)).expect("the load");
-    println!("{}", serde_json::to_string(&seen).unwrap());
+/// Runs the load and prints its sample as JSON.
+pub(crate) fn main(plan: &Plan) {
+    let sample = run(plan).expect("the load");
+    println!("{}", serde_json::to_string(&sample).unwrap());
 }
 
-fn run(plan: &Plan) -> io::Result<Seen> {
+fn run(plan: &Plan) -> io::Result<Sample> {
     let mut load = Load::open(plan)?;
-    let mut keys = Keys::new(plan.work, plan.seed, plan.connections);
+    let mut keys = Keys::new(plan.pattern, plan.seed, plan.connections);
     if !plan.seeded {
         let mut left = keys.to_seed();
-        load.drive(|| left.next(), &mut Seen::default(), &mut Vec::new())?;
+        load.drive(|| left.next(), &mut Sample::default(), &mut Vec::new())?;
     }
     let warm_until = Instant::now() + plan.warmup;
-    load.drive(|| (Instant::now() < warm_until).then(|| keys.next()), &mut Seen::default(), &mut Vec::new())?;
+    load.drive(
+        || (Instant::now() < warm_until).then(|| keys.next()),
+        &mut Sample::default(),
+        &mut Vec::new(),
+    )?;
 
-    let (mut seen, mut latencies) = (Seen::default(), Vec::with_capacity(1 << 20));
+    let (mut sample, mut latencies) = (Sample::default(), Vec::with_capacity(1 << 20));
     let (before, started) = (plan.watched.times(), Instant::now());
     let own = cpu::time(std::process::id());
     load.idle = Duration::ZERO;
@@ -88,28 +93,31 @@ fn run(plan: &Plan) -> io::Result<Seen> {
         }
         Some(keys.next())
     };
-    load.drive(next, &mut seen, &mut latencies)?;
-    seen.seconds = started.elapsed().as_secs_f64();
+    load.drive(next, &mut sample, &mut latencies)?;
+    sample.seconds = started.elapsed().as_secs_f64();
     let own = (cpu::time(std::process::id()) - own).saturating_sub(load.idle);
-    seen.own_share = own.as_secs_f64() / seen.seconds;
-    seen.busy = plan.watched.since(&before);
-    seen.latency = percentiles(&mut latencies);
-    Ok(seen)
+    sample.own_share = own.as_secs_f64() / sample.seconds;
+    sample.busy = plan.watched.since(&before);
+    sample.latency = percentiles(&mut latencies);
+    Ok(sample)
 }
 
-/// The median, 99 %, 99.9 % and the longest, in microseconds.
+/// p50, p99, p99.9 and the maximum, in microseconds.
 fn percentiles(latencies: &mut [Duration]) -> [f64; 4] {
     latencies.sort_unstable();
     let last = latencies.len().saturating_sub(1);
-    let at =
-        |share: f64| latencies.get((last as f64 * share).round() as usize).map_or(0.0, |l| l.as_nanos() as f64 / 1e3);
+    let at = |share: f64| {
+        latencies
+            .get((last as f64 * share).round() as usize)
+            .map_or(0.0, |l| l.as_nanos() as f64 / 1e3)
+    };
     [at(0.5), at(0.99), at(0.999), at(1.0)]
 }
 
 struct Load {
     poll: Poll,
     awake: bool,
-    /// How long it was awake for nothing.
+    /// Time spent polling without an event.
     idle: Duration,
     connections: Vec<Connection>,
 }
@@ -126,11 +134,12 @@ impl Load {
         Ok(Self { poll, awake: plan.awake, idle: Duration::ZERO, connections })
     }
 
-    /// Sends a request on each connection, and another for each answer, until there is none left and the last is answered.
+    /// Sends a request on each connection and the next one after each response, until there are no
+    /// more keys and every request has its response.
     fn drive(
         &mut self,
         mut next: impl FnMut() -> Option<[u8; 36]>,
-        seen: &mut Seen,
+        sample: &mut Sample,
         latencies: &mut Vec<Duration>,
     ) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
@@ -144,24 +153,28 @@ impl Load {
             self.wait(&mut events)?;
             for event in &events {
                 let connection = &mut self.connections[event.token().0];
-                let answer = match connection.receive() {
-                    Ok(Some(answer)) => answer,
+                let response = match connection.receive() {
+                    Ok(Some(response)) => response,
                     Ok(None) => continue,
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                         self.poll.registry().deregister(&mut connection.stream)?;
                         connection.reopen()?;
-                        self.poll.registry().register(&mut connection.stream, event.token(), Interest::READABLE)?;
-                        seen.reconnects += 1;
+                        self.poll.registry().register(
+                            &mut connection.stream,
+                            event.token(),
+                            Interest::READABLE,
+                        )?;
+                        sample.reconnects += 1;
                         connection.send_again()?;
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
-                latencies.push(answer.after);
-                seen.requests += 1;
-                seen.replayed += u64::from(answer.replayed);
-                seen.body_bytes += answer.length as u64;
-                *seen.statuses.entry(answer.status).or_default() += 1;
+                latencies.push(response.after);
+                sample.requests += 1;
+                sample.replayed += u64::from(response.replayed);
+                sample.body_bytes += response.length as u64;
+                *sample.statuses.entry(response.status).or_default() += 1;
                 match next() {
                     Some(key) => connection.send(&key)?,
                     None => busy -= 1,
@@ -173,17 +186,17 @@ impl Load {
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let began = Instant::now();
-        let timeout = if self.awake { Duration::ZERO } else { PATIENCE };
-        while began.elapsed() <= PATIENCE {
-            let asked = Instant::now();
+        let timeout = if self.awake { Duration::ZERO } else { TIMEOUT };
+        while began.elapsed() <= TIMEOUT {
+            let polled = Instant::now();
             match self.poll.poll(events, Some(timeout)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ if !events.is_empty() => return Ok(()),
-                _ if self.awake => self.idle += asked.elapsed(),
+                _ if self.awake => self.idle += polled.elapsed(),
                 _ => {}
             }
         }
-        Err(io::Error::new(ErrorKind::TimedOut, "no answer for 20 seconds"))
+        Err(io::Error::new(ErrorKind::TimedOut, "no response for 20 seconds"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hot path without I/O, and what it allocates.
+//! The hot path without I/O, and its allocations.
 
 use std::{
     collections::BTreeMap,
@@ -12,29 +12,33 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording, RequestDigest,
-    ScopeId, canonical_json,
+    BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording,
+    RequestDigest, ScopeId, canonical_json,
     clock::Timestamp,
     protocol::Claim,
     store::{Store, memory::MemoryStore},
     transition,
 };
 
-use crate::report::{self, Spread};
+use crate::{report, spread::Spread};
 
 const KEY: &[u8] = b"8e03978e-40d5-43e8-bc93-6894a57f9324";
-const BODY: &[u8] = br#"{"amount":2000,"currency":"usd","payment_method":"pm_card_visa","confirm":true,"description":"Order 4711, two seats in the third row","metadata":{"order":"4711","channel":"web","basket":"b-20261121"}}"#;
+const BODY: &[u8] = b"{\"amount\":2000,\"currency\":\"usd\",\"payment_method\":\"pm_card_visa\",\
+    \"confirm\":true,\"description\":\"Order 4711, two seats in the third row\",\
+    \"metadata\":{\"order\":\"4711\",\"channel\":\"web\",\"basket\":\"b-20261121\"}}";
 const SAMPLES: usize = 9;
 const SAMPLE: Duration = Duration::from_millis(40);
 
-/// A step, by name, and how it is done so many times.
+/// The name of a step, and a function that repeats it.
 type Step = (&'static str, Box<dyn FnMut(u64)>);
 
-/// Times every step, counts its allocations in the program that can, prints the table and writes it.
+/// Times every step, counts its allocations in `counted`, prints the table and writes it.
 pub(crate) fn main(counted: &str) {
     let allocations = Command::new(counted).args(["micro-counts"]).output().unwrap();
     let allocations: BTreeMap<String, f64> = serde_json::from_slice(&allocations.stdout).unwrap();
-    let mut text = "| step | ns: median (least–greatest of 9 samples) | allocations |\n|---|---|---|\n".to_owned();
+    let mut text =
+        "| step | ns: median (least–greatest of 9 samples) | allocations |\n|---|---|---|\n"
+            .to_owned();
     for (name, mut step) in steps() {
         let times = time(&mut step);
         let _ = writeln!(
@@ -47,7 +51,7 @@ pub(crate) fn main(counted: &str) {
     report::save("micro.md", &text);
 }
 
-/// Prints how many allocations each step has.
+/// Prints the allocations of each step.
 pub(crate) fn counts(count: fn() -> (usize, usize)) {
     const TIMES: u64 = 1000;
     let mut counts = BTreeMap::new();
@@ -93,26 +97,23 @@ fn digest(body: &[u8]) -> RequestDigest {
 }
 
 fn claim() -> Claim {
-    Claim {
-        fingerprint: FingerprintKeys::none().sign(digest(BODY)),
-        owner: OwnerToken::from_bytes([7; 16]),
-        lease: Duration::from_secs(30),
-        ttl: Duration::from_secs(86_400),
-        abandoned: Abandoned::Retry,
-        principal: None,
-    }
+    Claim::new(FingerprintKeys::none().sign(digest(BODY)), OwnerToken::from_bytes([7; 16]))
+        .with_lease(Duration::from_secs(30))
+        .with_ttl(Duration::from_secs(86_400))
 }
 
 fn recording() -> Recording {
-    let headers = vec![(Bytes::from_static(b"content-type"), Bytes::from_static(b"application/json"))];
-    Recording { status: 201, headers, body: idempotent_core::RecordedBody::Whole(vec![b'x'; 1024].into()) }
+    let headers =
+        vec![(Bytes::from_static(b"content-type"), Bytes::from_static(b"application/json"))];
+    Recording::new(201, headers, idempotent_core::RecordedBody::Whole(vec![b'x'; 1024].into()))
 }
 
 fn id(number: u64) -> RecordId {
-    // Digests in form.
+    // As evenly spread as digests.
     let mut bytes = [0; 32];
     for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(8 * (at as u32 % 8)) >> 3) as u8;
+        *byte = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(8 * (at as u32 % 8)) >> 3)
+            as u8;
     }
     RecordId::from_bytes(bytes)
 }
@@ -125,16 +126,25 @@ fn steps() -> Vec<Step> {
     vec![
         ("key, bare", repeated(|| Key::parse(black_box(KEY)))),
         ("key, quoted", repeated(move || Key::parse(black_box(&quoted)))),
-        ("record id", repeated(move || RecordId::new("benches", black_box(&scope), "POST /work", &key))),
+        (
+            "record id",
+            repeated(move || RecordId::new("benches", black_box(&scope), "POST /work", &key)),
+        ),
         ("fingerprint of 200 bytes", repeated(|| digest(BODY))),
         ("fingerprint of 16 KiB", repeated(move || digest(&large))),
-        ("canonical form of 200 bytes of JSON", repeated(|| canonical_json(black_box(BODY)).map(|json| json.len()))),
+        (
+            "canonical form of 200 bytes of JSON",
+            repeated(|| canonical_json(black_box(BODY)).map(|json| json.len())),
+        ),
         ("owner token", repeated(OwnerToken::random)),
         ("transition of a first claim", {
             repeated(move || transition::claim(None, black_box(&new), Timestamp::from_millis(1)))
         }),
         ("recording of 1 KiB, encoded", repeated(move || recording.encode())),
-        ("recording of 1 KiB, decoded", repeated(move || Recording::decode(black_box(&encoded)).unwrap())),
+        (
+            "recording of 1 KiB, decoded",
+            repeated(move || Recording::decode(black_box(&encoded)).unwrap()),
+        ),
         ("memory store, claim and complete", memory_claims()),
         ("memory store, replay", memory_replays()),
     ]
@@ -145,13 +155,13 @@ fn memory() -> MemoryStore {
 }
 
 fn memory_claims() -> Box<dyn FnMut(u64)> {
-    let (store, claim, answer, mut number) = (memory(), claim(), recording().encode(), 0);
+    let (store, claim, response, mut number) = (memory(), claim(), recording().encode(), 0);
     repeated(move || {
         number += 1;
         let id = id(number);
         let claimed = ready(store.claim(&id, &claim)).unwrap();
         let lease = Lease { id, owner: claim.owner };
-        let ended = ready(store.complete(&lease, &answer)).unwrap();
+        let ended = ready(store.complete(&lease, &response)).unwrap();
         (claimed, ended)
     })
 }
@@ -163,7 +173,7 @@ fn memory_replays() -> Box<dyn FnMut(u64)> {
     repeated(move || ready(store.claim(&id(1), &claim)).unwrap())
 }
 
-/// The memory store does not wait for anything.
+/// Polls a future of the memory store, which never waits.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -1,4 +1,4 @@
-//! A million expired records removed by four purgers beside live load.
+//! Four purgers that remove a million expired records during a load.
 
 use std::{
     sync::{
@@ -9,75 +9,118 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use idempotent_actix::store::{PostgresStore, Store as _};
 
 use crate::{
-    arguments::Arguments,
-    bed::{Bed, Kept},
-    load::{Plan, Seen, Watched, Work},
+    duration::seconds,
+    environment::{Environment, StoreKind},
+    load::{KeyPattern, Plan, Sample, Watched},
     report,
     server::{self, Program, Server},
+    spread::Spread,
 };
 
 const PURGERS: usize = 4;
-/// As the runtime's own purger has it; so are the pauses, since a batch takes longer than its turn here.
+/// The batch size and the pauses of the runtime's own purger.
 const BATCH: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 const REST: u32 = 4;
 
-/// Expired records with an answer of 1 KiB.
+/// Expired records with a response of 1 KiB.
 pub(crate) const EXPIRED: &str = "INSERT INTO idempotency_records \
-    (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, abandoned, recording) \
-    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, 2 + i % 1000, 2, 0, \
+    (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, \
+    abandoned, recording) \
+    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), \
+    decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, 2 + i % 1000, 2, 0, \
     decode(repeat('ab', 1024), 'hex') FROM generate_series(1::bigint, {count}) AS i";
 
 const LIVE: &str = "SELECT count(*) FROM idempotency_records WHERE expires_at > 1000000";
 
-/// Measures claims without and beside purgers, in turn, and what was removed.
-pub(crate) fn main(arguments: &Arguments) {
-    let (bed, count) = (Bed::new(), arguments.number("records", 1_000_000_i64));
-    let url = bed.clean(Kept::Postgres);
-    let postgres = bed.postgres();
+/// The options of `purge`
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Expired records to begin with
+    #[arg(long, default_value_t = 1_000_000)]
+    records: i64,
+    /// Seconds of a run
+    #[arg(long, value_parser = seconds, default_value = "8")]
+    seconds: Duration,
+    /// Runs without and with purgers
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+}
+
+/// Measures claims without and with purgers, alternately, and counts the removed records.
+pub(crate) fn main(options: &Options) {
+    let (environment, count) = (Environment::new(), options.records);
+    let url = environment.clean(StoreKind::Postgres);
+    let postgres = environment.postgres();
     let started = Instant::now();
-    postgres.execute(&bed, &EXPIRED.replace("{count}", &count.to_string()));
-    postgres.execute(&bed, "VACUUM ANALYZE idempotency_records; CHECKPOINT");
+    postgres.execute(&environment, &EXPIRED.replace("{count}", &count.to_string()));
+    postgres.execute(&environment, "VACUUM ANALYZE idempotency_records; CHECKPOINT");
     eprintln!("{count} expired records after {:.0} s", started.elapsed().as_secs_f64());
 
-    let server = Server::start(&Program::Own(None, ["--kind", "layer"].map(String::from).to_vec()), &url);
-    let seconds = arguments.seconds("seconds", 8.0);
+    let server =
+        Server::start(&Program::Own(None, ["--kind", "layer"].map(String::from).to_vec()), &url);
+    let seconds = options.seconds;
     let load = |seed, seconds| run(&server, seed, seconds);
     load(1, Duration::from_secs(2));
     let (mut alone, mut beside, mut removed) = (Vec::new(), Vec::new(), vec![0; PURGERS]);
-    for turn in 0..arguments.number("runs", 3) {
+    for turn in 0..options.runs {
         alone.push(load(10 + turn, seconds));
-        let (seen, by_purger) = while_purging(&url, || load(20 + turn, seconds));
-        beside.push(seen);
+        let (sample, by_purger) = while_purging(&url, || load(20 + turn, seconds));
+        beside.push(sample);
         removed.iter_mut().zip(by_purger).for_each(|(sum, more)| *sum += more);
     }
-    let live = postgres.number(&bed, LIVE);
-    let answered =
-        postgres.number(&bed, "SELECT count(*) FROM idempotency_records WHERE state = 2 AND expires_at > 1000000");
-    let left = postgres.number(&bed, "SELECT count(*) FROM idempotency_records WHERE expires_at <= 1000000");
+    let live = postgres.number(&environment, LIVE);
+    let completed = postgres.number(
+        &environment,
+        "SELECT count(*) FROM idempotency_records WHERE state = 2 AND expires_at > 1000000",
+    );
+    let left = postgres.number(
+        &environment,
+        "SELECT count(*) FROM idempotency_records WHERE expires_at <= 1000000",
+    );
     let sum: u64 = removed.iter().sum();
-    assert_eq!(sum + left.unsigned_abs(), count.unsigned_abs(), "each record was removed by one purger, or is left");
-    assert!(removed.iter().all(|removed| *removed > 0), "every purger had its part: {removed:?}");
-    let sent: u64 = alone.iter().chain(&beside).map(|seen| seen.requests).sum();
-    assert!(live.unsigned_abs() >= sent && answered == live, "live records are there, and all have their answer");
+    assert_eq!(
+        sum + left.unsigned_abs(),
+        count.unsigned_abs(),
+        "each record was removed by one purger or is left"
+    );
+    assert!(removed.iter().all(|removed| *removed > 0), "every purger removed some: {removed:?}");
+    let sent: u64 = alone.iter().chain(&beside).map(|sample| sample.requests).sum();
+    assert!(
+        live.unsigned_abs() >= sent && completed == live,
+        "all live records are there and completed"
+    );
     let text = report(&alone, &beside, &removed, left, live);
     println!("{text}");
     report::save("purge.md", &text);
 }
 
-fn run(server: &Server, seed: u64, duration: Duration) -> Seen {
-    let (work, watched) = (Work::Fresh, Watched(vec![("server".into(), server.process())]));
+fn run(server: &Server, seed: u64, duration: Duration) -> Sample {
+    let (pattern, watched) =
+        (KeyPattern::Fresh, Watched(vec![("server".into(), server.process())]));
     let (warmup, requests, seeded) = (Duration::ZERO, None, false);
-    // Few enough that the machine has room for both, or the load would only measure its own queue.
-    let plan =
-        Plan { to: server.at, work, connections: 8, warmup, duration, requests, seed, seeded, watched, awake: false };
+    // Few connections: with more, the load would measure its own queue.
+    let plan = Plan {
+        to: server.at,
+        pattern,
+        connections: 8,
+        warmup,
+        duration,
+        requests,
+        seed,
+        seeded,
+        watched,
+        awake: false,
+    };
     server::load(&plan)
 }
 
-/// Runs four purgers, each with a connection of its own, until the work is done; says how many records each has removed.
+/// Runs four purgers, each on its own connection, during the work; returns the records that each
+/// removed.
 fn while_purging<T>(url: &str, work: impl FnOnce() -> T) -> (T, Vec<u64>) {
     let done = Arc::new(AtomicBool::new(false));
     let purgers: Vec<_> = (0..PURGERS)
@@ -86,9 +129,9 @@ fn while_purging<T>(url: &str, work: impl FnOnce() -> T) -> (T, Vec<u64>) {
             thread::spawn(move || purge(&url, &done))
         })
         .collect();
-    let seen = work();
+    let sample = work();
     done.store(true, Ordering::Relaxed);
-    (seen, purgers.into_iter().map(|purger| purger.join().unwrap()).collect())
+    (sample, purgers.into_iter().map(|purger| purger.join().unwrap()).collect())
 }
 
 fn purge(url: &str, done: &AtomicBool) -> u64 {
@@ -104,19 +147,28 @@ fn purge(url: &str, done: &AtomicBool) -> u64 {
     })
 }
 
-fn report(alone: &[Seen], beside: &[Seen], removed: &[u64], left: i64, live: i64) -> String {
-    let spread = |seen: &[Seen], of: fn(&Seen) -> f64| report::Spread::of(seen.iter().map(of));
-    let ratio =
-        report::Spread::of(alone.iter().zip(beside).map(|(alone, beside)| beside.latency[1] / alone.latency[1]));
-    let line = |name: &str, seen: &[Seen]| {
-        let (rate, p50) = (spread(seen, Seen::rate).median, spread(seen, |seen| seen.latency[0]).median);
-        format!("| {name} | {rate:.0} | {p50:.0} | {:.0} |\n", spread(seen, |seen| seen.latency[1]).median)
+fn report(alone: &[Sample], beside: &[Sample], removed: &[u64], left: i64, live: i64) -> String {
+    let spread = |sample: &[Sample], of: fn(&Sample) -> f64| Spread::of(sample.iter().map(of));
+    let ratio = Spread::of(
+        alone.iter().zip(beside).map(|(alone, beside)| beside.latency[1] / alone.latency[1]),
+    );
+    let line = |name: &str, sample: &[Sample]| {
+        let (rate, p50) = (
+            spread(sample, Sample::rate).median,
+            spread(sample, |sample| sample.latency[0]).median,
+        );
+        format!(
+            "| {name} | {rate:.0} | {p50:.0} | {:.0} |\n",
+            spread(sample, |sample| sample.latency[1]).median
+        )
     };
     format!(
-        "| new keys in Postgres, 8 connections | /s | p50 µs | p99 µs |\n|---|---|---|---|\n{}{}\n\
-         p99 beside {PURGERS} purgers ÷ alone: **{ratio}** (goal: below 2). Removed by each: {removed:?}; expired and left: {left}; live \
-         records: {live}, every one with its answer.\n",
+        "| new keys in Postgres, 8 connections | /s | p50 µs | p99 µs |\n\
+         |---|---|---|---|\n{}{}\n\
+         p99 with {PURGERS} purgers ÷ alone: **{ratio}** (goal: below 2). \
+         Removed by each: {removed:?}; expired records left: {left}; \
+         live records: {live}, each with its response.\n",
         line("alone", alone),
-        line("beside four purgers", beside)
+        line("with four purgers", beside)
     )
 }

@@ -1,25 +1,25 @@
-//! What is compared: each row is a piece of work, the layer, and what it is measured against.
+//! The rows of the table: a workload, the layer, and what it is compared with.
 
-use crate::{bed::Kept, load::Work};
+use crate::{environment::StoreKind, load::KeyPattern};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) kept: Kept,
-    pub(crate) work: Work,
+    pub(crate) store: StoreKind,
+    pub(crate) pattern: KeyPattern,
     /// The layer, then its floor, then others.
     pub(crate) contestants: &'static [&'static str],
-    /// What the floor does.
+    /// A description of the floor.
     pub(crate) floor: &'static str,
-    /// The share of the floor's throughput that the layer is to reach.
+    /// The share of the floor's throughput that is the goal.
     pub(crate) goal: Option<f64>,
 }
 
-/// Keys that are replayed.
-const KEYS: Work = Work::Replays(1000);
-/// One hot key.
-const HOT: Work = Work::Replays(1);
+/// Replays of many keys.
+const KEYS: KeyPattern = KeyPattern::Replays(1000);
+/// Replays of one key.
+const HOT: KeyPattern = KeyPattern::Replays(1);
 
 const CLAIMS: &[&str] = &["layer", "floor", "bare"];
 const EFFECTS: &[&str] = &["layer-transaction", "floor-effect", "bare"];
@@ -29,42 +29,96 @@ const READS: &[&str] = &["layer", "floor-read", "bare"];
 
 const fn row(
     name: &'static str,
-    (kept, work): (Kept, Work),
+    (store, pattern): (StoreKind, KeyPattern),
     contestants: &'static [&'static str],
     floor: &'static str,
     goal: Option<f64>,
 ) -> Row {
-    Row { name, kept, work, contestants, floor, goal }
+    Row { name, store, pattern, contestants, floor, goal }
 }
 
 /// Every row.
 pub(crate) const ROWS: &[Row] = &[
-    row("memory/first", (Kept::Memory, Work::Fresh), &["layer", "bare"], "the bare handler", Some(0.90)),
-    row("memory/replay", (Kept::Memory, KEYS), READS, "one look into a locked map", Some(0.95)),
-    row("memory/hot", (Kept::Memory, HOT), READS, "one look into a locked map", Some(0.90)),
-    row("redis/first", (Kept::Redis, Work::Fresh), CLAIMS, "`SET NX GET PX`, then `SET`", Some(0.95)),
-    row("redis/replay", (Kept::Redis, KEYS), READS, "one `GET`", Some(0.95)),
-    row("redis/hot", (Kept::Redis, HOT), READS, "one `GET`", Some(0.90)),
-    row("postgres/first", (Kept::Postgres, Work::Fresh), CLAIMS, "`INSERT`, then `UPDATE`, each committed", Some(0.95)),
-    row("postgres/replay", (Kept::Postgres, KEYS), READS, "one `SELECT`", Some(0.95)),
-    row("postgres/hot", (Kept::Postgres, HOT), READS, "one `SELECT`", Some(0.90)),
-    row("postgres/transaction", (Kept::Postgres, Work::Fresh), EFFECTS, ONE_COMMIT, Some(0.90)),
-    row("postgres/leased-transaction", (Kept::Postgres, Work::Fresh), LEASED, ONE_COMMIT, None),
-    row("sqlite/first", (Kept::Sqlite, Work::Fresh), CLAIMS, "`INSERT`, then `UPDATE`, each committed", None),
-    row("sqlite/replay", (Kept::Sqlite, KEYS), READS, "one `SELECT`", Some(0.95)),
-    row("sqlite/hot", (Kept::Sqlite, HOT), READS, "one `SELECT`", Some(0.90)),
-    row("sqlite/transaction", (Kept::Sqlite, Work::Fresh), EFFECTS, ONE_COMMIT, Some(0.85)),
-    row("sqlite/leased-transaction", (Kept::Sqlite, Work::Fresh), LEASED, ONE_COMMIT, None),
+    row(
+        "memory/first",
+        (StoreKind::Memory, KeyPattern::Fresh),
+        &["layer", "bare"],
+        "the bare handler",
+        Some(0.90),
+    ),
+    row(
+        "memory/replay",
+        (StoreKind::Memory, KEYS),
+        READS,
+        "one lookup in a locked map",
+        Some(0.95),
+    ),
+    row("memory/hot", (StoreKind::Memory, HOT), READS, "one lookup in a locked map", Some(0.90)),
+    row(
+        "redis/first",
+        (StoreKind::Redis, KeyPattern::Fresh),
+        CLAIMS,
+        "`SET NX GET PX`, then `SET`",
+        Some(0.95),
+    ),
+    row("redis/replay", (StoreKind::Redis, KEYS), READS, "one `GET`", Some(0.95)),
+    row("redis/hot", (StoreKind::Redis, HOT), READS, "one `GET`", Some(0.90)),
+    row(
+        "postgres/first",
+        (StoreKind::Postgres, KeyPattern::Fresh),
+        CLAIMS,
+        "`INSERT`, then `UPDATE`, each committed",
+        Some(0.95),
+    ),
+    row("postgres/replay", (StoreKind::Postgres, KEYS), READS, "one `SELECT`", Some(0.95)),
+    row("postgres/hot", (StoreKind::Postgres, HOT), READS, "one `SELECT`", Some(0.90)),
+    row(
+        "postgres/transaction",
+        (StoreKind::Postgres, KeyPattern::Fresh),
+        EFFECTS,
+        ONE_COMMIT,
+        Some(0.90),
+    ),
+    row(
+        "postgres/leased-transaction",
+        (StoreKind::Postgres, KeyPattern::Fresh),
+        LEASED,
+        ONE_COMMIT,
+        None,
+    ),
+    row(
+        "sqlite/first",
+        (StoreKind::Sqlite, KeyPattern::Fresh),
+        CLAIMS,
+        "`INSERT`, then `UPDATE`, each committed",
+        None,
+    ),
+    row("sqlite/replay", (StoreKind::Sqlite, KEYS), READS, "one `SELECT`", Some(0.95)),
+    row("sqlite/hot", (StoreKind::Sqlite, HOT), READS, "one `SELECT`", Some(0.90)),
+    row(
+        "sqlite/transaction",
+        (StoreKind::Sqlite, KeyPattern::Fresh),
+        EFFECTS,
+        ONE_COMMIT,
+        Some(0.85),
+    ),
+    row(
+        "sqlite/leased-transaction",
+        (StoreKind::Sqlite, KeyPattern::Fresh),
+        LEASED,
+        ONE_COMMIT,
+        None,
+    ),
 ];
 
-/// The rows whose name contains one of these words; all where there are none.
-pub(crate) fn chosen<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Row> {
-    let words: Vec<_> = words.collect();
-    let is_chosen = |row: &&Row| words.is_empty() || words.iter().any(|word| row.name.contains(word));
+/// The rows whose name contains one of these words, or all rows if there are no words.
+pub(crate) fn chosen(words: &[String]) -> Vec<Row> {
+    let is_chosen =
+        |row: &&Row| words.is_empty() || words.iter().any(|word| row.name.contains(word.as_str()));
     let rows: Vec<_> = ROWS.iter().filter(is_chosen).copied().collect();
     assert!(
         !rows.is_empty(),
-        "no row is called {words:?}; there are {:?}",
+        "no row is called {words:?}; the rows are {:?}",
         ROWS.iter().map(|row| row.name).collect::<Vec<_>>()
     );
     rows

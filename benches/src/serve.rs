@@ -4,78 +4,113 @@ mod floor;
 mod layer;
 mod statements;
 
-use std::io::{Read, Write as _};
+use std::{
+    io::{Read, Write as _},
+    time::Duration,
+};
 
 use actix_web::{App, HttpResponse, HttpServer, get, http::header, post, web};
 use bytes::Bytes;
+use clap::Args;
 
-use crate::arguments::Arguments;
+use crate::duration::seconds;
 
-/// How many allocations there were so far, and their bytes.
+/// Returns the number of allocations so far, and their bytes.
 type Count = fn() -> (usize, usize);
 
-/// How many bytes an answer has.
+/// The size of a response in bytes.
 #[derive(Clone, Copy)]
 struct Size(usize);
 
-/// Serves what the arguments name until its input ends.
-pub(crate) fn main(arguments: &Arguments, count: Option<Count>) {
-    // Whoever started this has gone when nobody can write to it any more.
+/// The options of `serve`
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The contestant
+    #[arg(long, default_value = "bare")]
+    kind: String,
+    /// The URL of the store
+    #[arg(long, default_value = "memory:")]
+    store: String,
+    /// Bytes of a response's body
+    #[arg(long, default_value_t = 1024)]
+    response: usize,
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Count the statements that sqlx runs
+    #[arg(long)]
+    statements: bool,
+    /// The most records in memory: by default more than a fast run leaves
+    #[arg(long, default_value_t = 100_000_000)]
+    records: usize,
+    /// Attempts to keep in flight, whose leases are renewed every second
+    #[arg(long, default_value_t = 0)]
+    leases: usize,
+    /// Seconds between purges; the layer's default if not given
+    #[arg(long, value_parser = seconds)]
+    purge_every: Option<Duration>,
+}
+
+/// Serves until its input ends.
+pub(crate) fn main(options: &Options, count: Option<Count>) {
+    // The input ends with the process that started this one.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
-    if arguments.has("statements") {
-        statements::count_them();
+    if options.statements {
+        statements::start_counting();
     }
-    actix_web::rt::System::new().block_on(serve(arguments, count));
+    actix_web::rt::System::new().block_on(serve(options, count));
 }
 
-async fn serve(arguments: &Arguments, count: Option<Count>) {
-    let (kind, store) =
-        (arguments.text("kind").unwrap_or("bare").to_owned(), arguments.text("store").unwrap_or("memory:"));
-    let url = store.to_owned();
-    let size = web::Data::new(Size(arguments.number("answer", 1024)));
-    let layer = if kind.starts_with("layer") { Some(layer::open(arguments, store).await) } else { None };
-    let floor = if kind.starts_with("floor") { Some(floor::Floor::open(store).await) } else { None };
+async fn serve(options: &Options, count: Option<Count>) {
+    let (kind, store) = (options.kind.clone(), options.store.as_str());
+    let (url, size) = (store.to_owned(), web::Data::new(Size(options.response)));
+    let layer = if kind.starts_with("layer") { Some(layer::open(options).await) } else { None };
+    let floor =
+        if kind.starts_with("floor") { Some(floor::Floor::open(store).await) } else { None };
     let server = HttpServer::new(move || {
         let app = App::new().app_data(size.clone()).app_data(web::Data::new(count)).service(counts);
         match (&layer, &floor) {
-            (Some(layer), _) => app.app_data(layer.clone()).configure(|app| layer::routes(&kind, &url, app)),
+            (Some(layer), _) => {
+                app.app_data(layer.clone()).configure(|app| layer::routes(&kind, &url, app))
+            }
             (_, Some(floor)) => floor.clone().routes(&kind, app),
             _ => app.service(bare),
         }
     })
-    .workers(arguments.number("workers", 1))
-    .bind(("127.0.0.1", arguments.number("port", 0)))
+    .workers(options.workers)
+    .bind(("127.0.0.1", options.port))
     .unwrap();
     println!("listening on {}", server.addrs()[0]);
     server.run().await.unwrap();
 }
 
-/// The handler that every contestant has.
+/// The handler of every contestant.
 #[post("/work")]
 async fn bare(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
 fn work(body: &Bytes, size: &Size) -> HttpResponse {
-    created(answer(body, size))
+    created(response(body, size))
 }
 
-/// An answer of so many bytes of JSON.
-fn answer(body: &Bytes, &Size(size): &Size) -> Bytes {
+/// Makes a JSON response of this size.
+fn response(body: &Bytes, &Size(size): &Size) -> Bytes {
     const END: &[u8] = b"\"}";
-    let mut answer = Vec::with_capacity(size.max(64));
-    let _ = write!(answer, r#"{{"status":"succeeded","received":{},"receipt":""#, body.len());
-    answer.resize(size.saturating_sub(END.len()).max(answer.len()), b'x');
-    answer.extend_from_slice(END);
-    answer.truncate(size);
-    answer.into()
+    let mut response = Vec::with_capacity(size.max(64));
+    let _ = write!(response, r#"{{"status":"succeeded","received":{},"receipt":""#, body.len());
+    response.resize(size.saturating_sub(END.len()).max(response.len()), b'x');
+    response.extend_from_slice(END);
+    response.truncate(size);
+    response.into()
 }
 
-fn created(answer: Bytes) -> HttpResponse {
-    HttpResponse::Created().insert_header((header::CONTENT_TYPE, "application/json")).body(answer)
+fn created(response: Bytes) -> HttpResponse {
+    HttpResponse::Created().insert_header((header::CONTENT_TYPE, "application/json")).body(response)
 }
 
 #[get("/counts")]
@@ -89,9 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_have_the_size_that_is_asked_for() {
+    fn responses_have_the_requested_size() {
         for size in [0, 1, 100, 1024, 1 << 20] {
-            assert_eq!(answer(&Bytes::from_static(b"{}"), &Size(size)).len(), size);
+            assert_eq!(response(&Bytes::from_static(b"{}"), &Size(size)).len(), size);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server under test as a process of its own, and the load on it as another.
+//! A server under test and the load on it, each in its own process.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,16 +8,17 @@ use std::{
 
 use crate::{
     cpu,
-    load::{Plan, Seen},
+    load::{Plan, Sample},
 };
 
-/// The processor of the server under test. The load has the last one; databases go where there is room.
+/// The processor of the server under test. The load has the last one; databases go where there is
+/// room.
 const PROCESSOR: usize = 0;
 
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
-    /// This program, or the one at this path, with these words.
+    /// This program, or the one at this path, with these arguments.
     Own(Option<String>, Vec<String>),
     /// A command line. It finds the store's URL in `STORE_URL`, and prints `listening on ADDRESS`.
     External(String),
@@ -52,8 +53,9 @@ impl Server {
         command.env("STORE_URL", store).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut output = BufReader::new(child.stdout.take().unwrap());
-        let at = listening(&mut output).unwrap_or_else(|| panic!("{command:?} ended without `listening on ADDRESS`"));
-        // What it says after that must not stop it.
+        let at = listening(&mut output)
+            .unwrap_or_else(|| panic!("{command:?} ended without `listening on ADDRESS`"));
+        // Later output must not block the server.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Self { _input: child.stdin.take(), child, at }
     }
@@ -63,19 +65,26 @@ impl Server {
         self.child.id()
     }
 
-    /// Asks for a path and gives the body of the answer.
+    /// Gets a path and returns the body of the response.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.at).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: benchmark\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split_once("\r\n\r\n").expect("an answer").1.to_owned()
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: benchmark\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response.split_once("\r\n\r\n").expect("a response").1.to_owned()
     }
 }
 
 fn listening(output: &mut impl BufRead) -> Option<SocketAddr> {
     let line = output.lines().map_while(Result::ok).find(|line| line.contains("listening on "))?;
-    line.split_once("listening on ")?.1.trim().trim_start_matches("http://").trim_end_matches('/').parse().ok()
+    line.split_once("listening on ")?
+        .1
+        .trim()
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .parse()
+        .ok()
 }
 
 impl Drop for Server {
@@ -86,21 +95,27 @@ impl Drop for Server {
     }
 }
 
-/// Puts a load on a server and says what came of it.
-pub(crate) fn load(plan: &Plan) -> Seen {
+/// Runs a load and returns its sample.
+pub(crate) fn load(plan: &Plan) -> Sample {
     finish(start_load(plan))
 }
 
-/// Begins with it.
+/// Starts a load.
 pub(crate) fn start_load(plan: &Plan) -> Child {
     let mut command = cpu::pinned(&own_program(), cpu::count().saturating_sub(1));
-    command.args(plan.words()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+    command
+        .arg("load")
+        .arg(serde_json::to_string(plan).unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
-/// Waits for its end.
-pub(crate) fn finish(load: Child) -> Seen {
+/// Waits for the end of a load.
+pub(crate) fn finish(load: Child) -> Sample {
     let output = load.wait_with_output().unwrap();
-    assert!(output.status.success(), "the load broke off");
+    assert!(output.status.success(), "the load failed");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -110,9 +125,9 @@ mod tests {
 
     #[test]
     fn the_address_is_found_in_what_a_server_prints() {
-        let said = |text: &str| listening(&mut text.as_bytes()).map(|at| at.port());
-        assert_eq!(said("starting\nlistening on 127.0.0.1:4711\nmore\n"), Some(4711));
-        assert_eq!(said("INFO listening on http://127.0.0.1:80/\n"), Some(80));
-        assert_eq!(said("starting\n"), None);
+        let port = |text: &str| listening(&mut text.as_bytes()).map(|at| at.port());
+        assert_eq!(port("starting\nlistening on 127.0.0.1:4711\nmore\n"), Some(4711));
+        assert_eq!(port("INFO listening on http://127.0.0.1:80/\n"), Some(80));
+        assert_eq!(port("starting\n"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! A soak: minutes of load on every store, with records that expire after seconds. Memory, records and connections must stay flat.
+//! A soak: minutes of load on every store, with records that expire after seconds. Memory, records
+//! and connections must stay flat.
 
 use std::{
     fmt::Write as _,
@@ -6,48 +7,60 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
+
 use crate::{
-    arguments::Arguments,
-    bed::{Bed, Kept},
     cpu,
-    load::{Plan, Watched, Work},
-    report::{self, Spread},
+    environment::{Environment, StoreKind},
+    load::{KeyPattern, Plan, Watched},
+    report,
     server::{self, Program, Server},
+    spread::Spread,
 };
 
-/// How much the last third may exceed the second, beside what is nothing anyway.
+/// The last third may exceed the second by this factor, or by the tolerance of its track.
 const FLAT: f64 = 1.15;
 
-/// What is looked at again and again: what it is called, what is next to nothing of it, and its values.
+/// A quantity that is sampled every second: its name, its tolerance and its values.
 type Track = (&'static str, f64, Vec<f64>);
 
-/// Loads every store, or those that `--store` names, for its part of the minutes; fails if something grows.
-pub(crate) fn main(arguments: &Arguments) {
-    let bed = Bed::new();
-    let stores: Vec<_> = [Kept::Memory, Kept::Redis, Kept::Postgres, Kept::Sqlite]
-        .into_iter()
-        .filter(|kept| {
-            arguments.all("store").next().is_none() || arguments.all("store").any(|name| name == kept.name())
-        })
-        .collect();
-    let each = Duration::from_secs_f64(60.0 * arguments.number("minutes", 8.0) / stores.len() as f64);
+/// The options of `soak`
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Minutes, shared by the stores
+    #[arg(long, default_value_t = 8.0)]
+    minutes: f64,
+    /// Only this store; may be repeated
+    #[arg(long)]
+    store: Vec<StoreKind>,
+}
+
+/// Loads every store, or those that `--store` names, for its share of the minutes; fails if
+/// something grows.
+pub(crate) fn main(options: &Options) {
+    let (environment, stores) = (Environment::new(), StoreKind::chosen(&options.store));
+    let each = Duration::from_secs_f64(60.0 * options.minutes / stores.len() as f64);
     let mut text = format!(
-        "Half of the requests are duplicates; records expire after 4 s and are purged every second; {:.0} s a store.\n\n\
-         | store | requests | what | first third | second third | last third | |\n|---|---|---|---|---|---|---|\n",
+        "Half of the requests are duplicates; records expire after 4 s and are purged every \
+         second; {:.0} s a store.\n\n\
+         | store | requests | what | first third | second third | last third | |\n\
+         |---|---|---|---|---|---|---|\n",
         each.as_secs_f64()
     );
     let mut all_flat = true;
-    for kept in stores {
-        let (requests, tracks) = soak(&bed, kept, each);
-        for (name, nothing, values) in tracks {
+    for store in stores {
+        let (requests, tracks) = soak(&environment, store, each);
+        for (name, tolerance, values) in tracks {
             let thirds: Vec<_> = values.chunks(values.len().div_ceil(3)).collect();
             let median = |third: usize| Spread::of(thirds[third].iter().copied()).median;
             let [first, second, last] = [0, 1, 2].map(median);
-            let flat = last <= second * FLAT || last <= second + nothing;
+            let flat = last <= second * FLAT || last <= second + tolerance;
             all_flat &= flat;
             let verdict = if flat { "flat" } else { "**grows**" };
-            let line =
-                format!("| {} | {requests} | {name} | {first:.0} | {second:.0} | {last:.0} | {verdict} |", kept.name());
+            let line = format!(
+                "| {} | {requests} | {name} | {first:.0} | {second:.0} | {last:.0} | {verdict} |",
+                store.name()
+            );
             eprintln!("{line}");
             let _ = writeln!(text, "{line}");
         }
@@ -57,14 +70,15 @@ pub(crate) fn main(arguments: &Arguments) {
     assert!(all_flat, "something grows");
 }
 
-fn soak(bed: &Bed, kept: Kept, lasting: Duration) -> (u64, Vec<Track>) {
+fn soak(environment: &Environment, store: StoreKind, lasting: Duration) -> (u64, Vec<Track>) {
     let words = ["--kind", "layer-briefly", "--purge-every", "1"].map(String::from).to_vec();
-    let server = Server::start(&Program::Own(None, words), &bed.clean(kept));
-    let (work, watched, warmup, seeded) = (Work::Mixed(0.5), Watched::default(), Duration::ZERO, false);
+    let server = Server::start(&Program::Own(None, words), &environment.clean(store));
+    let (pattern, watched, warmup, seeded) =
+        (KeyPattern::Mixed(0.5), Watched::default(), Duration::ZERO, false);
     let (requests, connections, seed) = (None, 32, 1);
     let plan = Plan {
         to: server.at,
-        work,
+        pattern,
         connections,
         warmup,
         duration: lasting,
@@ -76,50 +90,56 @@ fn soak(bed: &Bed, kept: Kept, lasting: Duration) -> (u64, Vec<Track>) {
     };
     let load = server::start_load(&plan);
     let mut tracks: Vec<Track> = vec![("server's memory, MiB", 8.0, Vec::new())];
-    let kept_tracks: &[(&str, f64)] = match kept {
-        Kept::Memory => &[],
-        Kept::Sqlite => &[("file, MiB", 4.0)],
-        Kept::Postgres => &[("records", 5000.0), ("connections", 2.0), ("table, MiB", 4.0)],
-        Kept::Redis => &[("records", 5000.0), ("connections", 2.0), ("memory, MiB", 4.0)],
+    let store_tracks: &[(&str, f64)] = match store {
+        StoreKind::Memory => &[],
+        StoreKind::Sqlite => &[("file, MiB", 4.0)],
+        StoreKind::Postgres => &[("records", 5000.0), ("connections", 2.0), ("table, MiB", 4.0)],
+        StoreKind::Redis => &[("records", 5000.0), ("connections", 2.0), ("memory, MiB", 4.0)],
     };
-    tracks.extend(kept_tracks.iter().map(|(name, nothing)| (*name, *nothing, Vec::new())));
+    tracks.extend(store_tracks.iter().map(|(name, tolerance)| (*name, *tolerance, Vec::new())));
     let started = Instant::now();
-    // The last look comes before the load ends, which takes its connections along.
+    // The last sample is taken before the load ends and closes its connections.
     while started.elapsed() + Duration::from_secs(1) < lasting {
         thread::sleep(Duration::from_secs(1));
-        let mut seen = vec![cpu::resident_bytes(server.process()) as f64 / 1048576.0];
-        seen.extend(look(bed, kept));
-        tracks.iter_mut().zip(seen).for_each(|(track, value)| track.2.push(value));
+        let mut sample = vec![cpu::resident_bytes(server.process()) as f64 / 1048576.0];
+        sample.extend(store_values(environment, store));
+        tracks.iter_mut().zip(sample).for_each(|(track, value)| track.2.push(value));
     }
-    let seen = server::finish(load);
-    // What expired between a choice of the load and its request is new again, and two that chose it may meet.
-    let created = seen.statuses.get(&201).copied().unwrap_or(0);
-    let met = seen.statuses.get(&409).copied().unwrap_or(0);
-    assert!(created + met == seen.requests && met * 1000 <= created, "{:?}", seen.statuses);
-    assert!(seen.replayed > 0, "nothing was replayed");
-    (seen.requests, tracks)
+    let sample = server::finish(load);
+    // A key can expire between its choice and its request; two requests with it may then overlap.
+    let created = sample.statuses.get(&201).copied().unwrap_or(0);
+    let in_flight = sample.statuses.get(&409).copied().unwrap_or(0);
+    assert!(
+        created + in_flight == sample.requests && in_flight * 1000 <= created,
+        "{:?}",
+        sample.statuses
+    );
+    assert!(sample.replayed > 0, "nothing was replayed");
+    (sample.requests, tracks)
 }
 
-/// As `kept_tracks` names it.
-fn look(bed: &Bed, kept: Kept) -> Vec<f64> {
-    match kept {
-        Kept::Memory => Vec::new(),
-        Kept::Sqlite => {
-            let size =
-                |suffix: &str| fs::metadata(format!("{}{suffix}", bed.file().display())).map_or(0, |file| file.len());
+/// The values of `store_tracks`.
+fn store_values(environment: &Environment, store: StoreKind) -> Vec<f64> {
+    match store {
+        StoreKind::Memory => Vec::new(),
+        StoreKind::Sqlite => {
+            let size = |suffix: &str| {
+                fs::metadata(format!("{}{suffix}", environment.file().display()))
+                    .map_or(0, |file| file.len())
+            };
             vec![(size("") + size("-wal")) as f64 / 1048576.0]
         }
-        Kept::Postgres => {
-            let questions = [
+        StoreKind::Postgres => {
+            let queries = [
                 "SELECT count(*) FROM idempotency_records",
                 "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'",
                 "SELECT pg_total_relation_size('idempotency_records') / 1048576",
             ];
-            questions.map(|question| bed.postgres().number(bed, question) as f64).to_vec()
+            queries.map(|query| environment.postgres().number(environment, query) as f64).to_vec()
         }
-        Kept::Redis => {
-            let info = |field| bed.redis().info(field).unwrap().parse::<f64>().unwrap();
-            let records: u64 = bed.redis().ask("DBSIZE");
+        StoreKind::Redis => {
+            let info = |field| environment.redis().info(field).unwrap().parse::<f64>().unwrap();
+            let records: u64 = environment.redis().ask("DBSIZE");
             vec![records as f64, info("connected_clients"), info("used_memory") / 1048576.0]
         }
     }

@@ -1,64 +1,89 @@
-//! The table: each row's contestants in turn, several times over, and what became of them beside each other.
+//! The table: the contestants of each row in turn, several times.
 
 use std::time::Duration;
 
+use clap::Args;
+
 use crate::{
-    arguments::Arguments,
-    bed::{Bed, Kept},
     counting::{self, Cost},
     cpu,
-    load::{Plan, Seen, Watched, Work},
+    duration::seconds,
+    environment::{Environment, StoreKind},
+    load::{KeyPattern, Plan, Sample, Watched},
+    measured::{Contestant, Measured, Settings},
     plot, report,
     rows::{self, Row},
     server::{self, Program, Server},
 };
 
-/// How long, how often and how hard.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) runs: usize,
-    pub(crate) seconds: Duration,
-    pub(crate) warmup: Duration,
+/// The options of `table`
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Shorter runs, and no counting of round trips, statements and allocations
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Runs of each contestant; 5 by default, or 3 if quick
+    #[arg(long)]
+    pub(crate) runs: Option<usize>,
+    /// Seconds of a run; 2 by default, or 0.7 if quick
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Seconds before a run; 0.5 by default, or 0.2 if quick
+    #[arg(long, value_parser = seconds)]
+    warmup: Option<Duration>,
+    /// Connections of the load
+    #[arg(long, default_value_t = 64)]
     pub(crate) connections: usize,
+    /// Rows whose name contains this; may be repeated
+    #[arg(long)]
+    pub(crate) only: Vec<String>,
+    /// Another contestant, as NAME=COMMAND; may be repeated
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = external)]
+    external: Vec<(String, Program)>,
+    /// The name of the results' files
+    #[arg(long, value_name = "NAME")]
+    save: Option<String>,
+}
+
+fn external(text: &str) -> Result<(String, Program), &'static str> {
+    let (name, line) = text.split_once('=').ok_or("it is NAME=COMMAND")?;
+    Ok((name.to_owned(), Program::External(line.to_owned())))
 }
 
 impl Settings {
-    pub(crate) fn of(arguments: &Arguments) -> Self {
-        let quick = arguments.has("quick");
+    fn new(options: &Options) -> Self {
+        let quick = options.quick;
+        let seconds = |chosen: Option<Duration>, quickly, otherwise| {
+            chosen.unwrap_or(Duration::from_millis(if quick { quickly } else { otherwise }))
+        };
         Self {
-            runs: arguments.number("runs", if quick { 3 } else { 5 }),
-            seconds: arguments.seconds("seconds", if quick { 0.7 } else { 2.0 }),
-            warmup: arguments.seconds("warmup", if quick { 0.2 } else { 0.5 }),
-            connections: arguments.number("connections", 64),
+            runs: options.runs.unwrap_or(if quick { 3 } else { 5 }),
+            seconds: seconds(options.seconds, 700, 2000),
+            warmup: seconds(options.warmup, 200, 500),
+            connections: options.connections,
         }
     }
 }
 
-/// A row and what was measured in it.
-pub(crate) struct Measured {
-    pub(crate) row: Row,
-    pub(crate) contestants: Vec<Contestant>,
-}
-
-/// One that does a row's work.
-pub(crate) struct Contestant {
-    pub(crate) name: String,
-    pub(crate) program: Program,
-    pub(crate) runs: Vec<Seen>,
-    pub(crate) cost: Cost,
-}
-
-/// Measures the rows that are asked for, prints the table, and writes it with its plot.
-pub(crate) fn main(arguments: &Arguments, counted: &str) {
-    let (bed, settings) = (Bed::new(), Settings::of(arguments));
+/// Measures the chosen rows, prints the table, and writes it and its plot.
+pub(crate) fn main(options: &Options, counted: &str) {
+    let (environment, settings) = (Environment::new(), Settings::new(options));
     let mut measured = Vec::new();
-    for row in rows::chosen(arguments.all("only")) {
-        let mut contestants = contestants(&row, arguments);
-        measure(&bed, &row, &mut contestants, &settings);
-        if !arguments.has("quick") {
-            let is_counted = |one: &&mut Contestant| one.name != "bare" && matches!(one.program, Program::Own(..));
+    for row in rows::chosen(&options.only) {
+        let mut contestants = contestants(&row, options);
+        measure(&environment, &row, &mut contestants, &settings);
+        if !options.quick {
+            let is_counted = |one: &&mut Contestant| {
+                one.name != "bare" && matches!(one.program, Program::Own(..))
+            };
             for contestant in contestants.iter_mut().filter(is_counted) {
-                contestant.cost = counting::cost(&bed, row.kept, row.work, &contestant.program, counted);
+                contestant.cost = counting::cost(
+                    &environment,
+                    row.store,
+                    row.pattern,
+                    &contestant.program,
+                    counted,
+                );
             }
         }
         let one = Measured { row, contestants };
@@ -67,55 +92,65 @@ pub(crate) fn main(arguments: &Arguments, counted: &str) {
     }
     let text = report::table(&measured, &settings);
     println!("{text}");
-    let name = arguments.text("save").unwrap_or(if arguments.has("quick") { "quick" } else { "table" });
+    let name = options.save.as_deref().unwrap_or(if options.quick { "quick" } else { "table" });
     report::save(&format!("{name}.md"), &text);
-    plot::ratios(&report::path(&format!("{name}.svg")), &measured);
+    let bars: Vec<_> = measured.iter().map(plot::Bar::new).collect();
+    plot::ratios(&report::path(&format!("{name}.svg")), &bars);
 }
 
-fn contestants(row: &Row, arguments: &Arguments) -> Vec<Contestant> {
+fn contestants(row: &Row, options: &Options) -> Vec<Contestant> {
     let own = row.contestants.iter().map(|kind| {
         let words = ["--kind", *kind].map(String::from).to_vec();
         ((*kind).to_owned(), Program::Own(None, words))
     });
-    let external = arguments.all("external").map(|said| {
-        let (name, line) = said.split_once('=').expect("`--external NAME=COMMAND`");
-        (name.to_owned(), Program::External(line.to_owned()))
-    });
-    let new = |(name, program)| Contestant { name, program, runs: Vec::new(), cost: Cost::default() };
-    own.chain(external).map(new).collect()
+    let new =
+        |(name, program)| Contestant { name, program, runs: Vec::new(), cost: Cost::default() };
+    own.chain(options.external.iter().cloned()).map(new).collect()
 }
 
-/// Runs all contestants in turn, as often as the settings say. Each run has a new process and an empty store.
-fn measure(bed: &Bed, row: &Row, contestants: &mut [Contestant], settings: &Settings) {
+/// Runs all contestants in turn. Each run has a new process and an empty store.
+fn measure(
+    environment: &Environment,
+    row: &Row,
+    contestants: &mut [Contestant],
+    settings: &Settings,
+) {
     let count = contestants.len();
     for run in 0..settings.runs {
         for turn in 0..count {
-            // Another one begins each time, so that none always runs after the same one.
+            // Another contestant starts each time, so that none always follows the same one.
             let contestant = &mut contestants[(turn + run) % count];
-            let seen = run_once(bed, row.kept, row.work, &contestant.program, settings);
+            let sample =
+                run_once(environment, row.store, row.pattern, &contestant.program, settings);
             eprintln!(
                 "{} {run} {:<12} {:>8.0}/s  p99 {:>6.0} µs  statuses {:?}  load busy {:.0} %",
                 row.name,
                 contestant.name,
-                seen.rate(),
-                seen.latency[1],
-                seen.statuses,
-                100.0 * seen.own_share
+                sample.rate(),
+                sample.latency[1],
+                sample.statuses,
+                100.0 * sample.own_share
             );
-            check(row.work, contestant, &seen);
-            contestant.runs.push(seen);
+            check(row.pattern, contestant, &sample);
+            contestant.runs.push(sample);
         }
     }
 }
 
 /// One run of one contestant.
-pub(crate) fn run_once(bed: &Bed, kept: Kept, work: Work, program: &Program, settings: &Settings) -> Seen {
-    let server = Server::start(program, &bed.clean(kept));
+pub(crate) fn run_once(
+    environment: &Environment,
+    store: StoreKind,
+    pattern: KeyPattern,
+    program: &Program,
+    settings: &Settings,
+) -> Sample {
+    let server = Server::start(program, &environment.clean(store));
     let mut watched = vec![("server".to_owned(), server.process())];
-    watched.extend(bed.process(kept).map(|process| ("store".to_owned(), process)));
+    watched.extend(environment.process(store).map(|process| ("store".to_owned(), process)));
     server::load(&Plan {
         to: server.at,
-        work,
+        pattern,
         connections: settings.connections,
         warmup: settings.warmup,
         duration: settings.seconds,
@@ -123,26 +158,28 @@ pub(crate) fn run_once(bed: &Bed, kept: Kept, work: Work, program: &Program, set
         seed: 1,
         seeded: false,
         watched: Watched(watched),
-        awake: bed.process(kept).is_none() && cpu::can_pin(),
+        awake: environment.process(store).is_none() && cpu::can_pin(),
     })
 }
 
-/// A contestant that does something else than the row's work would be fast for nothing.
-fn check(work: Work, contestant: &Contestant, seen: &Seen) {
-    let created = seen.statuses.get(&201).copied().unwrap_or(0);
+/// Panics if a contestant did not do the work of the row.
+fn check(pattern: KeyPattern, contestant: &Contestant, sample: &Sample) {
+    let created = sample.statuses.get(&201).copied().unwrap_or(0);
     let expected = match contestant.program {
-        Program::Own(..) => created == seen.requests,
-        // Some layers answer a replay with 200.
-        Program::External(_) => created + seen.statuses.get(&200).copied().unwrap_or(0) == seen.requests,
+        Program::Own(..) => created == sample.requests,
+        // Some layers replay with 200.
+        Program::External(_) => {
+            created + sample.statuses.get(&200).copied().unwrap_or(0) == sample.requests
+        }
     };
     assert!(
-        expected && seen.requests > 0,
-        "{}: not every answer is the handler's: {:?}",
+        expected && sample.requests > 0,
+        "{}: unexpected statuses: {:?}",
         contestant.name,
-        seen.statuses
+        sample.statuses
     );
     if contestant.name.starts_with("layer") {
-        let replays = if let Work::Replays(_) = work { seen.requests } else { 0 };
-        assert_eq!(seen.replayed, replays, "how many answers are replays");
+        let replays = if let KeyPattern::Replays(_) = pattern { sample.requests } else { 0 };
+        assert_eq!(sample.replayed, replays, "number of replays");
     }
 }

@@ -1,14 +1,17 @@
-//! Fingerprint functions, to name in `fingerprint = "…"`.
+//! Fingerprints: what makes two requests the same.
 //!
-//! A fingerprint function takes the request and its body, and returns the bytes that say what the request means. Method, path and query
-//! are always part of the fingerprint; with a function of your own, `Content-Type` and `Content-Encoding` are not, unless it returns
+//! A fingerprint function, named in `fingerprint = "…"`, takes the request and its body, and
+//! returns bytes that are equal for equal requests. Method, path and query are always part of the
+//! fingerprint; with a function, `Content-Type` and `Content-Encoding` are not, unless it returns
 //! them.
+//!
+//! [`FingerprintKeys`] sign the stored fingerprints.
 //!
 //! ```
 //! use actix_web::{HttpRequest, HttpResponse, post};
 //! use idempotent_actix::{idempotent, scope};
 //!
-//! /// Trailing white space does not count.
+//! /// Ignores trailing white space.
 //! fn trimmed<'a>(_: &HttpRequest, body: &'a [u8]) -> &'a [u8] {
 //!     body.trim_ascii_end()
 //! }
@@ -21,15 +24,18 @@
 //! ```
 
 use actix_web::{HttpMessage, HttpRequest, http::header};
+pub use idempotent_core::{FingerprintKeyError, FingerprintKeys};
 use memchr::memmem;
 use sha2::{Digest, Sha256};
 
-/// A `multipart` body (RFC 2046 §5.1), such as a form with files (RFC 7578), in which the boundary does not count: most clients draw a
-/// new one for each try. All other bytes count, with the media type and its other parameters.
+/// The fingerprint of a `multipart` body (RFC 2046 §5.1), such as a form with files (RFC 7578),
+/// without its boundary: most clients draw a new one for each request. All other bytes count, with
+/// the media type and its other parameters.
 ///
-/// That holds for bodies as clients write them: the first boundary at the start, a line break after each, and nothing after the last one
-/// but a line break. Where a body has anything else by which two parsers may differ (the boundary within a part, a preamble, a
-/// `Content-Length` in a part), it counts as it was sent, boundary included.
+/// That holds for bodies as clients write them: the first boundary at the start, a line break after
+/// each, and nothing but a line break after the last one. If a body has anything else by which two
+/// parsers may differ (the boundary within a part, a preamble, a `Content-Length` in a part), it
+/// counts as it was sent, boundary included.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -47,7 +53,9 @@ pub fn multipart(request: &HttpRequest, body: &[u8]) -> [u8; 32] {
     for encoding in request.headers().get_all(header::CONTENT_ENCODING) {
         add(&mut hasher, encoding.as_bytes());
     }
-    match media_type(request).and_then(|(media_type, boundary)| Some((media_type, parts(body, &boundary)?))) {
+    match media_type(request)
+        .and_then(|(media_type, boundary)| Some((media_type, parts(body, &boundary)?)))
+    {
         Some((media_type, parts)) => {
             add(&mut hasher, b"parts");
             media_type.iter().for_each(|parameter| add(&mut hasher, parameter.as_bytes()));
@@ -64,7 +72,8 @@ pub fn multipart(request: &HttpRequest, body: &[u8]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// The request's one media type and its parameters, without its one boundary; and the boundary.
+/// The media type of the request with its parameters except the boundary, and the boundary; `None`
+/// if the request has several of either.
 fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
     if request.headers().get_all(header::CONTENT_TYPE).count() != 1 {
         return None;
@@ -78,7 +87,7 @@ fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
     Some((media_type, boundary.as_str().to_owned()))
 }
 
-/// The parts of a body, headers included; `None` where a parser may find others.
+/// The parts of a body, headers included; `None` if another parser may find other parts.
 fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
     let delimiter = ["--", boundary].concat().into_bytes();
     let finder = memmem::Finder::new(&delimiter);
@@ -89,7 +98,8 @@ fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
             return matches!(end, b"" | b"\r\n").then_some(parts);
         }
         let content = rest.strip_prefix(b"\r\n")?;
-        // Whatever follows the next boundary, or stands before it, is looked at above, or here: it is nowhere else in the body.
+        // What follows the boundary is verified above, and what precedes it below, so it occurs
+        // nowhere else in the body.
         let next = finder.find(content)?;
         let part = content.get(..next)?.strip_suffix(b"\r\n")?;
         if states_its_length(part) {
@@ -100,7 +110,8 @@ fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
     }
 }
 
-/// Whether a part's headers may have a `Content-Length`, by which some parsers go in place of the boundary.
+/// Whether a part's headers may have a `Content-Length`, which some parsers use instead of the
+/// boundary.
 fn states_its_length(part: &[u8]) -> bool {
     let headers = memmem::find(part, b"\r\n\r\n").and_then(|end| part.get(..end)).unwrap_or(part);
     memmem::find(&headers.to_ascii_lowercase(), b"content-length").is_some()
@@ -118,7 +129,8 @@ mod tests {
     use super::*;
 
     fn fingerprint(content_type: &str, body: &str) -> [u8; 32] {
-        let request = TestRequest::post().insert_header(("Content-Type", content_type)).to_http_request();
+        let request =
+            TestRequest::post().insert_header(("Content-Type", content_type)).to_http_request();
         multipart(&request, body.as_bytes())
     }
 
@@ -132,7 +144,9 @@ mod tests {
 
     fn form(fields: &[(&str, &str)]) -> String {
         let part = |(name, value): &(&str, &str)| {
-            format!("--BOUNDARY\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+            format!(
+                "--BOUNDARY\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+            )
         };
         fields.iter().map(part).chain(["--BOUNDARY--\r\n".to_owned()]).collect()
     }
@@ -158,13 +172,15 @@ mod tests {
     #[test]
     fn the_media_type_and_its_other_parameters_count() {
         let body = form(&[("amount", "10")]).replace("BOUNDARY", "B");
-        let types = ["multipart/form-data", "multipart/mixed", "multipart/form-data; charset=utf-8"];
-        let [form, mixed, charset] = types.map(|start| fingerprint(&format!("{start}; boundary=B"), &body));
+        let types =
+            ["multipart/form-data", "multipart/mixed", "multipart/form-data; charset=utf-8"];
+        let [form, mixed, charset] =
+            types.map(|start| fingerprint(&format!("{start}; boundary=B"), &body));
         assert!(form != mixed && form != charset);
     }
 
     #[test]
-    fn what_two_parsers_may_read_differently_counts_as_it_was_sent() {
+    fn a_body_that_two_parsers_may_read_differently_counts_as_it_was_sent() {
         let part = "Content-Disposition: form-data; name=\"a\"\r\n\r\n1";
         for body in [
             String::new(),
@@ -183,10 +199,14 @@ mod tests {
             let [one, renamed] = under_both(&body);
             assert_ne!(one, renamed, "{body}");
         }
-        let two = TestRequest::post().insert_header(("Content-Type", "multipart/form-data; boundary=B"));
+        let two =
+            TestRequest::post().insert_header(("Content-Type", "multipart/form-data; boundary=B"));
         let two = two.append_header(("Content-Type", "text/plain")).to_http_request();
         let body = form(&[("amount", "10")]).replace("BOUNDARY", "B");
-        assert_ne!(multipart(&two, body.as_bytes()), fingerprint("multipart/form-data; boundary=B", &body));
+        assert_ne!(
+            multipart(&two, body.as_bytes()),
+            fingerprint("multipart/form-data; boundary=B", &body)
+        );
         let plain = TestRequest::post().to_http_request();
         assert_ne!(multipart(&plain, b"a"), multipart(&plain, b"b"));
     }

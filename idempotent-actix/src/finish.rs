@@ -14,27 +14,32 @@ use actix_web::{
 use futures_util::future::LocalBoxFuture;
 use tracing::Span;
 
-use crate::run::{OperationBegun, detach};
+use crate::run::{OperationStart, detach};
 
-/// Middleware for the outermost place: when a client disconnects in the middle of a guarded operation, all middleware inside of this one
-/// goes on with the operation.
+/// Middleware that keeps the middleware inside of it running when a client disconnects during a
+/// guarded operation.
 ///
-/// Without it, only the guarded handler goes on. That suffices unless the handler uses task-locals that middleware sets: they end with
-/// the middleware, possibly before the handler starts, since the claim comes first. A handler that needs one then panics, which abandons
-/// its attempt. `tracing` spans are kept either way.
+/// Without it, only the guarded handler finishes. That suffices unless the handler uses task-locals
+/// that middleware sets: they end with the middleware, possibly before the handler starts, because
+/// the claim comes first. A handler that needs one then panics, which abandons its attempt.
+/// `tracing` spans are kept either way.
 ///
-/// `App::wrap` puts the middleware that is wrapped last outermost, so wrap this one last:
+/// It has to be the outermost middleware. With `App::wrap` that is the one that is wrapped last:
 ///
 /// ```
 /// use actix_web::{App, middleware::Logger};
 /// use idempotent_actix::{FinishAfterDisconnect, Idempotency, store::MemoryStore};
 ///
 /// let idempotency = Idempotency::new(MemoryStore::new());
-/// let app = App::new().app_data(idempotency.clone()).wrap(Logger::default()).wrap(FinishAfterDisconnect);
+/// let app = App::new()
+///     .app_data(idempotency.clone())
+///     .wrap(Logger::default())
+///     .wrap(FinishAfterDisconnect);
 /// # let _ = app;
 /// ```
 ///
-/// A request whose operation has not begun when its client disconnects is dropped, as actix does without this middleware.
+/// A request whose operation has not started when its client disconnects is dropped, as actix does
+/// without this middleware.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FinishAfterDisconnect;
 
@@ -55,7 +60,7 @@ where
     }
 }
 
-/// The service that [`FinishAfterDisconnect`] makes.
+/// The service of [`FinishAfterDisconnect`].
 #[derive(Debug)]
 pub struct FinishAfterDisconnectService<S> {
     service: S,
@@ -74,31 +79,32 @@ where
     forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
-        let outer = request.extensions().get::<OperationBegun>().cloned();
-        let ends = outer.is_none();
-        let begun = outer.unwrap_or_else(|| {
-            let begun = OperationBegun::default();
-            request.extensions_mut().insert(begun.clone());
-            begun
+        let outer = request.extensions().get::<OperationStart>().cloned();
+        let is_outermost = outer.is_none();
+        let start = outer.unwrap_or_else(|| {
+            let start = OperationStart::default();
+            request.extensions_mut().insert(start.clone());
+            start
         });
-        let (ending, response) = (begun.clone(), self.service.call(request));
+        let (operation, response) = (start.clone(), self.service.call(request));
         let response = Box::pin(async move {
             let response = response.await;
-            // Where this middleware is there twice, the outer one ends last.
-            if ends {
-                ending.end();
+            // If an application has wrapped this middleware twice, the outer one ends last.
+            if is_outermost {
+                operation.middleware_has_ended();
             }
             response
         });
-        FinishAfterDisconnectResponse { response: Some(response), begun, span: Span::current() }
+        FinishAfterDisconnectResponse { response: Some(response), start, span: Span::current() }
     }
 }
 
-/// The response of [`FinishAfterDisconnectService`]. Dropped after a guarded operation has begun, it finishes in a task of its own.
+/// The future of [`FinishAfterDisconnectService`]. If it is dropped after a guarded operation has
+/// started, it finishes in a separate task.
 pub struct FinishAfterDisconnectResponse<T: 'static> {
-    /// Taken out while it is polled, so that what panicked is not polled again.
+    /// Taken out while it is polled, so that a future that panicked is not polled again.
     response: Option<LocalBoxFuture<'static, T>>,
-    begun: OperationBegun,
+    start: OperationStart,
     span: Span,
 }
 
@@ -117,7 +123,7 @@ impl<T: 'static> Future for FinishAfterDisconnectResponse<T> {
 
 impl<T: 'static> Drop for FinishAfterDisconnectResponse<T> {
     fn drop(&mut self) {
-        if let Some(response) = self.response.take().filter(|_| self.begun.has_begun()) {
+        if let Some(response) = self.response.take().filter(|_| self.start.has_started()) {
             detach(response, self.span.clone());
         }
     }

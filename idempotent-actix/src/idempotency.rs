@@ -1,25 +1,25 @@
 //! The application's handle.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use actix_web::{Error, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use idempotent_core::{
-    Key, RecordId, Recording, Runtime, ScopeId, Store, StoreError,
+    Key, Policy, RecordId, Recording, Runtime, ScopeId, StoreError,
     protocol::{Resolution, ResolveOutcome, Snapshot},
 };
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    builder::{IdempotencyBuilder, Settings},
-    in_flight::InFlight,
-    operation::misconfigured,
+    in_flight::OperationLimiter,
     outcome::RequestOutcome,
-    private::OperationSpec,
+    policy::PolicyConflict,
     problem::{Problem, ProblemKind},
-    specification,
+    settings::Settings,
+    spec::{OperationSpec, annotated, packages},
 };
 
-/// The one thing that an application sets up: put a clone of it into each worker's `App::app_data`.
+/// The application's idempotency: a store and its settings. Put a clone into each worker's
+/// `App::app_data`.
 ///
 /// ```
 /// use actix_web::App;
@@ -30,8 +30,8 @@ use crate::{
 /// # let _ = app;
 /// ```
 ///
-/// Clones share everything. Dropping the last one stops its thread; it does not wait for running work, see
-/// [`drained`](Self::drained).
+/// Clones share everything. Dropping the last one stops its background thread; it does not wait for
+/// operations in flight, see [`drained`](Self::drained).
 #[derive(Clone)]
 pub struct Idempotency {
     inner: Arc<Inner>,
@@ -40,46 +40,22 @@ pub struct Idempotency {
 struct Inner {
     runtime: Runtime,
     settings: Settings,
-    work: TaskTracker,
-    in_flight: Arc<InFlight>,
-    /// Looks at records of those that are refused for the limits of `in_flight`.
-    looks: Arc<InFlight>,
+    operations: TaskTracker,
+    in_flight: Arc<OperationLimiter>,
+    /// Limits how many records are looked up for requests beyond the limits of `in_flight`.
+    look_ups: Arc<OperationLimiter>,
 }
 
 impl Idempotency {
-    /// Guards handlers with this store, with every default.
-    pub fn new(store: impl Store) -> Self {
-        Self::builder(store).build()
-    }
-
-    /// Guards handlers with this store; the builder holds what can be set.
-    pub fn builder(store: impl Store) -> IdempotencyBuilder {
-        IdempotencyBuilder::new(Arc::new(store))
-    }
-
     pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
-        let [in_flight, looks] = [settings.operations; 2].map(InFlight::new);
-        Self { inner: Arc::new(Inner { runtime, settings, work: TaskTracker::new(), in_flight, looks }) }
+        let [in_flight, look_ups] = [settings.operations; 2].map(OperationLimiter::new);
+        let operations = TaskTracker::new();
+        Self { inner: Arc::new(Inner { runtime, settings, operations, in_flight, look_ups }) }
     }
 
-    /// Finds what the application has set up.
-    ///
-    /// # Errors
-    /// Where nothing or too much is registered: the response, and the log says which.
-    pub(crate) fn of(request: &HttpRequest) -> Result<&Self, Error> {
-        match (request.app_data::<Self>(), request.app_data::<web::Data<Self>>().map(|data| &***data)) {
-            // actix finds the innermost of each type, and does not say which of two types is further in.
-            (Some(plain), Some(data)) if !Arc::ptr_eq(&plain.inner, &data.inner) => Err(misconfigured(
-                request,
-                "two `Idempotency` apply here, one of them in `web::Data`; register both without it",
-            )),
-            (plain, data) => plain.or(data).ok_or_else(|| {
-                misconfigured(
-                    request,
-                    "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the `App`",
-                )
-            }),
-        }
+    /// Whether two handles are clones of each other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -90,31 +66,40 @@ impl Idempotency {
         &self.inner.settings
     }
 
-    pub(crate) fn work(&self) -> &TaskTracker {
-        &self.inner.work
+    pub(crate) fn operations(&self) -> &TaskTracker {
+        &self.inner.operations
     }
 
-    pub(crate) fn in_flight(&self) -> &Arc<InFlight> {
+    pub(crate) fn in_flight(&self) -> &Arc<OperationLimiter> {
         &self.inner.in_flight
     }
 
-    pub(crate) fn looks(&self) -> &Arc<InFlight> {
-        &self.inner.looks
+    pub(crate) fn look_ups(&self) -> &Arc<OperationLimiter> {
+        &self.inner.look_ups
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        // The tracker's own bit, beside its count: whoever is counted and does not see it is waited for.
-        self.inner.work.is_closed()
+        // The tracker keeps this bit with its count: an operation that is counted and does not see
+        // the bit is waited for.
+        self.inner.operations.is_closed()
     }
 
-    /// The record of a key, for [`look_up`](Self::look_up) and [`resolve`](Self::resolve). `operation` is the `name` of the
-    /// attribute, or else the method and the full route pattern, such as `"POST /v1/payments"`.
+    /// Returns the id of a key's record, for [`look_up`](Self::look_up) and
+    /// [`resolve`](Self::resolve).
+    ///
+    /// `operation` is the `name` of the attribute, or else the method and the full route pattern,
+    /// such as `"POST /v1/payments"`.
     ///
     /// # Errors
-    /// When no [namespace](IdempotencyBuilder::namespace) is set and the program has annotated handlers of several packages, so that the
-    /// namespace is not the same for all of them, or has no annotated handler.
-    pub fn record_id(&self, scope: &ScopeId, operation: &str, key: &Key) -> Result<RecordId, AmbiguousNamespace> {
-        let namespace = match (self.inner.runtime.namespace(), &*specification::packages()) {
+    /// When no [namespace](crate::IdempotencyBuilder::namespace) is set and the package of the
+    /// annotated handlers cannot take its place: they are of several packages, or there are none.
+    pub fn record_id(
+        &self,
+        scope: &ScopeId,
+        operation: &str,
+        key: &Key,
+    ) -> Result<RecordId, AmbiguousNamespace> {
+        let namespace = match (self.inner.runtime.namespace(), &*packages()) {
             (Some(namespace), _) => namespace,
             (None, [package]) => package,
             (None, packages) => return Err(AmbiguousNamespace { packages: packages.join(", ") }),
@@ -122,7 +107,12 @@ impl Idempotency {
         Ok(RecordId::new(namespace, scope, operation, key))
     }
 
-    /// How long a handler may work.
+    /// The policy that applies to a handler.
+    pub(crate) fn policy(&self, operation: &OperationSpec) -> Result<Policy, PolicyConflict> {
+        self.settings().policy.resolve(operation)
+    }
+
+    /// How long a handler may run.
     pub(crate) fn time_limit(&self, operation: &OperationSpec) -> Option<Duration> {
         operation.timeout.or(self.settings().timeout)
     }
@@ -132,112 +122,90 @@ impl Idempotency {
         self.inner.runtime.namespace().unwrap_or(operation.package)
     }
 
-    /// Verifies that the store can do its work: the server's settings, the schema's version, and the privileges that claims and
-    /// completions need. Call it when the application starts; otherwise the first keyed request does so, before its handler runs.
+    /// Verifies the settings and the store: the server's settings, the schema's version, and the
+    /// privileges that claims and completions need.
+    ///
+    /// Call it when the application starts; otherwise the first keyed request verifies the store
+    /// before its handler runs.
     ///
     /// # Errors
-    /// When the store is misconfigured or cannot be reached. The error's source names the setting or the privilege.
+    /// When the store is misconfigured or cannot be reached, or when the `ttl` and the `lease` of
+    /// an annotated handler of the program do not fit each other. The error's source names the
+    /// setting or the privilege.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
     pub async fn check(&self) -> Result<(), StoreError> {
+        for operation in annotated() {
+            if let Err(conflict) = self.policy(operation) {
+                return Err(StoreError::permanent("settings", "check", conflict));
+            }
+        }
         self.inner.runtime.check().await
     }
 
-    /// Reads a record without changing it; `None` when the key is not known.
+    /// Reads a record without changing it; `None` if there is none or it has expired.
     ///
     /// # Errors
     /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.inner.runtime.look_up(id).await
     }
 
-    /// Ends a held key: `Some` is the answer that is replayed from now on, `None` lets the next request run. `seen` is what
-    /// [`look_up`](Self::look_up) showed; if the record has moved on since, nothing changes and the outcome is a conflict.
+    /// Ends a held key: with `recording` it is completed, and the recording is replayed to later
+    /// requests; without one it is released, and the next request runs.
+    ///
+    /// `seen` is the result of [`look_up`](Self::look_up). If the record has changed since, nothing
+    /// happens, and the outcome is a conflict.
+    /// [`recording::from_response`](crate::recording::from_response) makes a recording.
     ///
     /// # Errors
     /// When the store fails. The same call may be made again.
+    ///
+    /// # Cancel safety
+    /// A call that is dropped may or may not have taken effect; make it again to know.
     pub async fn resolve(
         &self,
         id: &RecordId,
         seen: &Snapshot,
-        answer: Option<&Recording>,
+        recording: Option<&Recording>,
     ) -> Result<ResolveOutcome, StoreError> {
-        let resolution = answer.map_or(Resolution::Release, |answer| Resolution::Complete(answer.encode()));
+        let complete = |recording: &Recording| Resolution::Complete(recording.encode());
+        let resolution = recording.map_or(Resolution::Release, complete);
         self.inner.runtime.resolve(id, &seen.record.owner, &resolution).await
-    }
-
-    /// A future for [`HttpServer::shutdown_signal`](actix_web::HttpServer::shutdown_signal): it waits for SIGTERM, SIGINT or SIGQUIT,
-    /// then [drains](Self::drain).
-    ///
-    /// Without it, work whose client has gone is lost when the server stops: a worker without connections drops its tasks.
-    pub fn drained(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
-        let this = self.clone();
-        async move {
-            shutdown_signal().await;
-            this.drain(limit).await;
-        }
-    }
-
-    /// Refuses new keyed requests with 503 and waits, up to `limit`, until running work is done and recorded. Says whether it was.
-    ///
-    /// # Cancel safety
-    /// Requests stay refused.
-    pub async fn drain(&self, limit: Duration) -> bool {
-        self.inner.work.close();
-        let all = async {
-            self.inner.work.wait().await;
-            self.inner.runtime.settled().await;
-        };
-        let done = tokio::time::timeout(limit, all).await.is_ok();
-        if !done {
-            let left = self.inner.work.len();
-            tracing::warn!(left, ?limit, "work was still running at the end of the time to drain; its leases run out");
-        }
-        done
     }
 
     pub(crate) fn problem(&self, kind: ProblemKind, detail: impl Into<String>) -> Problem {
         Problem::new(kind, detail, &self.inner.settings.documentation)
     }
 
-    /// Renders a problem as the application wants it, and notes what became of the request.
-    pub(crate) fn render(&self, problem: &Problem, outcome: RequestOutcome, request: &HttpRequest) -> HttpResponse {
-        let mut response = (self.inner.settings.problems)(problem, request);
-        response.extensions_mut().insert(outcome);
-        response
+    /// Renders a problem as the application does, and adds the outcome of the request.
+    pub(crate) fn render(
+        &self,
+        problem: &Problem,
+        outcome: RequestOutcome,
+        request: &HttpRequest,
+    ) -> HttpResponse {
+        outcome.attach((self.inner.settings.problems)(problem, request))
     }
 }
 
 impl fmt::Debug for Idempotency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idempotency").field("header", &self.inner.settings.header).finish_non_exhaustive()
+        f.debug_struct("Idempotency")
+            .field("header", &self.inner.settings.header)
+            .finish_non_exhaustive()
     }
 }
 
-#[cfg(unix)]
-async fn shutdown_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let listen = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
-    let [Ok(mut term), Ok(mut int), Ok(mut quit)] = listen else {
-        tracing::error!("signals cannot be listened for; the server will not stop by itself");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        _ = quit.recv() => {}
-    }
-}
-
-#[cfg(not(unix))]
-async fn shutdown_signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
-}
-
-/// The annotated handlers are of several packages, and each package is a namespace of its own; or there are none.
+/// The namespace of a record is ambiguous: none is set, and the annotated handlers are of several
+/// packages, each of which is a namespace; or there are none.
 #[derive(Debug)]
 pub struct AmbiguousNamespace {
+    /// Separated by commas.
     packages: String,
 }
 
@@ -245,14 +213,16 @@ impl fmt::Display for AmbiguousNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a record id needs a namespace, and ")?;
         match &*self.packages {
-            "" => f.write_str("the program has no annotated handler whose package could be the namespace")?,
+            "" => f.write_str(
+                "the program has no annotated handler whose package could be its namespace",
+            )?,
             packages => write!(f, "the annotated handlers are of several packages ({packages})")?,
         }
         f.write_str("; set one with `Idempotency::builder(store).namespace(…)`")
     }
 }
 
-impl std::error::Error for AmbiguousNamespace {}
+impl StdError for AmbiguousNamespace {}
 
 #[cfg(test)]
 mod tests {
@@ -261,7 +231,15 @@ mod tests {
     #[test]
     fn a_missing_namespace_is_explained_by_what_is_missing() {
         let text = |packages: &str| AmbiguousNamespace { packages: packages.into() }.to_string();
-        assert!(text("shop, bank").contains("several packages (shop, bank); set one"), "{}", text("shop, bank"));
-        assert!(text("").contains("no annotated handler") && !text("").contains("several"), "{}", text(""));
+        assert!(
+            text("shop, bank").contains("several packages (shop, bank); set one"),
+            "{}",
+            text("shop, bank")
+        );
+        assert!(
+            text("").contains("no annotated handler") && !text("").contains("several"),
+            "{}",
+            text("")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! How many guarded operations are in flight, in total and per principal.
+//! Limits on the guarded operations in flight, in total and per principal.
 
 use std::{
     cell::Cell,
@@ -14,8 +14,6 @@ use std::{
 use idempotent_core::ScopeId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::scope::EVERYONE;
-
 /// The most operations that may be in flight in one process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -23,11 +21,13 @@ pub(crate) struct Limits {
     pub(crate) per_principal: usize,
 }
 
-/// Counts operations from before their claim until their response is recorded, also when their client has disconnected.
-pub(crate) struct InFlight {
+/// Counts operations from before their claim until their response is recorded, also when their
+/// client has disconnected.
+pub(crate) struct OperationLimiter {
     limits: Limits,
     total: AtomicUsize,
-    /// By a hash of the scope, whose seed is secret: two principals that share one share a count, and none can choose to.
+    /// Counts by a hash of the scope. Its seed is secret, so that no principal can choose to share
+    /// the count of another.
     principals: Mutex<HashMap<u64, usize>>,
     seed: RandomState,
 }
@@ -39,34 +39,34 @@ pub(crate) enum Limit {
     Principal,
 }
 
-/// One operation in flight, until it is dropped.
-pub(crate) struct Place {
-    in_flight: Arc<InFlight>,
-    /// `None` for [`scope::global`](crate::scope::global), which names no principal.
+/// The right of one operation to be in flight, until it is dropped.
+pub(crate) struct Permit {
+    limiter: Arc<OperationLimiter>,
+    /// `None` for an operation without a principal.
     principal: Option<u64>,
 }
 
-/// Counts one operation, for its limits and for a drain, from `begin` to `end`.
+/// Holds the permit of one operation, and the token that a drain waits for.
 #[derive(Default)]
-pub(crate) struct Counted(Cell<Option<(Place, TaskTrackerToken)>>);
+pub(crate) struct PermitHolder(Cell<Option<(Permit, TaskTrackerToken)>>);
 
-impl Counted {
-    pub(crate) fn begin(&self, place: Place, token: TaskTrackerToken) {
-        self.0.set(Some((place, token)));
+impl PermitHolder {
+    pub(crate) fn hold(&self, permit: Permit, token: TaskTrackerToken) {
+        self.0.set(Some((permit, token)));
     }
 
-    pub(crate) fn end(&self) {
+    pub(crate) fn release(&self) {
         self.0.take();
     }
 }
 
-impl fmt::Debug for Counted {
+impl fmt::Debug for PermitHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Counted")
+        f.write_str("PermitHolder")
     }
 }
 
-impl InFlight {
+impl OperationLimiter {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         let (total, principals) = (AtomicUsize::new(0), Mutex::default());
         Arc::new(Self { limits, total, principals, seed: RandomState::new() })
@@ -76,16 +76,17 @@ impl InFlight {
         self.limits
     }
 
-    /// Counts one more operation of `scope`, unless a limit is reached.
-    pub(crate) fn enter(self: &Arc<Self>, scope: &ScopeId) -> Result<Place, Limit> {
-        let in_flight = self.clone();
+    /// Counts one more operation of `principal`, unless a limit is reached. An operation without a
+    /// principal counts in total only.
+    pub(crate) fn acquire(self: &Arc<Self>, principal: Option<&ScopeId>) -> Result<Permit, Limit> {
+        let limiter = self.clone();
         if self.total.fetch_add(1, Ordering::Relaxed) >= self.limits.total {
             self.total.fetch_sub(1, Ordering::Relaxed);
             return Err(Limit::Total);
         }
-        // Gives its place back if the principal has none left.
-        let mut place = Place { in_flight, principal: None };
-        if *scope != *EVERYONE {
+        // Dropped, it takes back the count in total if the principal has reached its limit.
+        let mut permit = Permit { limiter, principal: None };
+        if let Some(scope) = principal {
             let principal = self.seed.hash_one(scope);
             let mut principals = self.principals.lock().unwrap_or_else(PoisonError::into_inner);
             let count = principals.entry(principal).or_default();
@@ -96,17 +97,17 @@ impl InFlight {
                 return Err(Limit::Principal);
             }
             *count += 1;
-            place.principal = Some(principal);
+            permit.principal = Some(principal);
         }
-        Ok(place)
+        Ok(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.in_flight.total.fetch_sub(1, Ordering::Relaxed);
+        self.limiter.total.fetch_sub(1, Ordering::Relaxed);
         let Some(principal) = self.principal else { return };
-        let mut principals = self.in_flight.principals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut principals = self.limiter.principals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = principals.get_mut(&principal) {
             *count -= 1;
             if *count == 0 {
@@ -120,40 +121,41 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn in_flight(total: usize, per_principal: usize) -> Arc<InFlight> {
-        InFlight::new(Limits { total, per_principal })
+    fn limiter(total: usize, per_principal: usize) -> Arc<OperationLimiter> {
+        OperationLimiter::new(Limits { total, per_principal })
     }
 
     #[test]
     fn a_principal_at_its_limit_leaves_room_for_others() {
-        let in_flight = in_flight(3, 2);
+        let limiter = limiter(3, 2);
         let (alice, bob) = (ScopeId::of("user", "alice"), ScopeId::of("user", "bob"));
-        let first = in_flight.enter(&alice);
-        let _second = in_flight.enter(&alice);
-        assert_eq!(in_flight.enter(&alice).err(), Some(Limit::Principal));
-        let _other = in_flight.enter(&bob).ok().unwrap();
-        assert_eq!(in_flight.enter(&bob).err(), Some(Limit::Total));
+        let first = limiter.acquire(Some(&alice));
+        let _second = limiter.acquire(Some(&alice));
+        assert_eq!(limiter.acquire(Some(&alice)).err(), Some(Limit::Principal));
+        let _other = limiter.acquire(Some(&bob)).ok().unwrap();
+        assert_eq!(limiter.acquire(Some(&bob)).err(), Some(Limit::Total));
         drop(first);
-        assert!(in_flight.enter(&alice).is_ok());
+        assert!(limiter.acquire(Some(&alice)).is_ok());
     }
 
     #[test]
     fn refused_operations_are_not_counted() {
-        let in_flight = in_flight(1, 0);
+        let limiter = limiter(1, 0);
         for _ in 0..3 {
-            assert_eq!(in_flight.enter(&ScopeId::new("alice")).err(), Some(Limit::Principal));
+            let alice = ScopeId::new("alice");
+            assert_eq!(limiter.acquire(Some(&alice)).err(), Some(Limit::Principal));
         }
-        assert!(in_flight.principals.lock().unwrap().is_empty());
-        assert!(in_flight.enter(&EVERYONE).is_ok());
-        assert_eq!(in_flight.total.load(Ordering::Relaxed), 0);
+        assert!(limiter.principals.lock().unwrap().is_empty());
+        assert!(limiter.acquire(None).is_ok());
+        assert_eq!(limiter.total.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn the_global_scope_is_limited_in_total_only() {
-        let in_flight = in_flight(2, 1);
-        let places: Vec<_> = (0..3).map(|_| in_flight.enter(&EVERYONE)).collect();
-        assert_eq!(places.iter().filter(|place| place.is_ok()).count(), 2);
-        drop(places);
-        assert!(in_flight.principals.lock().unwrap().is_empty());
+    fn operations_without_a_principal_are_limited_in_total_only() {
+        let limiter = limiter(2, 1);
+        let permits: Vec<_> = (0..3).map(|_| limiter.acquire(None)).collect();
+        assert_eq!(permits.iter().filter(|permit| permit.is_ok()).count(), 2);
+        drop(permits);
+        assert!(limiter.principals.lock().unwrap().is_empty());
     }
 }

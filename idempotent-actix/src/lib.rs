@@ -1,55 +1,46 @@
 #![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
 #![cfg_attr(not(feature = "sqlite"), doc = "Idempotency keys for actix-web; see README.md.")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
-mod account;
 mod builder;
+mod chunks;
 pub mod fingerprint;
 mod finish;
+pub mod guide;
 mod idempotency;
 mod in_flight;
 mod operation;
 mod outcome;
+mod policy;
 pub mod problem;
-mod recording;
+pub mod recording;
+mod registered;
 mod request;
 mod run;
 pub mod scope;
+mod settings;
+mod shutdown;
+mod spec;
 mod specification;
+pub mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod transaction;
+mod tx;
+mod tx_slot;
 mod unsupported;
 
-use __private as private;
-
-pub use idempotent_core::{
-    Abandoned, DerivedKey, FingerprintKeyError, FingerprintKeys, Key, KeyError, Record, RecordId, RecordRule,
-    RecordState, RecordedBody, Recording, ScopeId, StoreError,
-};
+pub use idempotent_core::{Abandoned, DerivedKey, Key, KeyError, RecordId, RecordRule, StoreError};
 pub use idempotent_macros::idempotent;
 
-pub use builder::{IdempotencyBuilder, KeyRule, StoreFailurePolicy};
-pub use finish::{FinishAfterDisconnect, FinishAfterDisconnectResponse, FinishAfterDisconnectService};
+pub use builder::IdempotencyBuilder;
+pub use finish::FinishAfterDisconnect;
 pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use operation::Operation;
-pub use outcome::{Disposition, Replayable, RequestOutcome, WithDisposition};
-pub use problem::{EXPOSED_HEADERS, Problem};
-pub use scope::{IntoScopeKey, ScopeKey, ScopeValue};
+pub use outcome::{Disposition, RequestOutcome};
+pub use problem::render::EXPOSED_HEADERS;
+pub use settings::{KeyRule, StoreFailurePolicy};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub use transaction::Tx;
-pub use unsupported::{RejectUnsupportedKeys, RejectUnsupportedKeysService};
-
-/// Where records live. Each store has a feature of its own.
-pub mod store {
-    #[cfg(feature = "memory")]
-    pub use idempotent_core::store::memory::MemoryStore;
-    #[cfg(feature = "postgres")]
-    pub use idempotent_core::store::postgres::PostgresStore;
-    #[cfg(feature = "redis")]
-    pub use idempotent_core::store::redis::RedisStore;
-    #[cfg(feature = "sqlite")]
-    pub use idempotent_core::store::sqlite::SqliteStore;
-    pub use idempotent_core::{protocol::*, store::*};
-}
+pub use tx::{Tx, TxError};
+pub use unsupported::RejectUnsupportedKeys;

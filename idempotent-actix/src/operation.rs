@@ -10,13 +10,11 @@ use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload, erro
 use idempotent_core::{DerivedKey, Key, RecordId};
 
 use crate::{
-    idempotency::Idempotency,
-    in_flight::Counted,
-    outcome::RequestOutcome,
-    problem::{self, Problem, ProblemKind},
+    idempotency::Idempotency, in_flight::PermitHolder, outcome::RequestOutcome,
+    problem::ProblemKind,
 };
 
-/// The operation that a guarded handler is part of, as an extractor.
+/// The operation that a guarded handler runs for, as an extractor.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -29,74 +27,109 @@ use crate::{
 /// #[post("/v1/payments")]
 /// async fn create_payment(operation: Operation) -> HttpResponse {
 ///     # let bank = Bank;
-///     // However often this runs, the bank sees one key and charges once.
+///     // The bank gets the same key from each attempt, so it charges once.
 ///     bank.charge(operation.derive_key("charge").to_string()).await;
 ///     HttpResponse::Created().finish()
 /// }
 /// ```
 ///
-/// A handler whose key is optional takes `Option<Operation>`; without a key there is no operation, and a bare `Operation` is
-/// refused with 400.
+/// A handler whose key is optional takes `Option<Operation>`. Without a key there is no operation,
+/// and `Operation` refuses the request with 400 (`key_missing`).
 #[derive(Clone, Debug)]
 pub struct Operation {
-    slot: Rc<Slot>,
+    context: Rc<OperationContext>,
 }
 
-/// What is known of an operation; the rest comes with the claim, after the extractors and before the handler.
+/// What is known of an operation. The key is known from the start; the claim comes after the
+/// extractors and before the handler.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct OperationContext {
     pub(crate) key: Key,
-    pub(crate) claimed: OnceCell<(RecordId, u32)>,
-    /// Whether the client has disconnected and the operation goes on in a task of its own.
+    claim: OnceCell<(RecordId, u32)>,
+    /// Whether the client has disconnected and the operation continues in a separate task.
     pub(crate) detached: Cell<bool>,
-    pub(crate) counted: Counted,
+    pub(crate) permit: PermitHolder,
+}
+
+impl OperationContext {
+    pub(crate) fn new(key: Key) -> Rc<Self> {
+        let (claim, detached, permit) =
+            (OnceCell::new(), Cell::new(false), PermitHolder::default());
+        Rc::new(Self { key, claim, detached, permit })
+    }
+
+    /// Sets the record and the attempt's number. A request is claimed once, so it is not set yet.
+    pub(crate) fn set_claim(&self, id: RecordId, attempt: u32) {
+        let _ = self.claim.set((id, attempt));
+    }
+
+    /// The record; `None` before the claim.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn record_id(&self) -> Option<&RecordId> {
+        self.claim.get().map(|(id, _)| id)
+    }
 }
 
 impl Operation {
-    /// The key that the client sent. It may be a secret: keep it out of logs, and send [`derive_key`](Self::derive_key) to others.
+    /// Returns the key that the client sent.
+    ///
+    /// It may be a secret: keep it out of logs, and send [`derive_key`](Self::derive_key) to other
+    /// services.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.slot.key
+        &self.context.key
     }
 
-    /// The record of this operation: the same over retries and takeovers.
+    /// Returns the id of this operation's record. It is the same for all attempts.
     ///
     /// # Panics
-    /// In an extractor: the operation is claimed after all extractors, and has no id before. So do the methods below.
+    /// In an extractor: the operation is claimed after all extractors.
     #[must_use]
     pub fn id(&self) -> &RecordId {
-        &self.claimed().0
+        &self.claim().0
     }
 
-    /// 1 for the first attempt; from 2 on, an earlier attempt was abandoned and may have done some or all of its work.
+    /// Returns the number of this attempt, from 1. From 2 on, an earlier attempt was abandoned and
+    /// may have done some or all of its work.
+    ///
+    /// # Panics
+    /// In an extractor: the operation is claimed after all extractors.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.claimed().1
+        self.claim().1
     }
 
-    /// An id that is made up before the claim would be one that all requests share, and so would be the keys derived from it.
-    #[expect(clippy::expect_used, reason = "a wrong key for a bank is worse than a request that breaks down")]
-    fn claimed(&self) -> &(RecordId, u32) {
-        self.slot
-            .claimed
-            .get()
-            .expect("an `Operation` is used in an extractor; it is claimed after them, use it in the handler")
-    }
-
-    /// Whether an earlier attempt was abandoned.
+    /// Returns whether an earlier attempt was abandoned: [`attempt`](Self::attempt) is above 1.
+    ///
+    /// # Panics
+    /// In an extractor: the operation is claimed after all extractors.
     #[must_use]
     pub fn recovering(&self) -> bool {
         self.attempt() > 1
     }
 
-    /// An idempotency key for a call to another service: the same over retries, deploys and takeovers, and another for each label.
+    /// Derives an idempotency key for a call to another service.
     ///
-    /// It is a hash of the record's id and the label, as a UUID (version 8); it does not give the client's key away. It does not
-    /// depend on the request's body or on time: a client that sends another body after an answer that was not kept, or the same key
-    /// after the ttl, gives the other service the same key again.
+    /// The key is the same for all attempts, also after a restart or a deployment, and differs for
+    /// each label. It is a UUID (version 8): a hash of the record's id and the label, which does
+    /// not reveal the client's key. Nor does it depend on the request's body or on time: a client
+    /// that sends another body after a response that was not recorded, or the same key after the
+    /// ttl, makes the handler derive the same key again.
+    ///
+    /// # Panics
+    /// In an extractor: the operation is claimed after all extractors.
     #[must_use]
     pub fn derive_key(&self, label: &str) -> DerivedKey {
         self.id().derive_key(label)
+    }
+
+    /// Panics before the claim, because any id made up there would be shared by all requests.
+    #[expect(clippy::expect_used, reason = "a shared derived key is worse than a failed request")]
+    fn claim(&self) -> &(RecordId, u32) {
+        self.context.claim.get().expect(
+            "an `Operation` was used in an extractor; it is claimed after all extractors, so use \
+             it in the handler",
+        )
     }
 }
 
@@ -105,30 +138,16 @@ impl FromRequest for Operation {
     type Future = Ready<Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        if let Some(slot) = request.extensions().get::<Rc<Slot>>() {
-            return ready(Ok(Self { slot: slot.clone() }));
+        if let Some(context) = request.extensions().get::<Rc<OperationContext>>() {
+            return ready(Ok(Self { context: context.clone() }));
         }
         let idempotency = match Idempotency::of(request) {
             Ok(idempotency) => idempotency,
             Err(error) => return ready(Err(error)),
         };
-        let problem = idempotency.problem(ProblemKind::KeyMissing, "this operation cannot be run without a key");
+        let kind = ProblemKind::KeyMissing;
+        let problem = idempotency.problem(kind, kind.advice());
         let response = idempotency.render(&problem, RequestOutcome::Refused, request);
-        ready(Err(InternalError::from_response("an Operation without a key", response).into()))
+        ready(Err(InternalError::from_response("an `Operation` without a key", response).into()))
     }
-}
-
-/// Marks a request that the application's set-up lets no handler run for. The log says why.
-pub(crate) struct Misconfigured;
-
-/// What a client gets where the application is misconfigured. The log says why: once for each request, though several of the handler's
-/// extractors may find the same. The handler does not run, even where it takes the extractor that found it as an `Option`.
-pub(crate) fn misconfigured(request: &HttpRequest, why: &'static str) -> Error {
-    if request.extensions_mut().insert(Misconfigured).is_none() {
-        tracing::error!(path = request.path(), "{why}");
-    }
-    let problem = Problem::new(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice(), "/idempotency#");
-    let mut response = problem::json(&problem, request);
-    response.extensions_mut().insert(RequestOutcome::Unavailable);
-    InternalError::from_response(why, response).into()
 }

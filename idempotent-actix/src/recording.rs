@@ -1,8 +1,14 @@
-//! An answer and its recording.
+//! Recorded responses.
+//!
+//! The guard records a response before it is sent, and replays the recording to later requests
+//! with the same key. An operator who resolves a held key with
+//! [`Idempotency::resolve`](crate::Idempotency::resolve) can supply a recording:
+//! [`from_response`] makes one.
 
 use std::{
     collections::VecDeque,
     error::Error as StdError,
+    fmt,
     future::poll_fn,
     pin::{Pin, pin},
     task::{Context, Poll},
@@ -11,7 +17,7 @@ use std::{
 
 use actix_web::{
     HttpResponse,
-    body::{BodySize, BoxBody, MessageBody},
+    body::{self, BodySize, BoxBody, MessageBody},
     dev::ResponseHead,
     http::{
         StatusCode,
@@ -20,67 +26,25 @@ use actix_web::{
     rt,
 };
 use bytes::Bytes;
-use idempotent_core::{EncodedRecording, RecordedBody, Recording};
+use idempotent_core::EncodedRecording;
+pub use idempotent_core::{RecordedBody, Recording, RecordingError};
 
-use crate::request::Pieces;
+use self::headers::recorded_lines;
+use crate::chunks::Chunks;
 
-/// Marks a replayed answer; its value is `true`.
+mod headers;
+
+/// Marks a replayed response; its value is `true`.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// Marks a replay whose body was too large to keep; its value is `omitted`.
+/// Marks a replay whose body was not recorded; its value is `omitted`.
 pub(crate) const REPLAY: HeaderName = HeaderName::from_static("idempotency-replay");
 
-/// Headers that belong to one connection, one moment or one client are never replayed, whoever set them.
-fn is_replayed(name: &str) -> bool {
-    let never = matches!(
-        name,
-        "alt-svc"
-            | "authentication-info"
-            | "clear-site-data"
-            | "connection"
-            | "content-length"
-            | "date"
-            | "idempotency-replay"
-            | "idempotency-replayed"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authentication-info"
-            | "proxy-connection"
-            | "server"
-            | "server-timing"
-            | "set-cookie"
-            | "set-cookie2"
-            | "strict-transport-security"
-            | "te"
-            | "traceparent"
-            | "tracestate"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-            | "www-authenticate"
-    );
-    !never && !["access-control-", "ratelimit", "x-ratelimit"].iter().any(|family| name.starts_with(family))
-}
-
-/// The header lines that are replayed: raw, and in the order in which the response holds them.
-fn replayed_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
-    let headers = head.headers();
-    let named: Vec<_> = headers
-        .get_all(header::CONNECTION)
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .map(|name| name.trim_ascii().to_ascii_lowercase())
-        .collect();
-    headers
-        .iter()
-        .filter(|(name, _)| is_replayed(name.as_str()) && !named.iter().any(|n| n == name.as_str().as_bytes()))
-        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
-        .collect()
-}
-
-/// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is omitted, and the headers too if they
-/// alone exceed it.
+/// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is
+/// omitted, and the headers too if they alone exceed it.
 fn encode(head: &ResponseHead, body: RecordedBody, limit: usize) -> EncodedRecording {
-    let mut lines = replayed_lines(head);
-    let bytes: usize = lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
+    let mut lines = recorded_lines(head);
+    let bytes: usize =
+        lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
     if bytes > limit {
         lines.clear();
     }
@@ -88,10 +52,14 @@ fn encode(head: &ResponseHead, body: RecordedBody, limit: usize) -> EncodedRecor
         RecordedBody::None | RecordedBody::Omitted => bytes <= limit,
         RecordedBody::Whole(ref body) => bytes.saturating_add(body.len()) <= limit,
     };
-    EncodedRecording::new(head.status.as_u16(), &lines, if whole { &body } else { &RecordedBody::Omitted })
+    EncodedRecording::new(
+        head.status.as_u16(),
+        &lines,
+        if whole { &body } else { &RecordedBody::Omitted },
+    )
 }
 
-/// How much of a response is kept, and how long its recording may take.
+/// How much of a response is recorded, and how long its recording may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Bytes of headers and body.
@@ -100,36 +68,41 @@ pub(crate) struct Limits {
     pub(crate) time: Duration,
 }
 
-/// Records a response and gives it back whole.
+/// Records a response and returns it whole.
 ///
-/// A body within the limits is kept. Of a larger one, of a stream that does not end in time, and of server-sent events only status and
-/// headers are kept; the response still goes out in full, and what was read of a stream is put back in front of it.
+/// A body within the limits is recorded. Of a larger one, of a stream that does not end in time,
+/// and of server-sent events only status and headers are recorded. The response is still sent
+/// whole: what was read of a stream is put back in front of it.
 ///
 /// # Errors
-/// When the body itself fails within the limits: there is no response to keep.
+/// When the body fails within the limits: there is no response to record.
 pub(crate) fn record(
     response: HttpResponse,
     limits: Limits,
 ) -> impl Future<Output = Result<(EncodedRecording, HttpResponse), Box<dyn StdError>>> {
-    // Before the future begins, which would have room for the whole as well as for its parts.
+    // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
     async move {
-        let (kept, body) = match body.size() {
+        let (recorded, body) = match body.size() {
             BodySize::None => (RecordedBody::None, body),
-            BodySize::Sized(size) if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) => {
+            BodySize::Sized(size)
+                if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) =>
+            {
                 take(body, limits).await?
             }
             BodySize::Stream if !is_event_stream(head.head()) => take(body, limits).await?,
             BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, body),
         };
-        let recording = encode(head.head(), kept, limits.bytes);
+        let recording = encode(head.head(), recorded, limits.bytes);
         Ok((recording, head.set_body(body)))
     }
 }
 
-/// Server-sent events (`text/event-stream`, HTML Living Standard §9.2) usually have no end, and clients wait for the first of them.
+/// Server-sent events (`text/event-stream`, HTML Living Standard §9.2) usually have no end, and
+/// clients wait for the first of them.
 fn is_event_stream(head: &ResponseHead) -> bool {
-    let content_type = head.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type =
+        head.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     content_type
         .and_then(|value| value.split(';').next())
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
@@ -138,29 +111,32 @@ fn is_event_stream(head: &ResponseHead) -> bool {
 async fn take(body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
     match body.try_into_bytes() {
         Ok(bytes) => Ok((RecordedBody::Whole(bytes.clone()), BoxBody::new(bytes))),
-        // Boxed: keeps the caller's future small where the body is there already.
+        // Boxed: keeps the caller's future small for bodies that are in memory already.
         Err(body) => Box::pin(read(body, limits)).await,
     }
 }
 
-async fn read(mut body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
-    let promised = body.size();
-    let (mut chunks, mut length) = (Pieces::default(), 0usize);
-    let mut over = pin!(rt::time::sleep(limits.time));
+async fn read(
+    mut body: BoxBody,
+    limits: Limits,
+) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
+    let announced = body.size();
+    let (mut chunks, mut length) = (Chunks::default(), 0usize);
+    let mut time_limit = pin!(rt::time::sleep(limits.time));
     loop {
-        // A stream that is always ready does not keep the thread.
+        // A stream that is always ready must not keep the thread.
         tokio::task::coop::consume_budget().await;
-        let chunk = poll_fn(|cx| match over.as_mut().poll(cx) {
+        let chunk = poll_fn(|cx| match time_limit.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => Pin::new(&mut body).poll_next(cx).map(Some),
         });
         let Some(chunk) = chunk.await else { break };
         let Some(chunk) = chunk.transpose()? else {
-            // Sent as it is, half a response would look whole to its client and to all that come after.
-            if let BodySize::Sized(size) = promised
+            // Recorded, half a response would look whole to every client that gets it.
+            if let BodySize::Sized(size) = announced
                 && u64::try_from(length) != Ok(size)
             {
-                return Err("it has another length than it says".into());
+                return Err("its length differs from the announced one".into());
             }
             let whole = chunks.joined();
             return Ok((RecordedBody::Whole(whole.clone()), BoxBody::new(whole)));
@@ -172,23 +148,26 @@ async fn read(mut body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBod
         }
     }
     chunks.join_small();
-    Ok((RecordedBody::Omitted, BoxBody::new(Resumed { chunks: chunks.chunks, body })))
+    Ok((RecordedBody::Omitted, BoxBody::new(ResumedBody { chunks: chunks.chunks, body })))
 }
 
 /// A stream with what was read of it put back in front.
-struct Resumed {
+struct ResumedBody {
     chunks: VecDeque<Bytes>,
     body: BoxBody,
 }
 
-impl MessageBody for Resumed {
+impl MessageBody for ResumedBody {
     type Error = Box<dyn StdError>;
 
     fn size(&self) -> BodySize {
         self.body.size()
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         match self.chunks.pop_front() {
             Some(chunk) => Poll::Ready(Some(Ok(chunk))),
             None => Pin::new(&mut self.body).poll_next(cx),
@@ -196,7 +175,64 @@ impl MessageBody for Resumed {
     }
 }
 
-/// Makes the answer anew from its recording, marked as a replay; `None` when it is not one that HTTP allows.
+/// Records a response for [`Idempotency::resolve`](crate::Idempotency::resolve).
+///
+/// The headers are those that the guard would record: raw and in order, without those of one
+/// connection or one moment, such as `Set-Cookie` and `Date`. The whole body is read, whatever its
+/// size; keep it within what the store can hold.
+///
+/// # Errors
+/// When the body fails while it is read.
+///
+/// # Examples
+/// ```
+/// use actix_web::HttpResponse;
+/// use idempotent_actix::{Idempotency, RecordId, StoreError, recording, store::Snapshot};
+///
+/// async fn charged(
+///     idempotency: &Idempotency,
+///     id: &RecordId,
+///     seen: &Snapshot,
+/// ) -> Result<(), Box<dyn std::error::Error>> {
+///     let response = HttpResponse::Created().body("the payment was made");
+///     let recording = recording::from_response(response).await?;
+///     idempotency.resolve(id, seen, Some(&recording)).await?;
+///     Ok(())
+/// }
+/// # let _ = charged;
+/// ```
+pub async fn from_response(response: HttpResponse) -> Result<Recording, ResponseBodyError> {
+    let (response, body) = response.into_parts();
+    let body = match body.size() {
+        BodySize::None => RecordedBody::None,
+        BodySize::Sized(_) | BodySize::Stream => {
+            RecordedBody::Whole(body::to_bytes(body).await.map_err(ResponseBodyError)?)
+        }
+    };
+    let head = response.head();
+    let lines = recorded_lines(head).into_iter();
+    let copy = |part: &[u8]| Bytes::copy_from_slice(part);
+    let headers = lines.map(|(name, value)| (copy(name), copy(value))).collect();
+    Ok(Recording::new(head.status.as_u16(), headers, body))
+}
+
+/// The body of a response failed while [`from_response`] read it.
+#[derive(Debug)]
+pub struct ResponseBodyError(Box<dyn StdError>);
+
+impl fmt::Display for ResponseBodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body of the response to record failed")
+    }
+}
+
+impl StdError for ResponseBodyError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// Makes a response of a recording, marked as a replay; `None` if HTTP does not allow it.
 pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
     let mut response = HttpResponse::new(StatusCode::from_u16(recording.status).ok()?);
     let headers = response.headers_mut();
@@ -209,11 +245,44 @@ pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     match recording.body {
-        RecordedBody::None => Some(response.set_body(BoxBody::new(actix_web::body::None::new()))),
+        RecordedBody::None => Some(response.set_body(BoxBody::new(body::None::new()))),
         RecordedBody::Whole(bytes) => Some(response.set_body(BoxBody::new(bytes))),
         RecordedBody::Omitted => {
             response.headers_mut().insert(REPLAY, HeaderValue::from_static("omitted"));
             Some(response)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::web::Bytes;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn a_response_is_recorded_as_the_guard_would() {
+        let mut response = HttpResponse::Created();
+        response.insert_header(("location", "/p/1")).insert_header(("set-cookie", "a=b"));
+        let recording = from_response(response.body("paid")).await.unwrap();
+        let location = (Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"));
+        assert_eq!(recording.status, 201);
+        assert!(recording.headers.contains(&location));
+        assert!(!recording.headers.iter().any(|(name, _)| name == "set-cookie"));
+        assert_eq!(recording.body, RecordedBody::Whole(Bytes::from_static(b"paid")));
+        let empty = from_response(HttpResponse::NoContent().finish()).await.unwrap();
+        assert_eq!((empty.status, empty.body), (204, RecordedBody::Whole(Bytes::new())));
+    }
+
+    #[actix_web::test]
+    async fn a_streamed_body_is_read_whole_and_its_error_is_reported() {
+        let streamed = |last: Result<Bytes, std::io::Error>| {
+            let chunks = [Ok(Bytes::from_static(b"a")), last];
+            from_response(HttpResponse::Ok().streaming(stream::iter(chunks)))
+        };
+        let recording = streamed(Ok(Bytes::from_static(b"b"))).await.unwrap();
+        assert_eq!(recording.body, RecordedBody::Whole(Bytes::from_static(b"ab")));
+        assert!(streamed(Err(std::io::Error::other("lost"))).await.is_err());
     }
 }

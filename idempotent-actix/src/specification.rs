@@ -1,36 +1,76 @@
-//! The published idempotency specification, which draft-ietf-httpapi-idempotency-key-header-07 §2 demands of a resource.
+//! The published idempotency specification, which draft-ietf-httpapi-idempotency-key-header-07 §2
+//! demands of a resource.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use idempotent_core::{Abandoned, BodyForm, Key, RecordRule};
+use actix_web::{Error, HttpRequest, HttpResponse};
+use idempotent_core::{Abandoned, BodyForm, Key, Policy, RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
-    builder::{KeyRule, StoreFailurePolicy},
     idempotency::Idempotency,
-    private::{ClaimMode, OperationSpec, Registered},
     problem::ProblemKind,
+    settings::{KeyRule, StoreFailurePolicy},
+    spec::{ClaimMode, OperationSpec, annotated},
 };
 
+const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \
+                          without quote and comma";
+
 impl Idempotency {
-    /// The machine-readable policy of every annotated handler in the program, as JSON: the header, the rules for keys, limits, the
-    /// operations with their times in seconds, and the problems that a client may meet.
+    /// Serves [`specification`](Self::specification), as a handler.
     ///
-    /// Serve it at the place that [`documentation`](crate::IdempotencyBuilder::documentation) names. An operation has a route for each method of
-    /// each route attribute. A route's path is that of its attribute, without the scopes that the application mounts it under, and
-    /// null for handlers that are routed by hand. Where an operation has no `name`, its records are named by its method and its full
-    /// route pattern, such as `POST /v1/payments`. With `claim = "transaction"`, `lease_seconds` and `abandoned` are null. A problem
-    /// that has several statuses is listed once for each, and `when` says when it has that one.
+    /// It finds the application's handle itself:
+    ///
+    /// ```
+    /// use actix_web::{App, web};
+    /// use idempotent_actix::{Idempotency, store::MemoryStore};
+    ///
+    /// let idempotency = Idempotency::new(MemoryStore::new());
+    /// let app = App::new()
+    ///     .app_data(idempotency.clone())
+    ///     .route("/idempotency", web::get().to(Idempotency::specification_handler));
+    /// # let _ = app;
+    /// ```
+    ///
+    /// # Errors
+    /// When no handle is registered: 500 (`misconfigured`).
+    pub async fn specification_handler(request: HttpRequest) -> Result<HttpResponse, Error> {
+        Ok(HttpResponse::Ok().json(Self::of(&request)?.specification()))
+    }
+
+    /// Returns the policy of every annotated handler in the program, as JSON: the header, the rules
+    /// for keys, limits, the operations with their times in seconds, and the problems that a client
+    /// may get.
+    ///
+    /// Serve it at the place that [`documentation`](crate::IdempotencyBuilder::documentation)
+    /// names.
+    ///
+    /// Each operation has the values that apply to it: those of its attribute, or else the
+    /// builder's, or else the built-in defaults. It has a route for each method of each route
+    /// attribute. A route's path is that of its attribute, without the scopes that the application
+    /// mounts it under, and null for handlers that are routed by hand. If an operation has no
+    /// `name`, its records are named by its method and its full route pattern, such as
+    /// `POST /v1/payments`. With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
+    /// A problem with several statuses is listed once for each, and `when` says when it has that
+    /// status.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
-        let mut operations: Vec<_> = inventory::iter::<Registered>.into_iter().map(|registered| registered.0).collect();
-        operations.sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
+        let mut operations: Vec<_> = annotated().collect();
+        operations
+            .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
+        let operations = operations.into_iter().map(|operation| {
+            let time_limit = self.time_limit(operation);
+            describe(operation, &settings.policy.values(operation), time_limit)
+        });
+        let problems = ProblemKind::ALL.into_iter();
+        let problems = problems.flat_map(|kind| problems_of(kind, &settings.documentation));
         json!({
             "standard": "draft-ietf-httpapi-idempotency-key-header-07",
             "header": settings.header.as_str(),
             "key": {
-                "syntax": "a Structured Field String (RFC 9651), or a bare token of visible ASCII without quote and comma",
+                "syntax": KEY_SYNTAX,
                 "max_bytes": Key::MAX_BYTES,
                 "rule": match settings.key_rule {
                     KeyRule::Any => json!("any"),
@@ -41,27 +81,23 @@ impl Idempotency {
             "body_limit_bytes": settings.body_limit,
             "replayed_bytes_limit": settings.recording.bytes,
             "replayed_stream_seconds": settings.recording.time.as_secs_f64(),
-            "operations_in_flight": { "total": limits.total, "per_principal": limits.per_principal },
+            "operations_in_flight": {
+                "total": limits.total,
+                "per_principal": limits.per_principal,
+            },
             "replay_marker": "idempotency-replayed",
             "when_store_fails": match settings.when_store_fails {
                 StoreFailurePolicy::Refuse => "refuse",
                 StoreFailurePolicy::RunUnguarded => "run_unguarded",
             },
-            "operations": operations.into_iter().map(|operation| describe(operation, self.time_limit(operation))).collect::<Vec<_>>(),
-            "problems": ProblemKind::ALL.iter().flat_map(|kind| problems(*kind, &settings.documentation)).collect::<Vec<_>>(),
+            "operations": operations.collect::<Vec<_>>(),
+            "problems": problems.collect::<Vec<_>>(),
         })
     }
 }
 
-/// The packages of the annotated handlers, in alphabetical order.
-pub(crate) fn packages() -> Vec<&'static str> {
-    let packages: BTreeSet<_> =
-        inventory::iter::<Registered>.into_iter().map(|registered| registered.0.package).collect();
-    packages.into_iter().collect()
-}
-
-/// A line for each status that a problem of this kind may have.
-fn problems(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
+/// An entry for each status that a problem of this kind may have.
+fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
     let url = format!("{documentation}{}", kind.code());
     kind.statuses().into_iter().map(move |(status, when, retryable)| {
         json!({
@@ -79,8 +115,7 @@ fn first_path(operation: &OperationSpec) -> Option<&'static str> {
     operation.routes.first().and_then(|route| route.resource).map(|resource| resource.path)
 }
 
-fn describe(operation: &OperationSpec, time_limit: Option<Duration>) -> Value {
-    let policy = &operation.policy;
+fn describe(operation: &OperationSpec, policy: &Policy, time_limit: Option<Duration>) -> Value {
     let leased = operation.claim == ClaimMode::Lease;
     json!({
         "handler": operation.handler,
@@ -101,7 +136,7 @@ fn describe(operation: &OperationSpec, time_limit: Option<Duration>) -> Value {
         "fingerprint": match operation.fingerprint {
             BodyForm::Raw => "body",
             BodyForm::Json => "json",
-            BodyForm::Nothing => "none",
+            BodyForm::Ignored => "none",
             BodyForm::Custom => "custom",
         },
         "record": match policy.record {
@@ -119,26 +154,19 @@ fn describe(operation: &OperationSpec, time_limit: Option<Duration>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private::{policy, route};
+    use crate::{policy::PolicyDefaults, spec::tests::LEASED};
 
-    const LEASED: OperationSpec = OperationSpec {
-        package: "shop",
-        name: "",
-        handler: "pay",
-        routes: &[route("POST", &["/payments", "pay"])],
-        key_required: true,
-        fingerprint: BodyForm::Raw,
-        claim: ClaimMode::Lease,
-        timeout: None,
-        policy: policy(60_000, 30_000, 0, RecordRule::Final, Abandoned::Retry),
-    };
+    fn describe_with_defaults(operation: &OperationSpec) -> Value {
+        describe(operation, &PolicyDefaults::default().values(operation), None)
+    }
 
     #[test]
-    fn what_is_claimed_in_a_transaction_has_neither_lease_nor_abandonment() {
-        let leased = describe(&LEASED, None);
+    fn a_claim_in_a_transaction_has_neither_lease_nor_abandonment() {
+        let leased = describe_with_defaults(&LEASED);
         assert_eq!((&leased["claim"], &leased["lease_seconds"]), (&json!("lease"), &json!(30.0)));
         assert_eq!(leased["abandoned"], "retry");
-        let described = describe(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED }, None);
+        let described =
+            describe_with_defaults(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED });
         let mut expected = leased;
         expected["claim"] = json!("transaction");
         expected["lease_seconds"] = Value::Null;

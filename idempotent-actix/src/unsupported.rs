@@ -1,4 +1,4 @@
-//! Refusing keys where they would do nothing.
+//! Middleware that refuses keys that would have no effect.
 
 use std::{
     future::{Ready, ready},
@@ -16,26 +16,35 @@ use futures_util::future::{Either, LocalBoxFuture};
 use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
-    private::{Registered, Resource},
     problem::ProblemKind,
+    spec::{Resource, annotated},
 };
 
-/// Middleware for the whole `App`: a request that brings a key to an operation without `#[idempotent]` is refused with 400, instead of
-/// being run without the protection that its client expects.
+/// Middleware that refuses a request whose key would have no effect, because its handler has no
+/// `#[idempotent]`.
 ///
-/// It decides before the request is routed, by the path as it then is: wrap it inside of middleware that changes paths, such as
-/// `NormalizePath`. It knows annotated handlers by their method and by the end of the route pattern, because the scopes above a route
-/// attribute cannot be seen from it. `POST /admin/payments` without the attribute is therefore taken for an annotated `POST /payments`, and
-/// keys are let through to it.
+/// Such a request gets 400 (`key_unsupported`), instead of being run without the protection that
+/// its client expects. Wrap the whole `App` with it.
 ///
-/// A handler whose path is empty, such as `#[post("")]` in a `web::scope`, is known by the name of its resource, which is the function's
-/// unless the route attribute has another: `#[post("", name = "create_payment")]`. Give each such handler a name that no other resource of
-/// the application has; the log says where two annotated ones share a name. Otherwise keys may be refused for one of the two, or let through
-/// to a resource without the attribute.
+/// It decides before the request is routed, by the path as it then is: wrap it inside of middleware
+/// that changes paths, such as `NormalizePath`.
 ///
-/// Handlers that are routed by hand (`method = "…"`) are named with [`allow`](Self::allow). A path that actix-web's resource map does not
-/// find, such as one of the second of two scopes with the same prefix, is let through only if it ends like that of an annotated or
-/// allowed handler. So a request with a key that no route takes gets 400, and not 404, unless its method is safe (RFC 9110 §9.2.1).
+/// # What counts as annotated
+/// Annotated handlers are recognized by their method and by the end of the route pattern, because a
+/// route attribute does not contain the scopes above it. `POST /admin/payments` without the
+/// attribute is therefore taken for an annotated `POST /payments`, and may have a key.
+///
+/// A handler whose path is empty, such as `#[post("")]` in a `web::scope`, is recognized by the
+/// name of its resource, which is the function's unless the route attribute has another:
+/// `#[post("", name = "create_payment")]`. Give each such handler a name that no other resource of
+/// the application has; if two annotated ones share a name, that is logged. Otherwise keys may be
+/// refused for one of the two, or accepted for a resource without the attribute.
+///
+/// Name handlers that are routed by hand (`method = "…"`) with [`allow`](Self::allow). If
+/// actix-web's resource map does not find a path, such as one of the second of two scopes with the
+/// same prefix, the path has to end like that of an annotated or allowed handler. A request with a
+/// key and without a route therefore gets 400, and not 404, unless its method is safe (RFC 9110
+/// §9.2.1).
 ///
 /// ```
 /// use actix_web::{App, http::Method};
@@ -55,27 +64,33 @@ pub struct RejectUnsupportedKeys {
 }
 
 impl RejectUnsupportedKeys {
-    /// The middleware for applications that use `idempotency`, for all of their handlers or for those of an inner scope.
+    /// Makes the middleware for an application that uses `idempotency`, for all of its handlers or
+    /// for those of an inner scope.
     #[must_use]
     pub fn new(idempotency: &Idempotency) -> Self {
         let annotated = Annotated::all();
-        warn_of_namesakes(&annotated);
-        Self { idempotency: idempotency.clone(), annotated: Rc::new(annotated), allowed: Rc::default() }
+        log_shared_names(&annotated);
+        Self {
+            idempotency: idempotency.clone(),
+            annotated: Rc::new(annotated),
+            allowed: Rc::default(),
+        }
     }
 
-    /// Lets keys through to one more operation, named by its method and its full route pattern.
+    /// Accepts keys for one more operation, named by its method and its full route pattern.
     #[must_use]
     pub fn allow(mut self, method: Method, pattern: impl Into<String>) -> Self {
         Rc::make_mut(&mut self.allowed).push((method, ResourceDef::new(pattern.into())));
         self
     }
 
-    /// Whether a key that came with this request would have no effect.
+    /// Whether a key of this request would have no effect.
     fn is_unsupported(&self, request: &ServiceRequest) -> bool {
         // As the router sees it: with `%61` decoded to `a`.
         let path = request.match_info().as_str();
         let method = request.method();
-        let mut annotated = self.annotated.iter().filter(|annotated| annotated.method == method.as_str());
+        let mut annotated =
+            self.annotated.iter().filter(|annotated| annotated.method == method.as_str());
         let mut allowed = self.allowed.iter().filter(|(allowed, _)| allowed == method);
         let supported = match request.resource_map().match_pattern(path) {
             Some(pattern) => {
@@ -92,11 +107,13 @@ impl RejectUnsupportedKeys {
     }
 
     fn check(&self, request: &ServiceRequest) -> Option<HttpResponse> {
-        if !request.headers().contains_key(&self.idempotency.settings().header) || !self.is_unsupported(request) {
+        if !request.headers().contains_key(&self.idempotency.settings().header)
+            || !self.is_unsupported(request)
+        {
             return None;
         }
-        let detail = "this operation does not keep idempotency keys; send it without one, and do not rely on a retry";
-        let problem = self.idempotency.problem(ProblemKind::KeyUnsupported, detail);
+        let kind = ProblemKind::KeyUnsupported;
+        let problem = self.idempotency.problem(kind, kind.advice());
         Some(self.idempotency.render(&problem, RequestOutcome::Refused, request.request()))
     }
 }
@@ -106,37 +123,39 @@ impl RejectUnsupportedKeys {
 struct Annotated {
     method: &'static str,
     resource: Resource,
-    /// Paths that end with the resource's; `None` where that is empty.
+    /// Matches paths that end with the resource's; `None` if that is empty.
     ending: Option<ResourceDef>,
 }
 
 impl Annotated {
     fn all() -> Vec<Self> {
-        let routes = inventory::iter::<Registered>.into_iter().flat_map(|registered| registered.0.routes);
-        let annotated = routes.filter_map(|route| {
+        let routes = annotated().flat_map(|operation| operation.routes);
+        let resources = routes.filter_map(|route| {
             let (method, resource) = (route.method, route.resource?);
             let separator = if resource.path.starts_with('/') { "" } else { "/" };
             let ending = || ResourceDef::new(format!("{{scopes:.*}}{separator}{}", resource.path));
             Some(Self { method, resource, ending: (!resource.path.is_empty()).then(ending) })
         });
-        annotated.collect()
+        resources.collect()
     }
 
-    /// Whether a path of scopes that are not known ends with this resource.
+    /// Whether a path ends with this resource, whatever the scopes above it.
     fn ends(&self, path: &str) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.is_match(path))
     }
 }
 
-fn warn_of_namesakes(annotated: &[Annotated]) {
+fn log_shared_names(annotated: &[Annotated]) {
     let empty = |annotated: &&Annotated| annotated.resource.path.is_empty();
     for (index, one) in annotated.iter().enumerate().filter(|(_, annotated)| empty(annotated)) {
         let mut rest = annotated.iter().skip(index.saturating_add(1)).filter(empty);
-        if rest.any(|other| other.resource.name == one.resource.name && other.method == one.method) {
+        if rest.any(|other| other.resource.name == one.resource.name && other.method == one.method)
+        {
             tracing::error!(
                 name = one.resource.name,
-                "annotated handlers with an empty path share the name of their resource, so keys may be refused for some of them; \
-                 name each in its route attribute, such as `#[post(\"\", name = \"create_payment\")]`"
+                "annotated handlers with an empty path share a resource name, so keys may be \
+                 refused for some of them; name each in its route attribute, such as \
+                 `#[post(\"\", name = \"create_payment\")]`"
             );
         }
     }
@@ -146,13 +165,16 @@ impl Resource {
     /// Whether a request with this full pattern may be for this resource.
     fn fits(&self, pattern: &str, path: &str, request: &ServiceRequest) -> bool {
         if self.path.is_empty() {
-            // The pattern is that of the scope, which every pattern could be. Where several resources have one pattern, `match_name` is the
-            // name of the first, and `url_for` finds this one by its own name.
+            // The pattern is that of the scope above, which can be any. If several resources have
+            // one pattern, `match_name` is the name of the first, and `url_for` finds this one by
+            // name.
             return request.resource_map().match_name(path) == Some(self.name)
                 || self.url(request.request()) == Some(placeholders(pattern));
         }
         // actix-web adds a slash in front of a path that has none.
-        pattern.strip_suffix(self.path).is_some_and(|scopes| self.path.starts_with('/') || scopes.ends_with('/'))
+        pattern
+            .strip_suffix(self.path)
+            .is_some_and(|scopes| self.path.starts_with('/') || scopes.ends_with('/'))
     }
 
     /// The path of the resource of this name, with placeholders for its dynamic segments.
@@ -198,7 +220,7 @@ where
     }
 }
 
-/// The service that [`RejectUnsupportedKeys`] makes.
+/// The service of [`RejectUnsupportedKeys`].
 #[derive(Debug)]
 pub struct RejectUnsupportedKeysService<S> {
     service: S,
@@ -213,7 +235,10 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = Error;
-    type Future = Either<Ready<Result<Self::Response, Error>>, LocalBoxFuture<'static, Result<Self::Response, Error>>>;
+    type Future = Either<
+        Ready<Result<Self::Response, Error>>,
+        LocalBoxFuture<'static, Result<Self::Response, Error>>,
+    >;
 
     forward_ready!(service);
 
@@ -221,8 +246,10 @@ where
         if let Some(response) = self.rule.check(&request) {
             return Either::Left(ready(Ok(request.into_response(response).map_into_right_body())));
         }
-        let answer = self.service.call(request);
-        Either::Right(Box::pin(async move { answer.await.map(ServiceResponse::map_into_left_body) }))
+        let response = self.service.call(request);
+        Either::Right(Box::pin(
+            async move { response.await.map(ServiceResponse::map_into_left_body) },
+        ))
     }
 }
 
@@ -232,9 +259,11 @@ mod tests {
 
     #[test]
     fn each_dynamic_segment_is_one_placeholder() {
-        for (pattern, path) in
-            [("/users", "/users"), ("/users/{id}/keys/{key}", "/users/x/keys/x"), (r"/users/{id:\d{2,4}}", "/users/x")]
-        {
+        for (pattern, path) in [
+            ("/users", "/users"),
+            ("/users/{id}/keys/{key}", "/users/x/keys/x"),
+            (r"/users/{id:\d{2,4}}", "/users/x"),
+        ] {
             assert_eq!(placeholders(pattern), path);
         }
     }

@@ -1,7 +1,8 @@
-//! Time as a store sees it.
+//! Time as measured by a store.
 //!
-//! This is the one module that reads the time of day; others only measure how long something took. Safety never depends on what it says: a wrong clock only moves the moment at
-//! which an abandoned key can be taken over, by no more than one lease if it is set back, and until which a response is replayed.
+//! Only this module reads the time of day; other modules only measure elapsed time. Safety never
+//! depends on it. A wrong clock only moves two moments: when an abandoned key can be taken over (by
+//! at most one lease if the clock is set back), and until when a response is replayed.
 
 use std::{
     sync::{
@@ -11,52 +12,54 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Milliseconds since the Unix epoch, on the clock of the store that wrote them.
+/// A time in milliseconds since the Unix epoch, on the clock of the store that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// 1 January 1970, before any time at which a record is written.
+    /// 1 January 1970, earlier than any time at which a record is written.
     pub const EPOCH: Self = Self(0);
 
-    /// A moment, in milliseconds since the Unix epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The moment `by` later; the last moment there is, where that would overflow.
+    /// Returns the time `by` later, or the last representable time if that overflows.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(millis(by)))
     }
 
-    /// How long it is from `now` until this moment; zero when it has passed.
+    /// Returns the time that passes from `earlier` to this timestamp, or zero if this timestamp is
+    /// the earlier one.
     #[must_use]
-    pub fn since(self, now: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(now.0))
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A duration in whole milliseconds, the resolution of every store.
+/// Returns a duration in whole milliseconds, the resolution of every store. Saturates.
 #[must_use]
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A source of time for a store that has no database to ask.
+/// A source of time for a store without a database.
 pub trait Clock: Send + Sync + 'static {
-    /// The present moment. Going back costs time: see [`Record::shortened`](crate::Record::shortened).
+    /// Returns the present time. A clock that is set back delays takeovers, by at most one lease.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock, read once and carried on by its monotonic clock, so that nobody who sets the time moves a lease.
+/// The system clock, read once and advanced by the monotonic clock. Setting the system's time does
+/// not move a lease.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     started: Instant,
@@ -64,9 +67,9 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts from the machine's present time.
+    /// Creates a clock that starts at the present system time.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the place that reads it")]
+    #[expect(clippy::disallowed_methods, reason = "this module is where the time of day is read")]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { started: Instant::now(), started_at: Timestamp(millis(since_epoch)) }
@@ -85,12 +88,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to, for tests. Clones share the same time.
+/// A clock for tests that moves only by calls. Clones share the same time.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Creates a clock that stands at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
@@ -101,9 +104,11 @@ impl ManualClock {
         self.0.fetch_add(millis(by), Ordering::SeqCst);
     }
 
-    /// Sets the clock back, to [`Timestamp::EPOCH`] at most.
+    /// Sets the clock back, but not beyond [`Timestamp::EPOCH`].
     pub fn set_back(&self, by: Duration) {
-        self.0.update(Ordering::SeqCst, Ordering::SeqCst, |now| now.saturating_sub(millis(by)));
+        let earlier = |now: u64| Some(now.saturating_sub(millis(by)));
+        // The closure always returns a value, so the update cannot fail.
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, earlier);
     }
 }
 

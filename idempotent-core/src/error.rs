@@ -1,12 +1,13 @@
-//! What can go wrong below the protocol.
+//! Errors of stores.
 
-use std::{error::Error, fmt};
+use std::error::Error;
 
-/// A store could not do what it was asked.
+/// A store failed.
 ///
-/// It names the store and the operation, and keeps the cause as its [source](Error::source); none of the three may reach a
-/// client. *In flight*, *mismatch* and the like are outcomes, not errors.
-#[derive(Debug)]
+/// The error names the store and the operation, and keeps the cause as its [source](Error::source).
+/// None of them may reach a client. *In flight*, *mismatch* and the like are outcomes, not errors.
+#[derive(Debug, thiserror::Error)]
+#[error("the {store} store failed to {operation}")]
 pub struct StoreError {
     store: &'static str,
     operation: &'static str,
@@ -19,11 +20,11 @@ enum Kind {
     Transient,
     Permanent,
     Unreadable,
-    Share,
+    ShareExceeded,
 }
 
 impl StoreError {
-    /// An error that the same call may not meet again: a lost connection, a busy database, a full store.
+    /// Creates an error that may not occur again: a lost connection, a busy database, a full store.
     pub fn transient(
         store: &'static str,
         operation: &'static str,
@@ -32,7 +33,8 @@ impl StoreError {
         Self { store, operation, kind: Kind::Transient, source: source.into() }
     }
 
-    /// An error that stays until someone mends its cause: a missing table, a missing privilege, an unsafe setting.
+    /// Creates an error that persists until its cause is fixed: a missing table, a missing
+    /// privilege, an unsafe setting.
     pub fn permanent(
         store: &'static str,
         operation: &'static str,
@@ -41,8 +43,9 @@ impl StoreError {
         Self { store, operation, kind: Kind::Permanent, source: source.into() }
     }
 
-    /// A permanent error of one record: what is kept for the key is damaged, or is not a record. The operation may have been
-    /// done, so it is neither run again nor replayed. Other keys are not affected.
+    /// Creates a permanent error of one record: the data stored for the key is damaged, or is not a
+    /// record. The operation may have been done, so it is neither run again nor replayed. Other
+    /// keys are not affected.
     pub fn unreadable(
         store: &'static str,
         operation: &'static str,
@@ -51,67 +54,48 @@ impl StoreError {
         Self { store, operation, kind: Kind::Unreadable, source: source.into() }
     }
 
-    /// A claim that is refused because its principal has its share of a bounded store. Nothing was claimed; other principals are not
-    /// affected.
+    /// Creates the error of a claim that is refused because its principal has used up its share of
+    /// a bounded store. Nothing was claimed. Other principals are not affected.
     pub fn share_exceeded(
         store: &'static str,
         operation: &'static str,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { store, operation, kind: Kind::Share, source: source.into() }
+        Self { store, operation, kind: Kind::ShareExceeded, source: source.into() }
     }
 
-    /// Whether a principal has its share of the store.
+    /// Returns whether a principal has used up its share of the store.
     #[must_use]
     pub fn is_share_exceeded(&self) -> bool {
-        self.kind == Kind::Share
+        self.kind == Kind::ShareExceeded
     }
 
-    /// Whether the same call may succeed later without anybody's doing.
+    /// Returns whether the same call may succeed later without intervention.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind == Kind::Transient
     }
 
-    /// Whether the error is of one record, which cannot be read.
+    /// Returns whether the error concerns one record, which cannot be read.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.kind == Kind::Unreadable
     }
 
-    /// The store that failed, such as `"sqlite"`.
+    /// Returns the name of the store that failed, such as `"sqlite"`.
     #[must_use]
     pub fn store(&self) -> &'static str {
         self.store
     }
 
-    /// The operation that failed, such as `"claim"`.
+    /// Returns the operation that failed, such as `"claim"`.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} store failed to {}", self.store, self.operation)
-    }
-}
-
-impl Error for StoreError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
-    }
-}
-
-/// A call from outside of a runtime.
-#[derive(Debug)]
+/// A store was called outside of a Tokio runtime.
+#[derive(Debug, thiserror::Error)]
+#[error("the store was called from outside of a Tokio runtime")]
 pub(crate) struct NoRuntime;
-
-impl fmt::Display for NoRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store was called from outside of a Tokio runtime")
-    }
-}
-
-impl Error for NoRuntime {}

@@ -1,19 +1,20 @@
-//! What "the same request" means.
+//! Fingerprints: which requests count as the same.
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 
 use crate::scope::Principal;
 
 mod json;
+mod keys;
 
 pub use json::canonical_json;
+pub use keys::{FingerprintKeyError, FingerprintKeys};
 
-/// A digest of a request, with the key that signed it, if any.
+/// A digest of a request, and the id of the key that signed it, if any.
 ///
-/// Two requests are the same if their fingerprints are equal. `Debug` shows the key's id only.
+/// Two requests are the same if their fingerprints are equal. `Debug` shows only the id of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     key_id: u32,
@@ -21,17 +22,17 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// How many bytes a store keeps for it.
+    /// The length of a stored fingerprint in bytes.
     pub const BYTES: usize = 36;
 
-    /// The fingerprint that a store has kept.
+    /// Creates the fingerprint from bytes that a store has kept.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let ([a, b, c, d], digest) = split(bytes);
         Self { key_id: u32::from_be_bytes([a, b, c, d]), digest }
     }
 
-    /// The bytes for a store to keep.
+    /// Returns the bytes for a store to keep.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -53,9 +54,10 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A digest of a request before it is signed; it never leaves the process.
+/// A digest of a request before it is signed. It never leaves the process.
 ///
-/// It is SHA-256 over method, path, query and content type, each with its length, and the body.
+/// The digest is SHA-256 over method, path, query and content type, each with its length, and the
+/// body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestDigest {
     hash: [u8; 32],
@@ -63,9 +65,10 @@ pub struct RequestDigest {
 }
 
 impl RequestDigest {
-    /// Says whose request it is, for stores that limit the share of one principal. It is no part of the fingerprint.
+    /// Sets the principal that sent the request, for stores that limit the share of one principal.
+    /// It is not part of the fingerprint.
     #[must_use]
-    pub const fn of(self, principal: Principal) -> Self {
+    pub const fn with_principal(self, principal: Principal) -> Self {
         Self { principal: Some(principal), ..self }
     }
 
@@ -80,36 +83,37 @@ impl fmt::Debug for RequestDigest {
     }
 }
 
-/// How the body counts.
+/// How the body contributes to the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyForm {
     /// The bytes as sent.
     Raw,
-    /// Its canonical JSON form.
+    /// The canonical JSON form ([RFC 8785](canonical_json)).
     Json,
-    /// Not at all; neither does the content type.
-    Nothing,
-    /// What the application made of it. The content type does not count.
+    /// Neither body nor content type contribute.
+    Ignored,
+    /// Bytes chosen by the application. The content type does not contribute.
     Custom,
 }
 
-/// Takes a request in, piece by piece, so that no body has to be in memory at once.
+/// Computes the digest of a request piece by piece, so that the body need not be in memory at once.
 #[derive(Clone, Debug)]
 pub struct Digester {
     hasher: Sha256,
 }
 
 impl Digester {
-    /// Starts with the parts that are always counted.
+    /// Starts a digest with the parts other than the body.
     #[must_use]
     pub fn new(method: &str, path: &str, query: &str, content_type: &[u8], form: BodyForm) -> Self {
         let tag: &[u8] = match form {
             BodyForm::Raw => b"raw",
             BodyForm::Json => b"json",
-            BodyForm::Nothing => b"nothing",
+            BodyForm::Ignored => b"nothing",
             BodyForm::Custom => b"custom",
         };
-        let content_type = if matches!(form, BodyForm::Nothing | BodyForm::Custom) { b"" } else { content_type };
+        let content_type =
+            if matches!(form, BodyForm::Ignored | BodyForm::Custom) { b"" } else { content_type };
         let mut hasher = Sha256::new_with_prefix("idem/fp/1");
         for part in [method.as_bytes(), path.as_bytes(), query.as_bytes(), content_type, tag] {
             hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -118,109 +122,17 @@ impl Digester {
         Self { hasher }
     }
 
-    /// Adds the next bytes of the body. It comes last, so it needs no length.
+    /// Adds the next bytes of the body. The body comes last and needs no length.
     pub fn update(&mut self, body: &[u8]) {
         self.hasher.update(body);
     }
 
-    /// The digest of all that was taken in.
+    /// Returns the digest.
     #[must_use]
     pub fn finish(self) -> RequestDigest {
         RequestDigest { hash: self.hasher.finalize().into(), principal: None }
     }
 }
-
-/// Secrets that sign fingerprints, so that a stolen record cannot be used to guess a body (a PIN, a card number).
-///
-/// The first key signs. The others are only recognised: after a rotation keep the old key for as long as the longest ttl, or
-/// requests that it signed are taken for other ones (422).
-///
-/// Without a key, fingerprints are plain digests.
-#[derive(Clone, Default)]
-pub struct FingerprintKeys {
-    keys: Vec<(u32, Hmac<Sha256>)>,
-}
-
-impl FingerprintKeys {
-    /// No keys: plain digests.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self { keys: Vec::new() }
-    }
-
-    /// Adds a key under an id that is never used for another; id 0 stands for plain digests.
-    ///
-    /// # Errors
-    /// When the id is 0 or taken, or the secret has fewer than 16 bytes.
-    pub fn with(mut self, id: u32, secret: &[u8]) -> Result<Self, FingerprintKeyError> {
-        if id == 0 || self.keys.iter().any(|(taken, _)| *taken == id) {
-            return Err(FingerprintKeyError::Id { id });
-        }
-        let mac = Hmac::new_from_slice(secret).ok().filter(|_| secret.len() >= 16);
-        self.keys.push((id, mac.ok_or(FingerprintKeyError::Short { length: secret.len() })?));
-        Ok(self)
-    }
-
-    /// Signs a digest with the first key.
-    #[must_use]
-    pub fn sign(&self, digest: RequestDigest) -> Fingerprint {
-        match self.keys.first() {
-            Some((id, mac)) => signed(*id, mac, digest),
-            None => Fingerprint { key_id: 0, digest: digest.hash },
-        }
-    }
-
-    /// Signs a digest as `recorded` was signed, if that was with another key than the first and we have it.
-    #[must_use]
-    pub fn sign_like(&self, recorded: Fingerprint, digest: RequestDigest) -> Option<Fingerprint> {
-        if self.keys.first().map_or(0, |(id, _)| *id) == recorded.key_id {
-            return None;
-        }
-        match recorded.key_id {
-            0 => Some(Fingerprint { key_id: 0, digest: digest.hash }),
-            key_id => self.keys.iter().find(|(id, _)| *id == key_id).map(|(id, mac)| signed(*id, mac, digest)),
-        }
-    }
-}
-
-fn signed(key_id: u32, mac: &Hmac<Sha256>, digest: RequestDigest) -> Fingerprint {
-    let mut mac = mac.clone();
-    mac.update(&digest.hash);
-    Fingerprint { key_id, digest: mac.finalize().into_bytes().into() }
-}
-
-impl fmt::Debug for FingerprintKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.keys.iter().map(|(id, _)| id)).finish()
-    }
-}
-
-/// Why a key cannot sign fingerprints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FingerprintKeyError {
-    /// The id is 0 or taken.
-    Id {
-        /// The id.
-        id: u32,
-    },
-    /// The secret has fewer than 16 bytes.
-    Short {
-        /// How many it has.
-        length: usize,
-    },
-}
-
-impl fmt::Display for FingerprintKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id { id } => write!(f, "the fingerprint key id {id} is 0 or taken"),
-            Self::Short { length } => write!(f, "the fingerprint secret has {length} bytes; it needs 16 or more"),
-        }
-    }
-}
-
-impl std::error::Error for FingerprintKeyError {}
 
 #[cfg(test)]
 mod tests {
@@ -261,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_body_that_does_not_count_takes_its_content_type_along() {
-        let none = digest(PARTS, BodyForm::Nothing, "");
-        assert_eq!(none, digest(["POST", "/p", "q=1", "text/html"], BodyForm::Nothing, ""));
+        let none = digest(PARTS, BodyForm::Ignored, "");
+        assert_eq!(none, digest(["POST", "/p", "q=1", "text/html"], BodyForm::Ignored, ""));
     }
 
     #[test]
@@ -274,16 +186,30 @@ mod tests {
         let recorded = before.sign(digest);
         assert_ne!(after.sign(digest), recorded);
         assert_eq!(after.sign_like(recorded, digest), Some(recorded));
-        assert_eq!(after.sign_like(FingerprintKeys::none().sign(digest), digest).map(|f| f.key_id), Some(0));
-        assert_eq!(after.sign_like(after.sign(digest), digest), None, "the present key needs no second look");
-        assert_eq!(before.sign_like(after.sign(digest), digest), None, "an unknown key cannot be followed");
+        assert_eq!(
+            after.sign_like(FingerprintKeys::none().sign(digest), digest).map(|f| f.key_id),
+            Some(0)
+        );
+        assert_eq!(
+            after.sign_like(after.sign(digest), digest),
+            None,
+            "the present key needs no second look"
+        );
+        assert_eq!(
+            before.sign_like(after.sign(digest), digest),
+            None,
+            "an unknown key cannot be followed"
+        );
     }
 
     #[test]
     fn unusable_keys_are_refused() {
         let keys = FingerprintKeys::none();
         assert_eq!(keys.clone().with(0, &[0; 16]).unwrap_err(), FingerprintKeyError::Id { id: 0 });
-        assert_eq!(keys.clone().with(1, &[0; 15]).unwrap_err(), FingerprintKeyError::Short { length: 15 });
+        assert_eq!(
+            keys.clone().with(1, &[0; 15]).unwrap_err(),
+            FingerprintKeyError::Short { length: 15 }
+        );
         let one = keys.with(1, &[0; 16]).unwrap();
         assert_eq!(one.with(1, &[1; 16]).unwrap_err(), FingerprintKeyError::Id { id: 1 });
     }

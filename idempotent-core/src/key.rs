@@ -1,13 +1,16 @@
-//! What the client sent to name its operation.
+//! The idempotency key that a client sends.
 
 use std::fmt;
 
+mod structured;
+
 /// An idempotency key: 1 to 255 bytes of printable ASCII.
 ///
-/// `"k"` (a Structured Field String, RFC 9651 §3.3.3, as draft-ietf-httpapi-idempotency-key-header-07 §2 asks for) and `k` (what
-/// most client libraries send) are the same key.
+/// `"k"` (a Structured Field String, RFC 9651 §3.3.3, as
+/// draft-ietf-httpapi-idempotency-key-header-07 §2 requires) and `k` (what most client libraries
+/// send) are the same key.
 ///
-/// A key can be a secret, so `Debug` does not show it.
+/// A key can be a secret, so `Debug` shows only its length.
 ///
 /// ```
 /// use idempotent_core::Key;
@@ -19,20 +22,25 @@ use std::fmt;
 pub struct Key(Box<str>);
 
 impl Key {
-    /// The most bytes that a key may have, quotes and escapes not counted.
+    /// The maximum length of a key in bytes, without quotes and escapes.
     pub const MAX_BYTES: usize = 255;
 
-    /// Reads the value of one `Idempotency-Key` header line.
+    /// Parses the value of one `Idempotency-Key` header line.
     ///
-    /// A value that starts with `"` is a Structured Field String; its parameters are ignored, as RFC 9651 §3.1.2 lets us. Anything
-    /// else is a bare token of visible ASCII. A bare token may hold neither `"` nor `,`: a comma is what a proxy leaves behind when it
-    /// joins two header lines into one, and two keys are no key.
+    /// A value that starts with `"` is a Structured Field String. Its parameters must be well
+    /// formed and are ignored, as RFC 9651 §3.1.2 allows. Any other value is a bare token of
+    /// visible ASCII. A bare token contains neither `"` nor `,`: a proxy that joins two header
+    /// lines into one puts a comma between them, and two keys are not a key.
     ///
     /// # Errors
-    /// [`KeyError`] says which rule the value breaks; it does not repeat the value.
+    /// Returns a [`KeyError`] that names the broken rule and does not repeat the value.
     pub fn parse(value: &[u8]) -> Result<Self, KeyError> {
         let value = value.trim_ascii();
-        let key = if value.first() == Some(&b'"') { structured(value)? } else { bare(value)? };
+        let key = if value.first() == Some(&b'"') {
+            structured::parse_string_item(value).ok_or(KeyError::NotAString)?
+        } else {
+            parse_bare(value)?
+        };
         match key.len() {
             0 => Err(KeyError::Empty),
             length if length > Self::MAX_BYTES => Err(KeyError::TooLong { length }),
@@ -40,7 +48,7 @@ impl Key {
         }
     }
 
-    /// The key without quotes and escapes. It may be a secret: keep it out of logs.
+    /// Returns the key without quotes and escapes. It may be a secret: keep it out of logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -53,49 +61,36 @@ impl fmt::Debug for Key {
     }
 }
 
-fn structured(value: &[u8]) -> Result<String, KeyError> {
-    let item: sfv::Item = sfv::Parser::new(value).parse().map_err(|_| KeyError::NotAString)?;
-    if let sfv::BareItem::String(string) = item.bare_item { Ok(string.into()) } else { Err(KeyError::NotAString) }
-}
-
-fn bare(value: &[u8]) -> Result<String, KeyError> {
+fn parse_bare(value: &[u8]) -> Result<String, KeyError> {
+    let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b',';
     match std::str::from_utf8(value) {
-        Ok(token) if token.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b',') => Ok(token.to_owned()),
+        Ok(token) if token.bytes().all(allowed) => Ok(token.to_owned()),
         _ => Err(KeyError::NotVisibleAscii),
     }
 }
 
-/// Why a header value is not a key. The texts may be shown to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a header value is not a key. The messages may be shown to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// There is nothing in it.
+    /// The key has no bytes.
+    #[error("the key is empty")]
     Empty,
-    /// It is longer than [`Key::MAX_BYTES`].
+    /// The key is longer than [`Key::MAX_BYTES`].
+    #[error("the key has {length} bytes; the limit is {}", Key::MAX_BYTES)]
     TooLong {
-        /// Its length in bytes.
+        /// The length of the key in bytes.
         length: usize,
     },
-    /// It starts with a quote, but is not a Structured Field String.
+    /// The value starts with a quote and is not a Structured Field String.
+    #[error("the key starts with a quote but is not a valid RFC 9651 string")]
     NotAString,
-    /// It is not quoted, and holds something else than visible ASCII, or a quote, or a comma.
+    /// The value has no quotes and contains a quote, a comma, or a byte that is not visible ASCII.
+    #[error(
+        "an unquoted key may contain only visible ASCII characters except the quote and the comma"
+    )]
     NotVisibleAscii,
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the key is empty"),
-            Self::TooLong { length } => write!(f, "the key has {length} bytes; the most is {}", Key::MAX_BYTES),
-            Self::NotAString => f.write_str("the key starts with a quote, but is not a string as RFC 9651 defines it"),
-            Self::NotVisibleAscii => {
-                f.write_str("an unquoted key is made of visible ASCII characters other than the quote and the comma")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 #[cfg(test)]
 mod tests {
@@ -118,15 +113,17 @@ mod tests {
         assert_eq!(key(r#""a\"b\\c""#), Ok(r#"a"b\c"#.into()));
         assert_eq!(key(r#""k";v=1"#), Ok("k".into()));
         assert_eq!(key("  k  "), Ok("k".into()));
+        assert_eq!(key("\t\"k\"\t"), Ok("k".into()));
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn malformed_values_are_refused() {
         assert_eq!(key(""), Err(KeyError::Empty));
         assert_eq!(key("\"\""), Err(KeyError::Empty));
         assert_eq!(key("\"open"), Err(KeyError::NotAString));
         assert_eq!(key("\"a\" \"b\""), Err(KeyError::NotAString));
         assert_eq!(key("\"a\", \"b\""), Err(KeyError::NotAString));
+        assert_eq!(key("\"a\";p, \"b\""), Err(KeyError::NotAString));
         assert_eq!(key("\"a\u{e9}\""), Err(KeyError::NotAString));
         for bare in ["a b", "a,b", "a\"b", "a\tb", "a\u{7f}", "\u{e9}"] {
             assert_eq!(key(bare), Err(KeyError::NotVisibleAscii), "{bare:?}");
@@ -138,6 +135,7 @@ mod tests {
     fn the_length_is_that_of_the_key_itself() {
         assert!(key(&"k".repeat(255)).is_ok());
         assert!(key(&format!("\"{}\"", "k".repeat(255))).is_ok());
+        assert!(key(&format!("\"{}\";{}", "k".repeat(255), "p".repeat(255))).is_ok());
         assert_eq!(key(&"k".repeat(256)), Err(KeyError::TooLong { length: 256 }));
     }
 

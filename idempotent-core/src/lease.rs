@@ -1,52 +1,57 @@
-//! Who holds a claim.
+//! Leases and the owner tokens that fence them.
 
 use std::{cell::RefCell, fmt};
 
 use crate::record_id::RecordId;
 
-/// The fence: 128 random bits, drawn anew for each attempt. Whoever cannot show the token that a record carries can neither
-/// complete, release nor renew it.
+/// The fence: 128 random bits, drawn for each attempt. Only a caller that presents the token of a
+/// record can complete, release or renew it.
 ///
-/// It is not a clock and not a counter, so no skew and no lost write makes two attempts look alike; and it makes a claim whose
-/// acknowledgement was lost safe to send again.
+/// The token is neither a clock nor a counter, so that neither clock skew nor a lost write makes
+/// two attempts look alike. It also makes it safe to send a claim again whose acknowledgment was
+/// lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken([u8; 16]);
 
 impl OwnerToken {
-    /// Draws a token from the operating system's random source, which is asked for sixteen at a time.
+    /// Draws a token from the operating system's random source, which is read for sixteen tokens at
+    /// a time.
     ///
     /// # Errors
-    /// When the operating system has none to give; on the usual platforms only early at boot.
+    /// Fails if the random source is not available; on common platforms only early at boot.
     pub fn random() -> Result<Self, getrandom::Error> {
-        DRAWN.with_borrow_mut(Drawn::next)
+        POOL.with_borrow_mut(TokenPool::next)
     }
 
-    /// The token that a store has kept.
+    /// Creates the token from bytes that a store has kept.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes for a store to keep.
+    /// Returns the bytes for a store to keep.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
-/// Tokens that are drawn and not yet used. Each is used once: they are this thread's, and a process that was forked draws its own.
+/// Random tokens that are not used yet. Each is used once: the pool belongs to one thread, and a
+/// forked process draws its own.
 #[cfg_attr(test, derive(Clone, Copy))]
-struct Drawn {
+struct TokenPool {
     process: u32,
     tokens: [[u8; 16]; 16],
     left: usize,
 }
 
 thread_local! {
-    static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn { process: 0, tokens: [[0; 16]; 16], left: 0 }) };
+    static POOL: RefCell<TokenPool> = const {
+        RefCell::new(TokenPool { process: 0, tokens: [[0; 16]; 16], left: 0 })
+    };
 }
 
-impl Drawn {
+impl TokenPool {
     fn next(&mut self) -> Result<OwnerToken, getrandom::Error> {
         let process = std::process::id();
         if self.left == 0 || self.process != process {
@@ -65,10 +70,10 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// A claim that was granted: which record, and the token that proves it.
+/// A granted claim: the record and the owner token that proves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The record that is claimed.
+    /// The claimed record.
     pub id: RecordId,
     /// The token under which it was granted.
     pub owner: OwnerToken,
@@ -84,7 +89,8 @@ mod tests {
     fn no_token_is_drawn_twice() {
         let draw = || (0..1_000).map(|_| OwnerToken::random().unwrap()).collect::<Vec<_>>();
         let threads: Vec<_> = (0..4).map(|_| thread::spawn(draw)).collect();
-        let mut drawn: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let mut drawn: Vec<_> =
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         drawn.extend(draw());
         assert_eq!(drawn.iter().collect::<HashSet<_>>().len(), 5_000);
         assert!(drawn.iter().all(|token| token.as_bytes() != &[0; 16]));
@@ -92,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_forked_process_draws_its_own() {
-        let mut drawn = Drawn { process: 0, tokens: [[0; 16]; 16], left: 0 };
-        drawn.next().unwrap();
-        let mut forked = Drawn { process: std::process::id().wrapping_add(1), ..drawn };
-        assert_ne!(forked.next().unwrap(), drawn.next().unwrap());
+        let mut pool = TokenPool { process: 0, tokens: [[0; 16]; 16], left: 0 };
+        pool.next().unwrap();
+        let mut forked = TokenPool { process: std::process::id().wrapping_add(1), ..pool };
+        assert_ne!(forked.next().unwrap(), pool.next().unwrap());
     }
 }

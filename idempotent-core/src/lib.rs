@@ -1,21 +1,24 @@
-//! The engine behind [`idempotent-actix`]: it decides, once and atomically, whether a request runs, waits, is refused, or gets
-//! the answer that was given before. It knows no HTTP and names no store.
+//! The engine of [`idempotent-actix`]: idempotency keys, claims, recordings, and the stores that
+//! make them atomic. It has no dependency on HTTP.
 //!
-//! Data flows one way: [`Key`], [`Scope`] and [`Fingerprint`] go into a [`Claim`](protocol::Claim); a [`Store`] decides by the
-//! rules of [`transition`]; the [`Runtime`] carries the attempt to its [`Recording`].
+//! A [`Key`], a [`ScopeId`] and a [`Fingerprint`] make a [`Claim`](protocol::Claim). A [`Store`]
+//! decides it by the rules of [`transition`]. The [`Runtime`] carries the granted attempt to its
+//! [`Recording`].
+//!
+//! Applications use [`idempotent-actix`]. Depend on this crate to write a store, or an integration
+//! with another framework.
 //!
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
-// The tests here share files with those beside the crate, which call it by its name.
-#[cfg(test)]
-extern crate self as idempotent_core;
 
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
 mod fingerprint;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod key;
 mod lease;
 mod policy;
@@ -31,7 +34,8 @@ pub mod transition;
 
 pub use error::StoreError;
 pub use fingerprint::{
-    BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
+    BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest,
+    canonical_json,
 };
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};

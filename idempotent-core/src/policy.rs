@@ -1,24 +1,36 @@
-//! What an operation wants of its keys.
+//! The policy of an operation: how its keys are treated.
 
 use std::time::Duration;
 
 /// How the keys of one operation are treated.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use idempotent_core::{Abandoned, Policy};
+///
+/// const PAYMENTS: Policy = Policy::DEFAULT
+///     .with_ttl(Duration::from_secs(7 * 24 * 3600))
+///     .with_abandoned(Abandoned::Hold);
+/// # assert_eq!(PAYMENTS.lease, Policy::DEFAULT.lease);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Policy {
-    /// How long the answer can be replayed, counted from the first claim.
+    /// How long the response can be replayed, counted from the first claim. 24 h by default.
     pub ttl: Duration,
-    /// How long a claim outlives a process that died. At most half of `ttl`.
+    /// How long a claim outlives a process that died. At most half of `ttl`. 30 s by default.
     pub lease: Duration,
-    /// How long a duplicate waits for the first attempt's answer.
+    /// How long a duplicate waits for the response of the attempt in flight. Zero by default.
     pub wait: Duration,
-    /// Which answers are kept.
+    /// Which responses are recorded. [`RecordRule::Final`] by default.
     pub record: RecordRule,
-    /// What happens to a key whose attempt was abandoned.
+    /// What happens to a key whose attempt was abandoned. [`Abandoned::Retry`] by default.
     pub abandoned: Abandoned,
 }
 
 impl Policy {
-    /// The defaults of `#[idempotent]`: ttl 24 h, lease 30 s, no waiting, final answers, retry.
+    /// The defaults of `#[idempotent]`: ttl 24 h, lease 30 s, no waiting, final responses, retry.
     pub const DEFAULT: Self = Self {
         ttl: Duration::from_secs(24 * 60 * 60),
         lease: Duration::from_secs(30),
@@ -26,6 +38,36 @@ impl Policy {
         record: RecordRule::Final,
         abandoned: Abandoned::Retry,
     };
+
+    /// Sets how long the response can be replayed.
+    #[must_use]
+    pub const fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// Sets how long a claim outlives a process that died.
+    #[must_use]
+    pub const fn with_lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Sets how long a duplicate waits for the response of the attempt in flight.
+    #[must_use]
+    pub const fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Sets which responses are recorded.
+    #[must_use]
+    pub const fn with_record(self, record: RecordRule) -> Self {
+        Self { record, ..self }
+    }
+
+    /// Sets what happens to a key whose attempt was abandoned.
+    #[must_use]
+    pub const fn with_abandoned(self, abandoned: Abandoned) -> Self {
+        Self { abandoned, ..self }
+    }
 }
 
 impl Default for Policy {
@@ -34,19 +76,20 @@ impl Default for Policy {
     }
 }
 
-/// Which answers end an operation and are replayed. All others release the key, and the next request runs again.
+/// Which responses complete an operation and are replayed. Any other response releases the key, and
+/// the next request runs the operation again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordRule {
-    /// Everything but 408, 425, 429 and 5xx: answers that say what became of the operation.
+    /// Every status except 408, 425, 429 and 5xx: responses that tell the outcome of the operation.
     Final,
-    /// 2xx only.
+    /// Only 2xx.
     Success,
-    /// Every answer, server errors too, as version 1 of Stripe's API does.
+    /// Every status including 5xx, as version 1 of Stripe's API does.
     All,
 }
 
 impl RecordRule {
-    /// Whether an answer of this status is kept.
+    /// Returns whether a response with this status is recorded.
     #[must_use]
     pub const fn keeps(self, status: u16) -> bool {
         match self {
@@ -57,17 +100,18 @@ impl RecordRule {
     }
 }
 
-/// What happens to a key whose attempt ended without an outcome: its process died, or it panicked.
+/// What happens to a key whose attempt ended without an outcome, because its process died or the
+/// handler panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// The next request runs the operation again.
     Retry,
-    /// The key is held: nothing runs until someone resolves it, past its ttl too.
+    /// The key is held: nothing runs until an operator resolves it, even past its ttl.
     Hold,
 }
 
 impl Abandoned {
-    /// The more careful of two policies: a key that either wants held is held.
+    /// Returns the stricter of two policies: `Hold` if either is `Hold`.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         match (self, other) {

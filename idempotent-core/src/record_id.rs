@@ -1,4 +1,4 @@
-//! The identity of a record, and the keys for downstream calls that are derived from it.
+//! Record ids, and the keys for downstream calls that are derived from them.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use uuid::Uuid;
 
 use crate::{key::Key, scope::ScopeId};
 
-/// The name of a record: SHA-256 over namespace, scope, operation and key, each with its length, so that no two of them run
-/// together.
+/// The id of a record: SHA-256 over namespace, scope, operation and key.
 ///
+/// Each part is hashed with its length, so that the same bytes divided differently give another id.
 /// `Display` shows the first 8 hex digits, the only trace of a key that belongs in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; 32]);
 
 impl RecordId {
-    /// The record of `key`, sent by `scope` to the operation of this name. `namespace` tells applications that share a store
-    /// apart.
+    /// Creates the id of the record of `key`, which `scope` sent to the operation of this name.
+    /// `namespace` separates applications that share a store.
     #[must_use]
     pub fn new(namespace: &str, scope: &ScopeId, operation: &str, key: &Key) -> Self {
         Self::joined(namespace, scope, &[operation], key)
     }
 
-    /// The same, where the operation's name is in several pieces: their concatenation is what counts.
+    /// Creates the same id from an operation name in several pieces, without concatenating them.
     #[must_use]
     pub fn joined(namespace: &str, scope: &ScopeId, operation: &[&str], key: &Key) -> Self {
         let [kind, principal] = scope.parts();
@@ -36,20 +36,22 @@ impl RecordId {
         Self(hasher.finalize().into())
     }
 
-    /// The id that a store has kept.
+    /// Creates the id from bytes that a store has kept.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes for a store to keep.
+    /// Returns the bytes for a store to keep.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// A key for a call that the operation makes to another service: the same over retries, deploys and takeovers, another for
-    /// each label, and without a trace of the client's key.
+    /// Derives an idempotency key for a call that the operation makes to another service.
+    ///
+    /// The key stays the same across retries, deployments and takeovers, differs for each label,
+    /// and does not reveal the client's key.
     #[must_use]
     pub fn derive_key(&self, label: &str) -> DerivedKey {
         let mut hasher = Sha256::new_with_prefix("idem/down/1");
@@ -82,12 +84,13 @@ fn add_length(hasher: &mut Sha256, length: usize) {
     hasher.update(u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
 }
 
-/// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` gives the UUID (version 8, RFC 9562 §5.8).
+/// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` shows the
+/// UUID (version 8, RFC 9562 §5.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DerivedKey(Uuid);
 
 impl DerivedKey {
-    /// The key as a UUID.
+    /// Returns the key as a UUID.
     #[must_use]
     pub const fn as_uuid(&self) -> &Uuid {
         &self.0
@@ -121,7 +124,10 @@ mod tests {
             RecordId::new("sh", &ScopeId::of("op", ""), "", &key),
             RecordId::new("", &ScopeId::of("shop", ""), "", &key)
         );
-        assert_ne!(id(&ScopeId::new("a").within(&ScopeId::new("b")), "", "k"), id(&ScopeId::new("ba"), "", "k"));
+        assert_ne!(
+            id(&ScopeId::new("a").nested_in(&ScopeId::new("b")), "", "k"),
+            id(&ScopeId::new("ba"), "", "k")
+        );
     }
 
     #[test]
@@ -136,7 +142,11 @@ mod tests {
     #[test]
     fn the_encoding_of_a_record_id_is_fixed_for_ever() {
         // Another value here would forget every key in every store.
-        let id = id(&ScopeId::of("user", "alice"), "POST /v1/payments", "8e03978e-40d5-43e8-bc93-6894a57f9324");
+        let id = id(
+            &ScopeId::of("user", "alice"),
+            "POST /v1/payments",
+            "8e03978e-40d5-43e8-bc93-6894a57f9324",
+        );
         assert_eq!(id.to_string(), "c1ad8989");
         assert_eq!(id.derive_key("charge").to_string(), "22ed8504-8e9b-8dba-b130-8c3943d548c4");
     }

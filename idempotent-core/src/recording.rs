@@ -1,13 +1,15 @@
-//! The answer that is replayed, and how it is written down.
+//! Recorded responses and their encoding.
 
 use std::fmt;
 
 use bytes::{Buf, Bytes};
 
-/// A finished answer: status, raw header lines in order, body.
+/// A recorded response: status, header lines in order, body.
 ///
-/// The core knows no HTTP: it keeps the bytes as they are. `Debug` shows the status, the number of headers and the length of the body.
+/// The bytes are kept as they are. `Debug` shows the status, the number of headers and the length
+/// of the body.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recording {
     /// The status code.
     pub status: u16,
@@ -17,25 +19,26 @@ pub struct Recording {
     pub body: RecordedBody,
 }
 
-/// The body of a recording. `Debug` shows its length.
+/// The body of a recording. `Debug` shows its length. Exhaustive: every kind of body is replayed in
+/// its own way.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RecordedBody {
-    /// The answer had no body, not even an empty one.
+    /// The response had no body, not even an empty one.
     None,
-    /// The body, whole.
+    /// The complete body.
     Whole(Bytes),
-    /// The body was larger than the cap; what is replayed has none.
+    /// The body was larger than the limit; the replayed response has none.
     Omitted,
 }
 
 const VERSION: u8 = 1;
 
-/// A recording that is [written down](Recording::encode). `Debug` shows its length.
+/// An [encoded](Recording::encode) recording. `Debug` shows its length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedRecording(Bytes);
 
 impl EncodedRecording {
-    /// Writes an answer down whose header lines, as (name, value) and in order, are somebody else's.
+    /// Encodes a response from borrowed header lines, as (name, value) and in order.
     #[must_use]
     pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Self {
         let (kind, body): (u8, &[u8]) = match body {
@@ -75,16 +78,24 @@ impl From<EncodedRecording> for Bytes {
 }
 
 impl Recording {
-    /// Writes the recording down: a version, the parts with their lengths, and a CRC-32 over all of it.
+    /// Creates a recording.
+    #[must_use]
+    pub const fn new(status: u16, headers: Vec<(Bytes, Bytes)>, body: RecordedBody) -> Self {
+        Self { status, headers, body }
+    }
+
+    /// Encodes the recording: a version, the parts with their lengths, and a CRC-32 of all of them.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         EncodedRecording::from(self).into()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Headers and body are slices of `bytes`, not copies.
+    /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of `bytes`, not
+    /// copies.
     ///
     /// # Errors
-    /// When a bit of it was changed or lost, or a later version wrote it. Such a record is never run again and never replayed.
+    /// Fails if the bytes were damaged or written by a later version. The operation of such a
+    /// record is neither run again nor replayed.
     pub fn decode(bytes: &Bytes) -> Result<Self, RecordingError> {
         let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(RecordingError::Damaged)?;
         if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
@@ -98,8 +109,9 @@ impl Recording {
         let status = rest.try_get_u16()?;
         let kind = rest.try_get_u8()?;
         let count = take_length(&mut rest)?;
-        let headers =
-            (0..count).map(|_| Ok((take(&mut rest)?, take(&mut rest)?))).collect::<Result<_, RecordingError>>()?;
+        let headers = (0..count)
+            .map(|_| Ok((take(&mut rest)?, take(&mut rest)?)))
+            .collect::<Result<_, RecordingError>>()?;
         let body = take(&mut rest)?;
         let body = match kind {
             0 if body.is_empty() => RecordedBody::None,
@@ -107,11 +119,15 @@ impl Recording {
             2 if body.is_empty() => RecordedBody::Omitted,
             _ => return Err(RecordingError::Damaged),
         };
-        if rest.is_empty() { Ok(Self { status, headers, body }) } else { Err(RecordingError::Damaged) }
+        if rest.is_empty() {
+            Ok(Self { status, headers, body })
+        } else {
+            Err(RecordingError::Damaged)
+        }
     }
 }
 
-/// Bytes of which `Debug` shows the length only: whoever logs what has them in it must not log a response.
+/// Bytes of which `Debug` shows only the length, so that no log contains a response.
 pub(crate) struct Length<'a>(pub(crate) &'a Bytes);
 
 impl fmt::Debug for Length<'_> {
@@ -123,7 +139,11 @@ impl fmt::Debug for Length<'_> {
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Recording");
-        shown.field("status", &self.status).field("headers", &self.headers.len()).field("body", &self.body).finish()
+        shown
+            .field("status", &self.status)
+            .field("headers", &self.headers.len())
+            .field("body", &self.body)
+            .finish()
     }
 }
 
@@ -143,7 +163,7 @@ impl fmt::Debug for EncodedRecording {
     }
 }
 
-/// Writes a length as LEB128: seven bits a byte, the lowest first.
+/// Appends a length as unsigned LEB128: seven bits a byte, the lowest first.
 fn put_length(out: &mut Vec<u8>, mut length: usize) {
     while length > 0x7f {
         out.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
@@ -171,15 +191,17 @@ fn take(rest: &mut Bytes) -> Result<Bytes, RecordingError> {
     }
 }
 
-/// Why a recording cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a recording cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
     /// Bytes were changed or lost.
+    #[error("the recording is damaged")]
     Damaged,
-    /// A version of this library wrote it that this one does not know.
+    /// A later version of this library wrote the recording.
+    #[error("the recording has the unknown version {version}")]
     UnknownVersion {
-        /// The version that it was written with.
+        /// The version of the encoding.
         version: u8,
     },
 }
@@ -190,17 +212,6 @@ impl From<bytes::TryGetError> for RecordingError {
     }
 }
 
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged => f.write_str("the recording is damaged"),
-            Self::UnknownVersion { version } => write!(f, "the recording has the unknown version {version}"),
-        }
-    }
-}
-
-impl std::error::Error for RecordingError {}
-
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
@@ -209,23 +220,27 @@ mod tests {
 
     fn recordings() -> impl Strategy<Value = Recording> {
         let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
-        let body =
-            prop_oneof![Just(RecordedBody::None), Just(RecordedBody::Omitted), bytes().prop_map(RecordedBody::Whole)];
-        (any::<u16>(), vec((bytes(), bytes()), 0..5), body).prop_map(|(status, headers, body)| Recording {
-            status,
-            headers,
-            body,
-        })
+        let body = prop_oneof![
+            Just(RecordedBody::None),
+            Just(RecordedBody::Omitted),
+            bytes().prop_map(RecordedBody::Whole)
+        ];
+        (any::<u16>(), vec((bytes(), bytes()), 0..5), body)
+            .prop_map(|(status, headers, body)| Recording { status, headers, body })
     }
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(recording in recordings()) {
+        fn an_encoded_recording_is_decoded(recording in recordings()) {
             prop_assert_eq!(Recording::decode(&recording.encode()), Ok(recording));
         }
 
         #[test]
-        fn a_changed_or_cut_recording_is_not_read(recording in recordings(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        fn a_changed_or_cut_recording_is_damaged(
+            recording in recordings(),
+            at in any::<prop::sample::Index>(),
+            bit in 0..8u8,
+        ) {
             let whole = recording.encode();
             let at = at.index(whole.len());
             let mut changed = whole.to_vec();
@@ -235,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), sealed: bool) {
+        fn any_bytes_are_decoded_or_refused(bytes in vec(any::<u8>(), 0..200), sealed: bool) {
             let mut bytes = bytes;
             if sealed {
                 bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
@@ -248,7 +263,10 @@ mod tests {
     fn a_later_version_is_refused_by_name() {
         let mut bytes = vec![2, 0, 200, 0];
         bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
-        assert_eq!(Recording::decode(&bytes.into()), Err(RecordingError::UnknownVersion { version: 2 }));
+        assert_eq!(
+            Recording::decode(&bytes.into()),
+            Err(RecordingError::UnknownVersion { version: 2 })
+        );
     }
 
     #[test]

@@ -1,326 +1,228 @@
-//! From a claim to its answer.
+//! The runtime: from a claim to its recording.
 //!
-//! The runtime is the only caller of a [`Store`]. It claims, waits for others, keeps the leases of running attempts alive, brings
-//! the answer to the store, and removes what is past its ttl.
+//! The runtime is the only caller of a [`Store`]. It claims keys, waits for other attempts, renews
+//! the leases of running attempts, stores their ends, and purges expired records.
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use tokio::sync::OnceCell;
-
-use self::patience::twice;
+use self::{claims::draw_owner, parts::Parts, process::Process};
 use crate::{
     error::StoreError,
-    fingerprint::{FingerprintKeys, RequestDigest},
+    fingerprint::RequestDigest,
     lease::{Lease, OwnerToken},
     policy::Policy,
     protocol::{Claim, ClaimOutcome, Resolution, ResolveOutcome, Snapshot},
     record_id::RecordId,
-    recording::Recording,
-    store::Store,
+    store::{Store, Transaction, Transactions},
 };
 
 mod attempt;
 mod background;
-mod claiming;
+mod claims;
 mod deferred;
-mod patience;
+mod end_action;
+mod in_transaction;
+#[cfg(feature = "internals")]
+pub(crate) mod internals;
+mod open_transactions;
+mod options;
+mod parts;
 mod process;
-mod renewal;
-mod waiting;
-mod within;
+mod renewer;
+mod store_calls;
+mod timing;
+mod verdict;
+mod waiters;
 
-pub use attempt::{Attempt, AttemptOutcome};
+pub use attempt::{Admission, Attempt, AttemptOutcome};
+pub use options::RuntimeOptions;
+pub use verdict::Verdict;
 
-/// Claims keys, and carries attempts to their recordings. Clones share one state; a process needs one for each store, made after any fork.
+/// Claims keys, and carries attempts to their recordings.
 ///
-/// It starts one thread of its own at the first claim, which renews leases, purges, and tells the store again what it failed to take,
-/// so that neither a busy nor a stopped tokio runtime of the application holds it up. The thread calls the store from a tokio runtime
-/// of its own: a store on a pool of sockets, each of which belongs to the tokio runtime that opened it, keeps some that are opened and
-/// used there only. The thread ends with the last clone and the last attempt, and when no end of an attempt is left to be told.
+/// Clones share one state. A process needs one runtime for each store, created after any fork.
+///
+/// The first claim starts a thread that renews leases, purges, and retries what the store failed to
+/// store, so that neither a busy nor a stopped tokio runtime of the application delays them. The
+/// thread calls the store from a tokio runtime of its own. A store with a pool of sockets, each of
+/// which belongs to the tokio runtime that opened it, keeps separate sockets for that thread. The
+/// thread ends with the last clone of the runtime, the last attempt, and the last end that is left
+/// to be stored.
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
-}
-
-/// What can be set for a [`Runtime`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct RuntimeOptions {
-    /// Tells applications that share a store apart: it is part of each record id. `None`, the default, leaves it to the store's
-    /// URL. Another namespace is another set of records, so a change has the effect of an empty store.
-    pub namespace: Option<String>,
-    /// Secrets that sign fingerprints. None by default.
-    pub fingerprint_keys: FingerprintKeys,
-    /// How often expired records are purged, on average; `None` leaves it to somebody else. Every 60 s by default.
-    pub purge_every: Option<Duration>,
-    /// How many duplicates of one key may wait at once; more are told at once that it is in flight. 16 by default.
-    pub waiters_per_key: usize,
-    /// How long one call to the store may take; after that its outcome counts as unknown. 10 s by default.
-    pub store_timeout: Duration,
-    /// How many bytes the ends of attempts may take in memory that the store has not taken yet: recordings with their headers, and
-    /// 1 KiB for each end. Beyond that a recording is kept without its body, as one of a response over the limit is; where not even
-    /// status and headers fit, the end is dropped, an error is logged with the record's id, and the lease expires, so that the
-    /// operation may run again. 64 MiB by default.
-    pub deferred_bytes: usize,
-}
-
-impl Default for RuntimeOptions {
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            fingerprint_keys: FingerprintKeys::none(),
-            purge_every: Some(Duration::from_secs(60)),
-            waiters_per_key: 16,
-            store_timeout: Duration::from_secs(10),
-            deferred_bytes: 64 << 20,
-        }
-    }
-}
-
-struct Shared {
-    store: Arc<dyn Store>,
-    options: RuntimeOptions,
-    renewal: Arc<renewal::Live>,
-    waiting: waiting::Waiting,
-    within: within::Within,
-    /// Ends of attempts, and claims to be given back, that the store has not taken yet.
-    deferrals: deferred::Deferrals,
-    background: background::Background,
-    /// Set once the store has passed its check.
-    checked: OnceCell<()>,
-}
-
-/// What a request comes to before any work is done.
-#[derive(Debug)]
-pub enum Admission {
-    /// The key is ours: run, then end the attempt.
-    Proceed(Attempt),
-    /// Nothing runs.
-    Rejected(Verdict),
-}
-
-/// Why nothing runs, or why an attempt's own answer does not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The operation was done, and this was its answer.
-    Completed(Recording),
-    /// Another attempt is at work.
-    InFlight {
-        /// How long its lease lasts yet.
-        lease_left: Duration,
-    },
-    /// An attempt was abandoned, and its outcome is unknown until it is resolved.
-    Held {
-        /// Whether this claim found its lease expired, and the key is held from now on.
-        newly: bool,
-    },
-    /// The key belongs to another request.
-    Mismatch,
-    /// The operation was done, but its recording cannot be read. It is never run again.
-    Unreadable,
+    parts: Arc<Parts>,
 }
 
 impl Runtime {
-    /// A runtime over a store.
+    /// Creates a runtime with this store.
     pub fn new(store: impl Store, options: RuntimeOptions) -> Self {
         Self::shared(Arc::new(store), options)
     }
 
-    /// A runtime over a store that is shared already.
+    /// Creates a runtime with a store that is shared already.
     #[must_use]
     pub fn shared(store: Arc<dyn Store>, options: RuntimeOptions) -> Self {
-        let waiting = waiting::Waiting::new(options.waiters_per_key);
-        let shared = Shared {
-            store,
-            options,
-            renewal: Arc::default(),
-            waiting,
-            within: within::Within::default(),
-            deferrals: deferred::Deferrals::default(),
-            background: background::Background::default(),
-            checked: OnceCell::new(),
-        };
-        Self { shared: Arc::new(shared) }
+        Self { parts: Arc::new(Parts::new(store, options, Process::current())) }
     }
 
-    /// Claims a key; waits up to `policy.wait` while another attempt is in flight.
+    /// Claims a key, and waits up to `policy.wait` while another attempt is in flight.
     ///
-    /// A completion of this key that the store has not taken yet is brought to it first, and its recording is the verdict. While the
-    /// store still fails, that recording is replayed from memory: the first client has the same response already. An abandonment that the
-    /// store has not taken yet holds the key in the same way, where the policy is to hold it. A record that the
-    /// store has lost in the meantime is claimed again under the same owner token, and completed.
+    /// A completion of this key that the store does not have yet is sent to the store first, and
+    /// its recording is the verdict. While the store still fails, that recording is replayed from
+    /// memory, since the first client has the same response already. An abandonment that the store
+    /// does not have yet holds the key in the same way if the policy is
+    /// [`Abandoned::Hold`](crate::Abandoned::Hold). A record that the store has lost meanwhile is
+    /// claimed again with the same owner token, and completed.
     ///
     /// # Errors
-    /// When the store fails twice, or slowly, or for good. Whether the claim took effect is then unknown; if it did, it is given back
-    /// in the background, and at worst it lapses with its lease. Under [`Abandoned::Hold`](crate::Abandoned::Hold) a claim that could
-    /// not be given back in that time is held, though nothing ran.
+    /// Fails if the store fails twice, slowly, or permanently. It is then unknown whether the claim
+    /// took effect; if it did, it is given back in the background, or at the latest expires with
+    /// its lease. Under [`Abandoned::Hold`](crate::Abandoned::Hold) a claim that could not be given
+    /// back in that time is held, though nothing ran.
     ///
     /// # Cancel safety
-    /// A future that is dropped gives back, in the background, what it may have claimed. A store that still acts on it after that keeps
-    /// the key for the lease.
-    pub async fn begin(&self, id: RecordId, digest: RequestDigest, policy: &Policy) -> Result<Admission, StoreError> {
-        let shared = &self.shared;
-        shared.ready().await?;
-        let claim = Claim {
-            fingerprint: shared.options.fingerprint_keys.sign(digest),
-            owner: claiming::draw()?,
-            lease: policy.lease,
-            ttl: policy.ttl,
-            abandoned: policy.abandoned,
-            principal: digest.principal(),
+    /// Dropping the future gives back, in the background, a claim that may have taken effect. If
+    /// the store acts on the claim even later, the key stays in flight for the lease.
+    pub async fn begin(
+        &self,
+        id: RecordId,
+        digest: RequestDigest,
+        policy: &Policy,
+    ) -> Result<Admission, StoreError> {
+        let parts = &self.parts;
+        parts.ready().await?;
+        let fingerprint = parts.options.fingerprint_keys.sign(digest);
+        let claim = Claim::new(fingerprint, draw_owner()?)
+            .with_policy(policy)
+            .with_principal(digest.principal());
+        let response = parts.claims.claim(&id, &claim, digest, policy.wait).await?;
+        let ClaimOutcome::Granted { attempt } = response.outcome else {
+            return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
         };
-        let mut asked = shared.claim(&id, &claim, digest).await?;
-        if matches!(asked.outcome, ClaimOutcome::InFlight { .. }) {
-            asked = Box::pin(shared.wait(&id, &claim, digest, policy.wait, asked)).await;
+        let lease = Lease { id, owner: response.owner };
+        let leases = &parts.renewer.leases;
+        if attempt > 1 {
+            leases.remove_superseded(&lease);
         }
-        Ok(match asked.outcome {
-            ClaimOutcome::Granted { attempt } => {
-                let lease = Lease { id, owner: asked.owner };
-                if attempt > 1 {
-                    shared.renewal.supersede(&lease);
-                }
-                shared.renewal.insert(lease, policy.lease, asked.sent);
-                let claim = Claim { owner: asked.owner, ..claim };
-                Admission::Proceed(Attempt::new(shared.clone(), lease, claim, digest, attempt, asked.sent))
-            }
-            outcome @ (ClaimOutcome::Completed(_)
-            | ClaimOutcome::InFlight { .. }
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Mismatch { .. }) => Admission::Rejected(Verdict::of_claim(&id, outcome)),
-        })
+        leases.insert(lease, policy.lease, response.sent);
+        let claim = claim.with_owner(response.owner);
+        let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, response.sent);
+        Ok(Admission::Proceed(attempt))
     }
 
-    /// The verdict on a request that is not to run, without claiming its key: `None` where it could run.
+    /// Claims a key in a new transaction, in which the handler then writes: claim, effects and
+    /// completion are committed together, or none of them is.
+    ///
+    /// There is no lease. While another attempt is in flight, this waits up to `policy.wait` for
+    /// its end, and at least 50 ms for an attempt of another process.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store has no transactions, or fails. Nothing is claimed then.
     ///
     /// # Cancel safety
-    /// Safe: nothing is written, but for an end of an attempt that the store has not taken yet.
-    pub async fn find(&self, id: RecordId, digest: RequestDigest) -> Result<Option<Verdict>, StoreError> {
-        let shared = &self.shared;
-        if !shared.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(shared.claim_deferred(&id, digest)).await
-        {
-            return Ok(Some(Verdict::of_claim(&id, outcome)));
-        }
-        let found = twice(|| shared.answer(shared.store.look_up(&id))).await?;
-        if let Some(verdict) = found.and_then(|found| shared.judge(&id, digest, &found)) {
+    /// Dropping the future leaves nothing claimed.
+    pub async fn begin_in_transaction(
+        &self,
+        id: RecordId,
+        digest: RequestDigest,
+        policy: &Policy,
+    ) -> Result<Admission, StoreError> {
+        self.parts.ready().await?;
+        in_transaction::begin(&self.parts, id, digest, policy).await
+    }
+
+    /// Begins a transaction that is not related to any key.
+    ///
+    /// # Errors
+    /// Fails if the store has no transactions, or fails.
+    pub async fn transaction(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        self.parts.store.begin_transaction().await
+    }
+
+    /// Returns the store's transactions, if it has any.
+    #[must_use]
+    pub fn transactions(&self) -> Option<&dyn Transactions> {
+        self.parts.store.store().transactions()
+    }
+
+    /// Returns the verdict on a request without claiming its key; `None` if the request could run.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is written, except an end of an attempt that the store does not have yet.
+    pub async fn find(
+        &self,
+        id: RecordId,
+        digest: RequestDigest,
+    ) -> Result<Option<Verdict>, StoreError> {
+        let parts = &self.parts;
+        if let Some(verdict) = parts.claims.find(&id, digest).await? {
             return Ok(Some(verdict));
         }
-        // What runs within a transaction has no record yet.
-        Ok(shared.within.running(&id).map(|running| {
-            let same = shared.is_same(running, digest);
-            if same { Verdict::InFlight { lease_left: Duration::ZERO } } else { Verdict::Mismatch }
+        // A key that is claimed in an open transaction has no record yet.
+        Ok(parts.open.fingerprint(&id).map(|fingerprint| {
+            if parts.options.fingerprint_keys.matches(fingerprint, digest) {
+                Verdict::InFlight { lease_left: Duration::ZERO }
+            } else {
+                Verdict::Mismatch
+            }
         }))
     }
 
-    /// The namespace that was set: by the options, or else by the store's URL.
+    /// Returns the namespace of the options, or else of the store's URL.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        self.shared.options.namespace.as_deref().or_else(|| self.shared.store.namespace())
+        let parts = &self.parts;
+        parts.options.namespace.as_deref().or_else(|| parts.store.store().namespace())
     }
 
-    /// Verifies that the store can do its work, before any request does: see [`Store::check`]. The first claim does so too, if
-    /// nothing has before.
+    /// Verifies that the store works, before any request needs it: see [`Store::check`]. Otherwise
+    /// the first claim does.
     ///
     /// # Errors
-    /// When the store is misconfigured or cannot be reached. The error's source names the setting or the privilege.
+    /// Fails if the store is misconfigured or cannot be reached. The error's source names the
+    /// setting or the privilege.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.shared.check().await
+        self.parts.check().await
     }
 
-    /// Reads a record without changing it; `None` when the key is absent.
+    /// Reads a record without changing it; `None` if the key is absent.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.shared.answer(self.shared.store.look_up(id)).await
+        self.parts.store.call(|store| store.look_up(id)).await
     }
 
-    /// Ends a held key as an operator says, if it is still the attempt that the operator saw.
+    /// Resolves a held key, if the attempt that the operator saw still owns it.
     ///
     /// # Errors
-    /// When the store fails. The same call may be sent again.
+    /// Fails if the store fails. The same call may be repeated.
     pub async fn resolve(
         &self,
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        let outcome = self.shared.answer(self.shared.store.resolve(id, seen, resolution)).await?;
-        self.shared.waiting.wake(id);
+        let outcome = self.parts.store.call(|store| store.resolve(id, seen, resolution)).await?;
+        self.parts.waiters.wake(id);
         Ok(outcome)
     }
 
-    /// Returns when no end of an attempt is left to be told in the background. Part of an orderly shutdown.
+    /// Returns when no end of an attempt is left to be stored in the background. Part of an orderly
+    /// shutdown.
     ///
     /// # Cancel safety
-    /// Safe: it only looks.
-    pub async fn settled(&self) {
-        self.shared.deferrals.settled().await;
-    }
-}
-
-impl Shared {
-    /// Returns once claims may be made: the background thread runs, and the store has passed its check.
-    fn ready(self: &Arc<Self>) -> impl Future<Output = Result<(), StoreError>> {
-        let started = background::start(self);
-        let checked = self.checked.initialized();
-        async move {
-            started?;
-            // Boxed: keeps the caller's future small, since all but the first claim find the store checked.
-            if checked { Ok(()) } else { Box::pin(self.check()).await }
-        }
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        // Bounded as a whole: each claim that waits for a check that fails makes the check again, after all the claims before it.
-        let checked = self.checked.get_or_try_init(|| twice(|| self.answer(self.store.check())));
-        self.answer(Box::pin(checked)).await.copied()
+    /// Safe: nothing is changed.
+    pub async fn drained(&self) {
+        self.parts.deferrals.drained().await;
     }
 }
 
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime").field("options", &self.shared.options).finish_non_exhaustive()
+        f.debug_struct("Runtime").field("options", &*self.parts.options).finish_non_exhaustive()
     }
 }
-
-impl Verdict {
-    /// What a claim that was not granted comes to.
-    fn of_claim(id: &RecordId, outcome: ClaimOutcome) -> Self {
-        match outcome {
-            ClaimOutcome::Completed(recording) => Self::of(id, &recording),
-            ClaimOutcome::InFlight { lease_left } => Self::InFlight { lease_left },
-            ClaimOutcome::Held { newly } => {
-                if newly {
-                    tracing::warn!(%id, "the lease of an operation expired and its outcome is unknown; its key is held until it is resolved");
-                }
-                Self::Held { newly }
-            }
-            ClaimOutcome::Mismatch { .. } => Self::Mismatch,
-            // Not asked for; told to come again.
-            ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },
-        }
-    }
-
-    /// What a fenced-off attempt's client gets where its successor's record could not be read.
-    fn of_unread(error: &StoreError) -> Self {
-        if error.is_unreadable() { Self::Unreadable } else { Self::InFlight { lease_left: Duration::ZERO } }
-    }
-
-    fn of(id: &RecordId, recording: &Bytes) -> Self {
-        match Recording::decode(recording) {
-            Ok(recording) => Self::Completed(recording),
-            Err(error) => {
-                tracing::error!(%id, %error, "a recording cannot be read; its key stays as it is");
-                Self::Unreadable
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

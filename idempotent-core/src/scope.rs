@@ -1,13 +1,14 @@
-//! Whose key it is.
+//! Scopes: which principal a key belongs to.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// The owner of a key: a user, a tenant, an API token. Equal keys of different scopes are different operations, and nothing that
-/// happens in one scope can be seen from another.
+/// The principal that a key belongs to: a user, a tenant, an API token.
 ///
-/// A scope has a *kind*, so that user 5 and account 5 are two scopes. It never shows its content in `Debug`.
+/// Equal keys in different scopes belong to different operations, and nothing that happens in one
+/// scope is visible in another. A scope has a *kind*, so that user 5 and account 5 are different
+/// scopes. `Debug` shows the kind and the length of the principal, not the principal.
 ///
 /// ```
 /// use idempotent_core::ScopeId;
@@ -21,41 +22,43 @@ pub struct ScopeId {
 }
 
 impl ScopeId {
-    /// The scope of one principal, of no particular kind.
+    /// Creates the scope of a principal without a kind.
     #[must_use]
     pub fn new(principal: impl Into<Vec<u8>>) -> Self {
         Self::of("", principal)
     }
 
-    /// The scope of one principal of a kind, such as `Scope::of("user", user.id)`.
+    /// Creates the scope of a principal of this kind, such as `ScopeId::of("user", user.id)`.
     #[must_use]
     pub fn of(kind: &'static str, principal: impl Into<Vec<u8>>) -> Self {
         Self { kind, principal: principal.into() }
     }
 
-    /// One scope inside another, such as a user inside a tenant. It keeps the kind of the inner one. Nobody inside a tenant, and
-    /// anybody inside nothing, is nobody.
+    /// Nests this scope in another one, such as a user in a tenant. The result has the kind of the
+    /// inner scope. It is [empty](Self::is_empty) if either scope is empty.
     #[must_use]
-    pub fn within(self, outer: &Self) -> Self {
+    pub fn nested_in(self, outer: &Self) -> Self {
         if self.is_empty() || outer.is_empty() {
             return Self { kind: self.kind, principal: Vec::new() };
         }
         let mut principal = Vec::new();
         for part in outer.parts() {
-            principal.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            principal
+                .extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             principal.extend_from_slice(part);
         }
         principal.extend_from_slice(&self.principal);
         Self { kind: self.kind, principal }
     }
 
-    /// Whether it names nobody. A runtime treats that as no scope at all, never as a bucket that nobodies share.
+    /// Returns whether the principal has no bytes. Callers must refuse an empty scope: otherwise
+    /// all unauthenticated clients would share one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.principal.is_empty()
     }
 
-    /// What tells this principal from others without naming it.
+    /// Returns a digest that distinguishes this principal from others without revealing it.
     #[must_use]
     pub fn principal(&self) -> Principal {
         let mut hasher = Sha256::new_with_prefix("idem/principal/1");
@@ -73,7 +76,8 @@ impl ScopeId {
     }
 }
 
-/// A digest of a [`Scope`]: the first half of SHA-256 over its kind and its principal, each with its length.
+/// A digest of a [`ScopeId`]: the first 16 bytes of SHA-256 over its kind and its principal, each
+/// with its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Principal([u8; 16]);
 
@@ -87,6 +91,6 @@ impl fmt::Debug for Principal {
 
 impl fmt::Debug for ScopeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope({:?}, {} bytes)", self.kind, self.principal.len())
+        write!(f, "ScopeId({:?}, {} bytes)", self.kind, self.principal.len())
     }
 }

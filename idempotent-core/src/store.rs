@@ -1,4 +1,4 @@
-//! The contract of a store.
+//! The contract of a store, and the stores.
 
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
     record_id::RecordId,
 };
 
@@ -27,92 +29,117 @@ pub mod sqlite;
 mod connect;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
-#[cfg(test)]
-#[cfg(all(feature = "memory", feature = "sqlite", feature = "postgres", feature = "redis", feature = "conformance"))]
-mod stress;
 mod transactions;
 
 pub use connect::{ConnectError, connect};
-pub(crate) use transactions::commit_what;
+pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 
-/// Where records live, and where each step of the state machine is atomic.
+/// Keeps records, and makes each step of the state machine atomic.
 ///
-/// The steps are those of [`transition`](crate::transition), with its diagram. An implementation MUST give:
+/// The steps are those of [`transition`](crate::transition), which draws the state diagram.
 ///
-/// 1. **One winner.** Of any number of concurrent claims for a key, from any number of processes, at most one is granted
-///    until it is completed, released or lapses.
-/// 2. **The fence.** `complete`, `release`, `renew` and `abandon` change nothing unless the record carries the owner token
-///    they show, compared in the same atomic step as the change.
-/// 3. **Its own clock.** Every lease and ttl is measured by one clock that all users of the store share, never by the caller's. If that
-///    clock is set back, no key stays in flight for longer than its lease from the next claim on; responses may last longer.
-/// 4. **Durability.** What a call has acknowledged survives the death of the calling process, and for a store that says so, of the
-///    machine.
-/// 5. **Claims that can be sent again.** A claim whose owner token already holds the key is granted for a whole lease, not
-///    refused: its acknowledgement may have been lost. While an earlier sending of the same claim is still being committed, the
-///    outcome may be that the key is in flight, with no time left of its lease.
-/// 6. **Nothing alive is removed.** `purge` and any bound on size spare claims within their lease, answers within their ttl, and
-///    held records always. A store that is full refuses new claims.
+/// # Guarantees
+/// An implementation must give these guarantees:
 ///
-/// It need not give order between keys, and need not notice a lapse before someone asks.
+/// 1. **One owner.** Of any number of concurrent claims of a key, from any number of processes, at
+///    most one is granted until it is completed or released, or its lease expires.
+/// 2. **The fence.** [`complete`](Self::complete), [`release`](Self::release),
+///    [`renew`](Self::renew) and [`abandon`](Self::abandon) change nothing unless the record has
+///    the caller's owner token, compared in the same atomic step as the change.
+/// 3. **One clock.** Every lease and ttl is measured by one clock that all users of the store
+///    share, never by the caller's clock. If that clock is set back, no key stays in flight for
+///    longer than its lease from the next claim on; recordings may last longer.
+/// 4. **Durability.** A change survives the death of the calling process once the call has
+///    returned,
+///    and also that of the machine if the store promises it.
+/// 5. **Repeatable claims.** A claim whose owner token already owns the key is granted again, for a
+///    whole lease: the first acknowledgment may be lost. While an earlier sending of the same claim
+///    is still being committed, the outcome may be [`ClaimOutcome::InFlight`] with a `lease_left`
+///    of zero.
+/// 6. **No removal of live records.** [`purge`](Self::purge) and any limit of the store's size
+///    spare
+///    claims within their lease, recordings within their ttl, and held records always. A full store
+///    refuses new claims.
 ///
-/// # Cancel safety
-/// A call that is dropped may or may not have taken effect; it must not leave a lock or an open transaction behind. The runtime
-/// never drops a call because a client went away.
+/// It need not order operations on different keys, and need not notice an expired lease before a
+/// claim does.
 ///
 /// # Errors
-/// [`StoreError`] means that the outcome is unknown: the step may have happened. All that is known is told as an outcome.
+/// A [`StoreError`] means that the outcome is unknown: the step may have been taken. Every known
+/// outcome is a return value.
 ///
-/// # Your own store
-/// Run the conformance suite on it (feature `conformance`):
-/// ```text
-/// #[tokio::test]
-/// async fn my_store_conforms() {
-///     idempotent_core::conformance::check(|| async { MyStore::connect().await }).await;
+/// # Cancel safety
+/// A call whose future is dropped may or may not take effect, and must leave neither a lock nor an
+/// open transaction behind. The runtime never drops a call because a client has disconnected.
+///
+/// # Testing your own store
+/// Enable the feature `conformance` and run the suite. Every case runs on a store of its own, or on
+/// one that they share:
+///
+#[cfg_attr(all(feature = "conformance", feature = "memory"), doc = "```rust,no_run")]
+#[cfg_attr(not(all(feature = "conformance", feature = "memory")), doc = "```rust,ignore")]
+/// # use idempotent_core::store::memory::MemoryStore as MyStore;
+/// use idempotent_core::conformance;
+///
+/// #[tokio::main]
+/// async fn main() {
+///     conformance::check(|| async { MyStore::new() }).await;
 /// }
 /// ```
-/// The module `conformance` has the same lines compiled, and shows how to let time pass without sleeping.
+///
+/// The call is the same in a `#[tokio::test]`. The module `conformance` shows how to let time pass
+/// without sleeping.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Creates or upgrades what the store needs in its database. Safe to call at every start and from several processes at
-    /// once; a store without a schema has nothing to do.
+    /// Creates or upgrades the store's schema. Safe to call at every start, and from several
+    /// processes at the same time. A store without a schema does nothing.
     async fn migrate(&self) -> Result<(), StoreError>;
 
-    /// Verifies that the store can do its work: the server's settings, the version of the schema, and the caller's privileges
-    /// for every statement that a claim and its end need. It changes nothing. The runtime calls it once, before its first claim,
-    /// so that a missing privilege is found before any handler has run.
+    /// Verifies that the store works: the server's settings, the version of the schema, and the
+    /// caller's privileges for every statement that a claim and its end need. Changes nothing.
+    ///
+    /// The runtime calls it once, before its first claim, so that a missing privilege is found
+    /// before any handler has run.
     ///
     /// # Errors
-    /// A permanent error whose source names the setting or the privilege that is missing; a transient one where the server could
-    /// not be reached.
+    /// A permanent error whose source names the missing setting or privilege, or a transient error
+    /// if the server cannot be reached.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// The namespace that the store's URL names (`?namespace=payments`), if it names one. It is part of each record id, so that
-    /// applications that share a database do not share records.
+    /// Returns the namespace in the store's URL (`?namespace=payments`), if there is one. It is
+    /// part of each record id, so that applications that share a database do not share records.
     fn namespace(&self) -> Option<&str>;
 
-    /// Asks for a key. See [`transition::claim`](crate::transition::claim).
+    /// Claims a key. See [`transition::claim`](crate::transition::claim).
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
 
-    /// Renews many leases in one call, each for its own time. The result has one entry for each lease, in order. A `renew` that
-    /// fails says nothing about who owns what. A record that cannot be reached now, because another session has it locked, must
-    /// not delay the others: its entry is [`RenewOutcome::Unknown`].
+    /// Renews several leases in one call, each by its own length. The result has one entry for each
+    /// lease, in the same order.
+    ///
+    /// A record that cannot be reached in time, because another session has locked it, must not
+    /// delay the others: its entry is [`RenewOutcome::Unknown`].
+    ///
+    /// # Errors
+    /// An error leaves the ownership of every lease unknown.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError>;
 
-    /// Keeps the answer and ends the claim. It passes again for the owner whose answer is already there.
+    /// Completes the operation with an encoded recording. Passes again for the owner of the
+    /// recording that is stored already, and keeps that one.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
 
-    /// Gives the key back as if it had never been claimed.
+    /// Releases the key, as if it had never been claimed.
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError>;
 
-    /// Ends the claim without an outcome: held, or free to be taken over at once.
+    /// Ends the attempt without an outcome: the key is held, or may be taken over at once.
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
 
-    /// Reads a record without changing it; `None` when it is absent or expired.
+    /// Reads a record without changing it; `None` if it is absent or expired.
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError>;
 
-    /// Ends a held record as an operator says, if it is still the one that the operator saw. After the clock was set back, a key whose
-    /// owner is gone is held one lease after the first try.
+    /// Resolves a held key as an operator decides, if the attempt that the operator saw still owns
+    /// it. After the clock was set back, a key whose owner is gone counts as held one lease after
+    /// the first call.
     async fn resolve(
         &self,
         id: &RecordId,
@@ -120,14 +147,15 @@ pub trait Store: Send + Sync + 'static {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError>;
 
-    /// Removes up to `limit` expired records and says how many.
+    /// Removes up to `limit` expired records, and returns how many it removed.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
 
-    /// The transactions that an application's writes can share with a record; `None` where they cannot.
+    /// Returns the transactions that an application's writes can share with a record; `None` if the
+    /// store has none.
     fn transactions(&self) -> Option<&dyn Transactions>;
 }
 
-/// A store behind a pointer is a store.
+/// A shared store is a store.
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
     async fn migrate(&self) -> Result<(), StoreError> {

@@ -1,14 +1,20 @@
-//! The locks and counters of code whose threads a test runs in many orders. Outside of tests they are std's.
+//! Locks and counters whose interleavings tests explore. Outside of tests they are those of std.
+#![cfg_attr(
+    all(test, not(feature = "internals")),
+    allow(unreachable_pub, reason = "reachable with the feature `internals`")
+)]
 
-#[cfg(all(not(test), feature = "memory"))]
+#[cfg(all(not(any(test, feature = "internals")), feature = "memory"))]
 pub(crate) use std::sync::MutexGuard;
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "internals")))]
 pub(crate) use std::sync::{Mutex, atomic::AtomicUsize};
 
-#[cfg(all(test, feature = "memory"))]
-pub(crate) use self::interleaved::MutexGuard;
-#[cfg(test)]
-pub(crate) use self::interleaved::{AtomicUsize, Mutex, interleave};
+#[cfg(any(test, feature = "internals"))]
+pub(crate) use self::interleaved::AtomicUsize;
+#[cfg(all(any(test, feature = "internals"), feature = "memory"))]
+pub use self::interleaved::MutexGuard;
+#[cfg(any(test, feature = "internals"))]
+pub use self::interleaved::{Mutex, interleave};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 mod interleaved;

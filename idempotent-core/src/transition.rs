@@ -1,19 +1,22 @@
-//! The whole state machine, as one pure function.
+//! The state machine, as one pure function.
 //!
 //! ```text
 //!                 claim                     complete(owner)
 //!   ABSENT ───────────────► IN FLIGHT ────────────────────────► COMPLETED ──ttl──► ABSENT
 //!     ▲    release(owner)      │  ▲ ▲                               ▲
-//!     └────────────────────────┘  │ └─ renew(owner)                 │ complete(owner): a late first owner
-//!                lease over:      │                                 │ that nobody replaced
+//!     └────────────────────────┘  │ └─ renew(owner)                 │ complete(owner): late, but
+//!               lease expired:    │                                 │ not replaced
 //!                abandoned=retry ─┘                                 │
 //!                abandoned=hold ──────────► HELD ───────────────────┘
 //!                                             └─ resolve: complete as … | release
 //! ```
 //!
-//! The functions take the record as it is, what happens, and the store's time; they give the change and the outcome. The memory
-//! store applies the change under its shard's lock. The other stores make the same decision atomic in their own language, and the
-//! conformance suite compares them with this one.
+//! Each function takes the record, the event and the store's time, and returns the change and the
+//! outcome. The memory store applies the change under the lock of a shard. The other stores make
+//! the same decision atomic in their own language, and the conformance suite compares them with
+//! this function.
+//!
+//! The enums are exhaustive: a store must handle every event and every change.
 
 use std::{fmt, time::Duration};
 
@@ -27,33 +30,34 @@ use crate::{
     record::{Record, RecordState},
     recording::Length,
 };
-/// What becomes of the record.
+
+/// The change of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stays as it is.
+    /// The record stays as it is.
     Keep,
-    /// It is written, or written over.
+    /// The record is inserted or replaced.
     Put(Record),
-    /// It is removed.
+    /// The record is removed.
     Remove,
 }
 
-/// What can happen to a record. `Debug` shows the length of a recording.
+/// An event that concerns a record. `Debug` shows the length of a recording.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Someone asks for the key.
+    /// A request claims the key.
     Claim(&'a Claim),
-    /// The owner says that it is still at work, for so long.
+    /// The owner renews its lease for this long.
     Renew(OwnerToken, Duration),
-    /// The owner brings the answer.
+    /// The owner completes the operation with this encoded recording.
     Complete(OwnerToken, &'a Bytes),
-    /// The owner gives the key back: nothing was done.
+    /// The owner releases the key: nothing was done.
     Release(OwnerToken),
-    /// The owner gives up without knowing what was done.
+    /// The owner ends its attempt without an outcome.
     Abandon(OwnerToken, Abandoned),
-    /// An operator says what became of a held key, having seen this owner.
+    /// An operator who saw this owner resolves a held key.
     Resolve(OwnerToken, &'a Resolution),
-    /// The store makes room.
+    /// The store removes expired records.
     Purge,
 }
 
@@ -66,39 +70,47 @@ impl fmt::Debug for Event<'_> {
                 f.debug_tuple("Complete").field(owner).field(&Length(recording)).finish()
             }
             Self::Release(owner) => f.debug_tuple("Release").field(owner).finish(),
-            Self::Abandon(owner, policy) => f.debug_tuple("Abandon").field(owner).field(policy).finish(),
-            Self::Resolve(owner, resolution) => f.debug_tuple("Resolve").field(owner).field(resolution).finish(),
+            Self::Abandon(owner, policy) => {
+                f.debug_tuple("Abandon").field(owner).field(policy).finish()
+            }
+            Self::Resolve(owner, resolution) => {
+                f.debug_tuple("Resolve").field(owner).field(resolution).finish()
+            }
             Self::Purge => f.write_str("Purge"),
         }
     }
 }
 
-/// What an event came to.
+/// The outcome of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Of [`Event::Claim`].
+    /// The outcome of [`Event::Claim`].
     Claim(ClaimOutcome),
-    /// Of an event that only the owner may cause.
+    /// The outcome of an event that only the owner may cause.
     Fence(Fence),
-    /// Of [`Event::Resolve`].
+    /// The outcome of [`Event::Resolve`].
     Resolve(ResolveOutcome),
-    /// Of [`Event::Purge`]: whether the record was removed.
+    /// The outcome of [`Event::Purge`]: whether the record was removed.
     Purge(bool),
 }
 
-/// One step of the state machine.
+/// Takes one step of the state machine.
 #[must_use]
 pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) -> (Change, Outcome) {
     match *event {
         Event::Claim(request) => with(Outcome::Claim, claim(record, request, now)),
         Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
-        Event::Complete(owner, recording) => with(Outcome::Fence, complete(record, owner, recording, now)),
+        Event::Complete(owner, recording) => {
+            with(Outcome::Fence, complete(record, owner, recording, now))
+        }
         Event::Release(owner) => with(Outcome::Fence, release(record, owner)),
         Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy)),
-        Event::Resolve(seen, resolution) => with(Outcome::Resolve, resolve(record, seen, resolution, now)),
+        Event::Resolve(seen, resolution) => {
+            with(Outcome::Resolve, resolve(record, seen, resolution, now))
+        }
         Event::Purge => match record {
-            Some(record) if record.expired(now) => (Change::Remove, Outcome::Purge(true)),
-            // The record may have expired, but for a lease that was granted before the clock was set back.
+            Some(record) if record.is_expired(now) => (Change::Remove, Outcome::Purge(true)),
+            // Only a lease that was granted before the clock was set back may keep the record.
             Some(record) if record.expires_at <= now => (keep(record, now), Outcome::Purge(false)),
             _ => (Change::Keep, Outcome::Purge(false)),
         },
@@ -109,36 +121,43 @@ fn with<T>(outcome: impl Fn(T) -> Outcome, (change, result): (Change, T)) -> (Ch
     (change, outcome(result))
 }
 
-/// The record stays, but no longer in flight than for its lease from now.
+/// Keeps the record, but in flight for no longer than its lease from now.
 fn keep(record: &Record, now: Timestamp) -> Change {
-    record.shortened(now).map_or(Change::Keep, Change::Put)
+    record.with_shortened_lease(now).map_or(Change::Keep, Change::Put)
 }
 
-/// Someone asks for the key.
+/// Claims a key for a request.
 #[must_use]
 pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change, ClaimOutcome) {
-    let Some(record) = record.filter(|record| !record.expired(now)) else {
+    let Some(record) = record.filter(|record| !record.is_expired(now)) else {
         return (Change::Put(first_claim(claim, now)), ClaimOutcome::Granted { attempt: 1 });
     };
     let in_flight = record.state == RecordState::InFlight;
     if in_flight && record.owner == claim.owner {
-        // The acknowledgement may have taken most of the lease to get lost: what is granted is always a whole one.
-        return (Change::Put(leased(record, claim.lease, now)), ClaimOutcome::Granted { attempt: record.attempt });
+        // Most of the lease may have passed before the claim was sent again; a granted lease is
+        // always a whole one.
+        return (
+            Change::Put(with_lease(record, claim.lease, now)),
+            ClaimOutcome::Granted { attempt: record.attempt },
+        );
     }
     if record.fingerprint != claim.fingerprint {
         return (keep(record, now), ClaimOutcome::Mismatch { recorded: record.fingerprint });
     }
     match &record.state {
-        RecordState::Completed(recording) => (Change::Keep, ClaimOutcome::Completed(recording.clone())),
+        RecordState::Completed(recording) => {
+            (Change::Keep, ClaimOutcome::Completed(recording.clone()))
+        }
         RecordState::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
-        RecordState::InFlight if !record.lapsed(now) => {
+        RecordState::InFlight if !record.lease_expired(now) => {
             (keep(record, now), ClaimOutcome::InFlight { lease_left: record.lease_left(now) })
         }
         RecordState::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
                 let attempt = record.attempt.saturating_add(1);
-                let taken = Record { owner: claim.owner, attempt, ..leased(record, claim.lease, now) };
-                (Change::Put(taken), ClaimOutcome::Granted { attempt })
+                let successor =
+                    Record { owner: claim.owner, attempt, ..with_lease(record, claim.lease, now) };
+                (Change::Put(successor), ClaimOutcome::Granted { attempt })
             }
             Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held { newly: true }),
         },
@@ -151,7 +170,7 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
         owner: claim.owner,
         attempt: 1,
         abandoned: claim.abandoned,
-        lease: whole(claim.lease),
+        lease: rounded(claim.lease),
         lease_until: now.after(claim.lease),
         first_seen: now,
         expires_at: now.after(claim.ttl),
@@ -159,19 +178,22 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
     }
 }
 
-fn leased(record: &Record, lease: Duration, now: Timestamp) -> Record {
-    Record { lease: whole(lease), lease_until: now.after(lease), ..record.clone() }
+fn with_lease(record: &Record, lease: Duration, now: Timestamp) -> Record {
+    Record { lease: rounded(lease), lease_until: now.after(lease), ..record.clone() }
 }
 
-fn whole(lease: Duration) -> Duration {
+/// Rounds a lease down to whole milliseconds.
+fn rounded(lease: Duration) -> Duration {
     Duration::from_millis(millis(lease))
 }
 
-/// An answer that comes when the ttl is over is kept for as long again: what a handler did while its key could not expire, or what
-/// an operator says it did, must not be forgotten in the same moment and done once more.
+/// Completes a record. A completion after the ttl starts the ttl anew: the outcome of a handler
+/// that ran while its key could not expire, or that an operator has reported, must not be forgotten
+/// at once and the operation run again.
 fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
     let late = record.expires_at <= now;
-    let expires_at = if late { now.after(record.expires_at.since(record.first_seen)) } else { record.expires_at };
+    let ttl = record.expires_at.duration_since(record.first_seen);
+    let expires_at = if late { now.after(ttl) } else { record.expires_at };
     Record { expires_at, state: RecordState::Completed(recording.clone()), ..record.clone() }
 }
 
@@ -183,18 +205,29 @@ fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
     record.filter(|record| record.state == RecordState::InFlight && record.owner == owner)
 }
 
-/// The owner says that it is still at work. A lease that lapsed is revived while nobody has taken it.
+/// Renews the lease of the owner. An expired lease is revived unless another attempt took over.
 #[must_use]
-pub fn renew(record: Option<&Record>, owner: OwnerToken, lease: Duration, now: Timestamp) -> (Change, Fence) {
+pub fn renew(
+    record: Option<&Record>,
+    owner: OwnerToken,
+    lease: Duration,
+    now: Timestamp,
+) -> (Change, Fence) {
     match in_flight_of(record, owner) {
-        Some(record) => (Change::Put(leased(record, lease, now)), Fence::Passed),
+        Some(record) => (Change::Put(with_lease(record, lease, now)), Fence::Passed),
         None => (Change::Keep, Fence::Fenced),
     }
 }
 
-/// The owner brings the answer. There is no test of time: whoever was not replaced may complete.
+/// Completes the operation for the owner. Time does not matter: an owner that was not replaced may
+/// complete.
 #[must_use]
-pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes, now: Timestamp) -> (Change, Fence) {
+pub fn complete(
+    record: Option<&Record>,
+    owner: OwnerToken,
+    recording: &Bytes,
+    now: Timestamp,
+) -> (Change, Fence) {
     match record.filter(|record| record.owner == owner) {
         Some(record) => match record.state {
             RecordState::Completed(_) => (Change::Keep, Fence::Passed),
@@ -206,7 +239,7 @@ pub fn complete(record: Option<&Record>, owner: OwnerToken, recording: &Bytes, n
     }
 }
 
-/// The owner gives the key back.
+/// Releases the key for the owner.
 #[must_use]
 pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     match in_flight_of(record, owner) {
@@ -215,9 +248,11 @@ pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     }
 }
 
-/// The owner gives up: the key is held, or its lease is over at once so that the next request can take it. The lease then ends at
-/// [`Timestamp::EPOCH`], as no lease does that expires: so it is over even if the clock is set back, and one that was given up is
-/// distinguished from one whose renewal is late.
+/// Ends the owner's attempt without an outcome: the key is held, or its lease expires at once, so
+/// that the next request can take it over.
+///
+/// The lease then ends at [`Timestamp::EPOCH`], which no other lease does. So it stays expired even
+/// if the clock is set back, and differs from a lease whose renewal is late.
 #[must_use]
 pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) -> (Change, Fence) {
     match in_flight_of(record, owner) {
@@ -232,11 +267,11 @@ pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) ->
     }
 }
 
-/// The owner of an answer that an operator gave: no claimer draws it. A late first owner that comes back with an answer of its own
-/// is thereby fenced, and sends its client what everybody else gets.
-pub const NOBODY: OwnerToken = OwnerToken::from_bytes([0; 16]);
+/// The owner of a record that an operator has completed. No claim draws this token, so that a late
+/// first owner is fenced, and its client gets the operator's response.
+pub const OPERATOR: OwnerToken = OwnerToken::from_bytes([0; 16]);
 
-/// An operator says what became of a held key.
+/// Resolves a held key as an operator decides.
 #[must_use]
 pub fn resolve(
     record: Option<&Record>,
@@ -248,7 +283,7 @@ pub fn resolve(
         Some(record) => {
             let change = match resolution {
                 Resolution::Complete(recording) => {
-                    Change::Put(Record { owner: NOBODY, ..completed(record, recording, now) })
+                    Change::Put(Record { owner: OPERATOR, ..completed(record, recording, now) })
                 }
                 Resolution::Release => Change::Remove,
             };

@@ -1,3 +1,20 @@
+/// The handler `order` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn order_unguarded(
+    user: User,
+    #[cfg(feature = "audit")]
+    audit: web::Data<Audit>,
+) -> impl ::core::future::Future<Output = HttpResponse> {
+    async fn order(
+        user: User,
+        #[cfg(feature = "audit")]
+        #[allow(unused)]
+        audit: web::Data<Audit>,
+    ) -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+    order(user, #[cfg(feature = "audit")] audit)
+}
 #[post("/orders")]
 fn order(
     __guard: ::idempotent_actix::__private::Guard<
@@ -8,20 +25,17 @@ fn order(
     user: User,
     #[cfg(feature = "audit")]
     audit: web::Data<Audit>,
-) -> ::idempotent_actix::__private::Answer {
-    async fn order(
-        user: User,
-        #[cfg(feature = "audit")]
-        #[allow(unused)]
-        audit: web::Data<Audit>,
-    ) -> HttpResponse {
-        HttpResponse::Ok().finish()
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
-        86400000u64, lease : 30000u64, wait : 0u64, timeout : 0u64, key : Required,
-        fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease,
+        name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl : [],
+        lease : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
+        fingerprint : Raw, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(__operation, __scope, order(user, #[cfg(feature = "audit")] audit))
+    __guard
+        .run(
+            __operation,
+            __scope,
+            order_unguarded(user, #[cfg(feature = "audit")] audit),
+        )
 }

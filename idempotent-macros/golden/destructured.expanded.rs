@@ -1,3 +1,22 @@
+/// The handler `update_order` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+pub(crate) fn update_order_unguarded(
+    user: User,
+    __arg1: web::Path<u64>,
+    __arg2: HttpRequest,
+    __arg3: web::Form<Order>,
+) -> impl ::core::future::Future<Output = HttpResponse> {
+    async fn update_order(
+        mut user: User,
+        web::Path(id): web::Path<u64>,
+        _: HttpRequest,
+        update_order: web::Form<Order>,
+    ) -> HttpResponse {
+        user.touch(id, update_order);
+        HttpResponse::Ok().finish()
+    }
+    update_order(user, __arg1, __arg2, __arg3)
+}
 #[patch("/orders/{id}")]
 pub(crate) fn update_order(
     __guard: ::idempotent_actix::__private::Guard<
@@ -9,22 +28,13 @@ pub(crate) fn update_order(
     __arg1: web::Path<u64>,
     __arg2: HttpRequest,
     __arg3: web::Form<Order>,
-) -> ::idempotent_actix::__private::Answer {
-    async fn update_order(
-        mut user: User,
-        web::Path(id): web::Path<u64>,
-        _: HttpRequest,
-        update_order: web::Form<Order>,
-    ) -> HttpResponse {
-        user.touch(id, update_order);
-        HttpResponse::Ok().finish()
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "update_order", routes : [("PATCH", "/orders/{id}",
-        "update_order")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
-        0u64, key : Required, fingerprint : Nothing, record : Final, abandoned : Retry,
-        claim : Lease,
+        "update_order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
+        abandoned : [], key : Required, fingerprint : Ignored, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(__operation, __scope, update_order(user, __arg1, __arg2, __arg3))
+    __guard
+        .run(__operation, __scope, update_order_unguarded(user, __arg1, __arg2, __arg3))
 }

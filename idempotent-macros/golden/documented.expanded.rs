@@ -1,3 +1,19 @@
+/// The handler `create_payment` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+#[allow(clippy::unused_async)]
+pub fn create_payment_unguarded(
+    user: User,
+    body: web::Json<NewPayment>,
+) -> impl ::core::future::Future<Output = actix_web::Result<HttpResponse>> {
+    #[tracing::instrument(skip(body))]
+    async fn create_payment(
+        user: User,
+        body: web::Json<NewPayment>,
+    ) -> actix_web::Result<HttpResponse> {
+        Ok(HttpResponse::Created().finish())
+    }
+    create_payment(user, body)
+}
 /// Charges a card.
 #[post("/v1/payments")]
 #[allow(clippy::unused_async)]
@@ -10,20 +26,12 @@ pub fn create_payment(
     >,
     user: User,
     body: web::Json<NewPayment>,
-) -> ::idempotent_actix::__private::Answer {
-    #[tracing::instrument(skip(body))]
-    async fn create_payment(
-        user: User,
-        body: web::Json<NewPayment>,
-    ) -> actix_web::Result<HttpResponse> {
-        Ok(HttpResponse::Created().finish())
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "create_payment", routes : [("POST", "/v1/payments",
-        "create_payment")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
-        0u64, key : Required, fingerprint : Raw, record : Final, abandoned : Retry, claim
-        : Lease,
+        "create_payment")], ttl : [86400000u64], lease : [], wait : [], timeout : [],
+        record : [], abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(__operation, __scope, create_payment(user, body))
+    __guard.run(__operation, __scope, create_payment_unguarded(user, body))
 }

@@ -1,3 +1,14 @@
+/// The handler `put_order` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn put_order_unguarded(
+    user: User,
+    id: web::Path<u64>,
+) -> impl ::core::future::Future<Output = impl Responder> {
+    async fn put_order(user: User, id: web::Path<u64>) -> impl Responder {
+        id.to_string()
+    }
+    put_order(user, id)
+}
 #[put("/orders/{id}")]
 fn put_order(
     __guard: my_crate::reexport::__private::Guard<
@@ -7,18 +18,15 @@ fn put_order(
     >,
     user: User,
     id: web::Path<u64>,
-) -> my_crate::reexport::__private::Answer {
-    async fn put_order(user: User, id: web::Path<u64>) -> impl Responder {
-        id.to_string()
-    }
+) -> my_crate::reexport::__private::Response {
     let __operation = my_crate::reexport::__private::operation! {
         name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
-        "put_order")], ttl : 5400000u64, lease : 5000u64, wait : 500u64, timeout : 0u64,
-        key : Optional, fingerprint : Custom, record : Success, abandoned : Hold, claim :
-        Lease,
+        "put_order")], ttl : [5400000u64], lease : [5000u64], wait : [500u64], timeout :
+        [], record : [Success], abandoned : [Hold], key : Optional, fingerprint : Custom,
+        claim : Lease,
     };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard
         .fingerprint_by(fingerprints::amount)
-        .run(__operation, __scope, put_order(user, id))
+        .run(__operation, __scope, put_order_unguarded(user, id))
 }

@@ -1,3 +1,24 @@
+/// The handler `create` without its idempotency guard, for unit tests.
+#[cfg(test)]
+#[allow(warnings, clippy::all)]
+fn create_unguarded<T, const LIMIT: usize>(
+    user: User,
+    body: web::Json<T>,
+) -> impl ::core::future::Future<Output = Result<web::Json<T>, Failure>>
+where
+    T: Serialize + DeserializeOwned + 'static,
+{
+    async fn create<T, const LIMIT: usize>(
+        user: User,
+        body: web::Json<T>,
+    ) -> Result<web::Json<T>, Failure>
+    where
+        T: Serialize + DeserializeOwned + 'static,
+    {
+        Ok(body)
+    }
+    create::<T, LIMIT>(user, body)
+}
 fn create<T, const LIMIT: usize>(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
@@ -6,7 +27,7 @@ fn create<T, const LIMIT: usize>(
     >,
     user: User,
     body: web::Json<T>,
-) -> ::idempotent_actix::__private::Answer
+) -> ::idempotent_actix::__private::Response
 where
     T: Serialize + DeserializeOwned + 'static,
 {
@@ -20,9 +41,9 @@ where
         Ok(body)
     }
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "create", routes : [("POST")], ttl : 86400000u64, lease :
-        30000u64, wait : 0u64, timeout : 0u64, key : Required, fingerprint : Json, record
-        : Final, abandoned : Retry, claim : Lease,
+        name : "", handler : "create", routes : [("POST")], ttl : [], lease : [], wait :
+        [], timeout : [], record : [], abandoned : [], key : Required, fingerprint :
+        Json, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create::<T, LIMIT>(user, body))

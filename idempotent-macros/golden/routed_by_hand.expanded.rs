@@ -1,3 +1,10 @@
+/// The handler `r#delete` without its idempotency guard, for unit tests.
+#[cfg(test)]
+#[allow(warnings, clippy::all)]
+fn delete_unguarded(session: Session) -> impl ::core::future::Future<Output = ()> {
+    async fn r#delete(session: Session) {}
+    r#delete(session)
+}
 fn r#delete(
     __guard: ::idempotent_actix::__private::Guard<
         ::idempotent_actix::__private::Required,
@@ -5,12 +12,12 @@ fn r#delete(
         ::idempotent_actix::__private::Raw,
     >,
     session: Session,
-) -> ::idempotent_actix::__private::Answer {
+) -> ::idempotent_actix::__private::Response {
     async fn r#delete(session: Session) {}
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "delete", routes : [("DELETE")], ttl : 86400000u64, lease :
-        30000u64, wait : 0u64, timeout : 0u64, key : Required, fingerprint : Raw, record
-        : All, abandoned : Retry, claim : Lease,
+        name : "", handler : "delete", routes : [("DELETE")], ttl : [], lease : [], wait
+        : [], timeout : [], record : [All], abandoned : [], key : Required, fingerprint :
+        Raw, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&session);
     __guard.run(__operation, __scope, r#delete(session))

@@ -1,3 +1,11 @@
+/// The handler `order` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn order_unguarded(user: User) -> impl ::core::future::Future<Output = &'static str> {
+    async fn order(user: User) -> &'static str {
+        "ordered"
+    }
+    order(user)
+}
 #[routes]
 #[post("/orders")]
 #[put("/order")]
@@ -8,16 +16,12 @@ fn order(
         ::idempotent_actix::__private::Raw,
     >,
     user: User,
-) -> ::idempotent_actix::__private::Answer {
-    async fn order(user: User) -> &'static str {
-        "ordered"
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PUT",
-        "/order", "order")], ttl : 86400000u64, lease : 30000u64, wait : 0u64, timeout :
-        0u64, key : Required, fingerprint : Raw, record : Final, abandoned : Retry, claim
-        : Lease,
+        "/order", "order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
+        abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(__operation, __scope, order(user))
+    __guard.run(__operation, __scope, order_unguarded(user))
 }

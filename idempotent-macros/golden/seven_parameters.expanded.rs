@@ -1,3 +1,19 @@
+/// The handler `seven` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn seven_unguarded(
+    a: A,
+    b: B,
+    c: C,
+    d: D,
+    e: E,
+    f: F,
+    g: G,
+) -> impl ::core::future::Future<Output = HttpResponse> {
+    async fn seven(a: A, b: B, c: C, d: D, e: E, f: F, g: G) -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+    seven(a, b, c, d, e, f, g)
+}
 #[allow(clippy::too_many_arguments)]
 #[post("/")]
 fn seven(
@@ -13,15 +29,12 @@ fn seven(
     e: E,
     f: F,
     g: G,
-) -> ::idempotent_actix::__private::Answer {
-    async fn seven(a: A, b: B, c: C, d: D, e: E, f: F, g: G) -> HttpResponse {
-        HttpResponse::Ok().finish()
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "seven", routes : [("POST", "/", "seven")], ttl :
-        86400000u64, lease : 30000u64, wait : 0u64, timeout : 0u64, key : Required,
-        fingerprint : Raw, record : Final, abandoned : Retry, claim : Lease,
+        name : "", handler : "seven", routes : [("POST", "/", "seven")], ttl : [], lease
+        : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
+        fingerprint : Raw, claim : Lease,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&a);
-    __guard.run(__operation, __scope, seven(a, b, c, d, e, f, g))
+    __guard.run(__operation, __scope, seven_unguarded(a, b, c, d, e, f, g))
 }

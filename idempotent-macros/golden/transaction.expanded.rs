@@ -1,3 +1,17 @@
+/// The handler `order` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn order_unguarded(
+    user: User,
+    __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),
+) -> impl ::core::future::Future<Output = Order> {
+    async fn order(
+        user: User,
+        (Tx(mut tx), Path(id)): (idempotent_actix::Tx<Postgres>, Path<u64>),
+    ) -> Order {
+        Order::insert(&mut tx, id).await
+    }
+    order(user, __arg1)
+}
 #[post("/orders")]
 fn order(
     __guard: ::idempotent_actix::__private::Guard<
@@ -7,18 +21,12 @@ fn order(
     >,
     user: User,
     __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),
-) -> ::idempotent_actix::__private::Answer {
-    async fn order(
-        user: User,
-        (Tx(mut tx), Path(id)): (idempotent_actix::Tx<Postgres>, Path<u64>),
-    ) -> Order {
-        Order::insert(&mut tx, id).await
-    }
+) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
-        40000u64, lease : 20000u64, wait : 0u64, timeout : 0u64, key : Required,
-        fingerprint : Raw, record : Final, abandoned : Retry, claim : Transaction,
+        [40000u64], lease : [], wait : [], timeout : [], record : [], abandoned : [], key
+        : Required, fingerprint : Raw, claim : Transaction,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
-    __guard.run(__operation, __scope, order(user, __arg1))
+    __guard.run(__operation, __scope, order_unguarded(user, __arg1))
 }

@@ -1,19 +1,20 @@
-//! Code for a handler: the only place where any is quoted.
+//! The only file that quotes code.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, PathSegment, ReturnType, Signature, Visibility, parse_quote, parse_quote_spanned};
+use syn::{GenericParam, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
-use crate::args::{Args, Fingerprint};
 use crate::errors::Errors;
-use crate::handler::{Handler, Parameter, Scope, is_function_with_body};
-use crate::route::{self, Routing};
-use crate::transaction;
+use crate::model::attributes;
+use crate::model::handler::{Handler, Parameter, Unparsed};
+use crate::model::route::{self, Routing};
+use crate::parse::args::{Args, Fingerprint};
+use crate::validate::scope::ScopeSource;
+use crate::validate::{self, Validated};
 
-/// The whole attribute: from what was written to what the compiler sees.
+/// Expands the attribute and adds the messages for its mistakes.
 pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let expanded = checked(attribute, item, &mut errors);
@@ -21,82 +22,142 @@ pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStre
     quote!(#expanded #errors)
 }
 
-/// The guarded handler, or, once `errors` holds anything, what stands beside the messages: something that
-/// gives the rest of the crate no cause for more of them.
-pub(crate) fn checked(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
+/// The guarded handler; or, after a mistake, an item that causes no further messages in the crate.
+pub(crate) fn checked(
+    attribute: TokenStream,
+    item: TokenStream,
+    errors: &mut Errors,
+) -> TokenStream {
     let args = Args::parse(attribute, errors);
-    let Ok(mut handler) = Handler::read(item.clone(), errors) else {
+    let Ok(handler) = validate::handler(item.clone(), errors) else {
         return outline(item.clone()).unwrap_or(item);
     };
-    handler.refuse_second_guard(errors);
-    let supported = handler.refuse_unsupported(errors);
-    let supported = supported.and(transaction::check(&handler, args.transaction.as_ref(), errors));
-    let routing = Routing::of(&handler.attributes, &args.method, errors);
-    let scope = args.scope.as_ref().map_err(|&reported| reported);
-    let scope = scope.and_then(|scope| handler.scope(scope, errors));
-    match (scope, routing) {
-        (Ok(scope), Ok(routing)) if errors.is_empty() => guarded(&args, &handler, &routing, &scope),
-        _ if supported.is_ok() => original(&handler),
+    let before = errors.count();
+    validate::signature(&handler, &args, errors);
+    let supported = errors.count() == before;
+    match validate::operation(&args, &handler, errors) {
+        Ok(validated) if errors.count() == 0 => guarded(&args, &handler, &validated),
+        _ if supported => original(&handler),
         _ => stand_in(&handler),
     }
 }
 
-/// The handler with the guard around it.
-fn guarded(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
-    let (outer, inner) = attributes(handler);
+/// The handler with its guard, below the function that calls it without.
+fn guarded(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
+    let unguarded = unguarded(handler);
+    let (outer, nested) = (attributes::outer(handler), nested(handler));
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
-    let guard = guard_parameter(args, routing);
-    let parameters = handler.parameters.iter();
-    let parameters = parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty));
-    let (start, _) = answer_span(signature);
+    let guard = guard_parameter(args, &validated.routing);
+    let parameters = parameters(handler);
+    let (start, _) = response_span(signature);
     let krate = krate_at(args, start);
-    // Not `async`: `run` gives a future already, and rustc takes its time over each one that it has to make.
+    // Not `async`: `run` returns a future, and each further one costs compile time.
     let guarded = Signature {
         asyncness: None,
         inputs: parse_quote!(#guard, #(#parameters),*),
-        output: parse_quote_spanned!(start=> -> #krate::__private::Answer),
+        output: parse_quote_spanned!(start=> -> #krate::__private::Response),
         ..signature.clone()
     };
-    let over = handler.parameters.len() == CLIPPYS_LIMIT;
+    let over = handler.parameters.len() == CLIPPY_LIMIT;
     let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
-    let run = run(args, handler, routing, scope);
-    // Lints are silent about an item that ends in a macro's tokens, so these braces are the user's own.
-    let block = quote_spanned!(body.span()=> { #(#inner)* #signature #body #run });
-    quote!(#allow #(#outer)* #visibility #guarded #block)
+    let run = run(args, handler, validated);
+    // Lints skip an item that ends in a macro's tokens, so the braces have the span of the user's.
+    let block = quote_spanned!(body.span()=> { #nested #run });
+    quote!(#unguarded #allow #(#outer)* #visibility #guarded #block)
 }
 
-/// A handler with this many parameters is within the lint's limit, and the guard takes it over. With more
-/// the user has the lint's message, or an `allow`, already.
-const CLIPPYS_LIMIT: usize = 7;
+/// The name of the function that the guarded handler calls. With a route attribute it is the
+/// unguarded function. Without one the handler may be an associated function, which cannot name its
+/// neighbors without `Self`, so it calls a nested function.
+fn callee(handler: &Handler) -> Ident {
+    if route::is_routed(handler) {
+        handler.unguarded_name()
+    } else {
+        handler.signature.ident.clone()
+    }
+}
 
-/// actix-web extracts it first, so it sees the body before the handler's own extractors do.
+/// The user's function inside the guarded handler, if that does not call the unguarded function.
+fn nested(handler: &Handler) -> Option<TokenStream> {
+    let (inner, signature, body) = (attributes::inner(handler), &handler.signature, &handler.body);
+    (!route::is_routed(handler)).then(|| quote!(#(#inner)* #signature #body))
+}
+
+/// The user's function, callable under its own path. It is nested, because patterns in it may have
+/// the handler's name, which is a unit struct outside if the handler has a route attribute.
+///
+/// Without a route attribute it is a second copy, compiled for the user's unit tests only.
+fn unguarded(handler: &Handler) -> TokenStream {
+    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
+    let (shared, inner) = (attributes::shared(handler), attributes::inner(handler));
+    let name = &signature.ident;
+    let doc = format!(" The handler `{name}` without its idempotency guard, for unit tests.");
+    let parameters = parameters(handler);
+    let output = match &signature.output {
+        ReturnType::Type(_, ty) => ty.to_token_stream(),
+        ReturnType::Default => quote!(()),
+    };
+    let outer = Signature {
+        asyncness: None,
+        ident: handler.unguarded_name(),
+        inputs: parse_quote!(#(#parameters),*),
+        output: parse_quote!(-> impl ::core::future::Future<Output = #output>),
+        ..signature.clone()
+    };
+    let call = call(handler, name);
+    let attributes = if route::is_routed(handler) {
+        quote!(#[allow(dead_code)])
+    } else {
+        quote!(#[cfg(test)] #[allow(warnings, clippy::all)])
+    };
+    quote! {
+        #[doc = #doc]
+        #attributes
+        #(#shared)*
+        #visibility #outer {
+            #(#inner)* #signature #body
+            #call
+        }
+    }
+}
+
+fn parameters(handler: &Handler) -> impl Iterator<Item = TokenStream> {
+    let parameters = handler.parameters.iter();
+    parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty))
+}
+
+/// The most parameters that `clippy::too_many_arguments` accepts: the guard is one more.
+const CLIPPY_LIMIT: usize = 7;
+
+/// The first parameter, so that actix-web lets the guard buffer the body before other extractors.
 fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
     let krate = &args.krate;
-    let guard = local("__guard");
-    let key = variant(args.key);
-    let methods = routing.methods.iter();
-    let methods: Vec<_> = methods.map(|method| variant(method.marker)).collect();
-    let methods = match methods.as_slice() {
-        [method] => quote!(#krate::__private::#method),
-        methods => quote!((#(#krate::__private::#methods),*)),
+    let marker = |name: &str| {
+        let name = variant(name);
+        quote!(#krate::__private::#name)
     };
-    let body = variant(match args.fingerprint {
-        Fingerprint::Supplied("Json") => "Json",
-        Fingerprint::Supplied("Nothing") => "Ignored",
-        Fingerprint::Supplied(_) => "Raw",
+    let methods: Vec<_> = routing.methods.iter().map(|method| marker(method.marker)).collect();
+    let methods = match methods.as_slice() {
+        [method] => method.clone(),
+        methods => quote!((#(#methods),*)),
+    };
+    let body = marker(match args.fingerprint {
+        Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Whole",
     });
-    quote!(#guard: #krate::__private::Guard<#krate::__private::#key, #methods, #krate::__private::#body>)
+    let (guard, key) = (local("__guard"), marker(args.key));
+    quote!(#guard: #krate::__private::Guard<#key, #methods, #body>)
 }
 
-/// A reference to the static description of the operation, which also enters the app's specification.
+/// The static description of the operation, which is also part of the app's specification.
 fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let (krate, name) = (&args.krate, &args.name);
-    let [ttl, lease, wait, timeout] = [args.ttl, args.lease, args.wait, args.timeout];
+    let Args { ttl, lease, wait, timeout, .. } = args;
+    let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
-    let [key, record, abandoned, claim] = [args.key, args.record, args.abandoned, claim].map(variant);
+    let [key, claim] = [args.key, claim].map(variant);
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Custom",
@@ -104,13 +165,14 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     quote! {
         #krate::__private::operation! {
             name: #name, handler: #handler, routes: [#(#routes),*],
-            ttl: #ttl, lease: #lease, wait: #wait, timeout: #timeout,
-            key: #key, fingerprint: #fingerprint, record: #record, abandoned: #abandoned, claim: #claim,
+            ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
+            record: [#record], abandoned: [#abandoned],
+            key: #key, fingerprint: #fingerprint, claim: #claim,
         }
     }
 }
 
-/// Method, path and resource of each route; the method alone where the handler is routed by hand.
+/// Method, path and resource of each route; the method alone without a route attribute.
 fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
     if routing.routes.is_empty() {
         let methods = routing.methods.iter().map(|method| method.name);
@@ -124,18 +186,19 @@ fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
     routes.collect()
 }
 
-/// Finds the scope and runs the handler. Spans decide where rustc reports what a trait refuses: a scope at
-/// the parameter's type or at the path, an answer at the handler's return type.
-fn run(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> TokenStream {
-    let (guard, operation_name) = (local("__guard"), local("__operation"));
-    let operation = operation(args, handler, routing);
-    let (start, _) = answer_span(&handler.signature);
-    let scope = match scope {
-        Scope::Parameter(Parameter { name, ty, .. }) => {
+/// The body of the guarded handler. Spans decide where rustc reports unmet bounds: a scope at the
+/// parameter's type or the path, a response at the handler's return type.
+fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
+    let (guard, operation_name, scope_name) =
+        (local("__guard"), local("__operation"), local("__scope"));
+    let operation = operation(args, handler, &validated.routing);
+    let (start, _) = response_span(&handler.signature);
+    let scope = match &validated.scope {
+        ScopeSource::Parameter(Parameter { name, ty, .. }) => {
             let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
         }
-        Scope::Path(path) => {
+        ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))
         }
@@ -144,10 +207,10 @@ fn run(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> 
         Fingerprint::Supplied(_) => None,
         Fingerprint::Custom(path) => Some(quote_spanned!(path.span()=> .fingerprint_by(#path))),
     };
-    let call = call(handler);
-    let scope_name = local("__scope");
+    let call = call(handler, &callee(handler));
     let receiver = at(&guard, start);
-    let run = quote_spanned!(start=> #receiver #fingerprint.run(#operation_name, #scope_name, #call));
+    let run =
+        quote_spanned!(start=> #receiver #fingerprint.run(#operation_name, #scope_name, #call));
     quote! {
         let #operation_name = #operation;
         let #scope_name = #scope;
@@ -155,10 +218,10 @@ fn run(args: &Args, handler: &Handler, routing: &Routing, scope: &Scope<'_>) -> 
     }
 }
 
-/// The call of the user's own function. It reaches from the first token of the return type to the last one.
-fn call(handler: &Handler) -> TokenStream {
-    let (start, end) = answer_span(&handler.signature);
-    let name = at(&handler.signature.ident, start);
+/// Calls `function` with the handler's parameters. The span is the whole return type.
+fn call(handler: &Handler, function: &Ident) -> TokenStream {
+    let (start, end) = response_span(&handler.signature);
+    let name = at(function, start);
     let arguments = handler.parameters.iter();
     let arguments = arguments.map(|Parameter { cfg, name, .. }| quote!(#(#cfg)* #name));
     let arguments = quote_spanned!(end=> (#(#arguments),*));
@@ -173,28 +236,31 @@ fn call(handler: &Handler) -> TokenStream {
     quote!(#name #turbofish #arguments)
 }
 
-/// The handler as it was written, so that nothing else in the crate misses it.
+/// The handler without its guard, under both names, so that no other code misses one of them.
 fn original(handler: &Handler) -> TokenStream {
-    let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
-    let attributes = &handler.attributes;
-    quote!(#(#attributes)* #visibility #signature #body)
+    let unguarded = unguarded(handler);
+    let outer = attributes::outer(handler);
+    let parameters = parameters(handler);
+    let (visibility, signature) = (&handler.visibility, &handler.signature);
+    let signature = Signature { inputs: parse_quote!(#(#parameters),*), ..signature.clone() };
+    let (nested, call) = (nested(handler), call(handler, &callee(handler)));
+    quote!(#unguarded #(#outer)* #visibility #signature { #nested #call.await })
 }
 
-/// In place of a function that cannot be parsed, one of its name and its route: no other attribute reports the same again.
+/// Replaces a function that cannot be parsed by one with its name and route attributes, so that no
+/// other attribute reports the same error. `None` for any other item.
 fn outline(item: TokenStream) -> Option<TokenStream> {
-    let read = |input: ParseStream<'_>| Ok((input.call(Attribute::parse_outer)?, input.parse()?, input.parse()?));
-    let (attributes, visibility, rest): (Vec<_>, Visibility, TokenStream) = read.parse2(item.clone()).ok()?;
-    let mut rest = rest.into_iter().skip_while(|token| !matches!(token, TokenTree::Ident(ident) if ident == "fn"));
-    let name = rest.nth(1).filter(|_| is_function_with_body(item))?;
-    let routes = attributes.iter().filter(|attribute| route::is_route(attribute));
+    let item: Unparsed = syn::parse2(item).ok()?;
+    let (visibility, name) = (&item.visibility, item.function_name()?);
+    let routes = item.attributes.iter().filter(|attribute| route::is_route(attribute));
     Some(quote!(#(#routes)* #visibility async fn #name() -> &'static ::core::primitive::str { "" }))
 }
 
-/// In place of a function that cannot be a handler, one that can: its route attribute and the app that
-/// registers it find nothing to add to our message, while the body is still checked.
+/// Replaces a function that cannot be a handler by one that can, so that its registration causes no
+/// further messages. The body is still checked.
 fn stand_in(handler: &Handler) -> TokenStream {
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
-    let (mut outer, inner) = attributes(handler);
+    let (mut outer, inner) = (attributes::outer(handler), attributes::inner(handler));
     if signature.receiver().is_some() {
         outer.retain(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
@@ -212,22 +278,8 @@ fn stand_in(handler: &Handler) -> TokenStream {
     }
 }
 
-/// Attributes of a function's callers and its documentation, with the `path` of utoipa: no other fits a function.
-const OUTSIDE: &str = "doc cfg cfg_attr allow warn deny forbid expect deprecated must_use path";
-
-/// The handler's attributes, parted: those of [`OUTSIDE`] and the route stay on the guarded function, and all
-/// others, such as `#[instrument]`, go with the user's own. Lints outside reach inside.
-fn attributes(handler: &Handler) -> (Vec<&Attribute>, Vec<&Attribute>) {
-    let attributes = handler.attributes.iter();
-    attributes.partition(|attribute| {
-        let name = attribute.path().segments.last();
-        let outside = |name: &PathSegment| OUTSIDE.split(' ').any(|outside| name.ident == outside);
-        name.is_some_and(outside) || route::is_route(attribute)
-    })
-}
-
-/// The first and the last token of the return type; of the handler's name where there is none.
-fn answer_span(signature: &Signature) -> (Span, Span) {
+/// The spans of the first and last token of the return type, or of the handler's name.
+fn response_span(signature: &Signature) -> (Span, Span) {
     let tokens = match &signature.output {
         ReturnType::Type(_, ty) => ty.to_token_stream(),
         ReturnType::Default => signature.ident.to_token_stream(),
@@ -237,17 +289,14 @@ fn answer_span(signature: &Signature) -> (Span, Span) {
     (start, spans.last().unwrap_or(start))
 }
 
-/// The path of the runtime, reported at `span`.
+/// The path to the runtime, with `span`.
 fn krate_at(args: &Args, span: Span) -> TokenStream {
-    let located = args.krate.to_token_stream().into_iter();
-    let located = located.map(|mut token| {
-        token.set_span(span);
-        token
-    });
-    located.collect()
+    let mut krate: Vec<_> = args.krate.to_token_stream().into_iter().collect();
+    krate.iter_mut().for_each(|token| token.set_span(span));
+    krate.into_iter().collect()
 }
 
-/// `name`, meaning what it means, but reported at `span`.
+/// `name` with its own hygiene and the location of `span`.
 fn at(name: &Ident, span: Span) -> Ident {
     let mut name = name.clone();
     name.set_span(span.resolved_at(name.span()));
@@ -258,7 +307,7 @@ fn variant(name: &str) -> Ident {
     format_ident!("{name}")
 }
 
-/// A name of ours. It is hygienic, so that no name of the user's can meet it.
+/// A hygienic name, which no name of the user's can collide with.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
-use idempotent_actix::{IntoScopeKey, ScopeId, ScopeKey, idempotent, scope};
+use idempotent_actix::{idempotent, scope::{self, IntoScopeKey, ScopeId, ScopeKey}};
 
 fn tenant(request: &HttpRequest) -> Option<&str> {
     request.headers().get("x-tenant")?.to_str().ok()

@@ -1,4 +1,4 @@
-//! The benchmark's servers with an allocator that counts.
+//! The benchmark with an allocator that counts.
 
 use std::alloc::System;
 

@@ -1,4 +1,4 @@
-//! Stands between a server under test and Postgres, and counts how often Postgres was waited for.
+//! A proxy in front of Postgres that counts how often a client waits for it.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -10,44 +10,46 @@ use std::{
     thread,
 };
 
-/// `ReadyForQuery`, which ends the answer to each message that is waited for.
+/// `ReadyForQuery`, which ends the response to each round trip.
 const READY: u8 = b'Z';
 
-/// Ends with its process.
+/// A proxy; it ends with the process.
 pub(super) struct Relay {
     pub(super) port: u16,
-    answers: Arc<AtomicU64>,
+    round_trips: Arc<AtomicU64>,
 }
 
 impl Relay {
     pub(super) fn to(port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let relay = Self { port: listener.local_addr().unwrap().port(), answers: Arc::default() };
-        let answers = relay.answers.clone();
+        let relay =
+            Self { port: listener.local_addr().unwrap().port(), round_trips: Arc::default() };
+        let round_trips = relay.round_trips.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let (server, answers) = (TcpStream::connect(("127.0.0.1", port)).unwrap(), answers.clone());
-                // Small messages are not kept back until there are more.
+                let (server, round_trips) =
+                    (TcpStream::connect(("127.0.0.1", port)).unwrap(), round_trips.clone());
+                // Small messages must not be delayed.
                 client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).unwrap();
                 let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = io::copy(&mut from, &mut to);
                     let _ = to.shutdown(Shutdown::Write);
                 });
-                thread::spawn(move || pass_on(server, client, &answers));
+                thread::spawn(move || forward(server, client, &round_trips));
             }
         });
         relay
     }
 
-    /// How many there were so far.
-    pub(super) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::SeqCst)
+    /// The number of round trips so far.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::SeqCst)
     }
 }
 
-/// Each of the server's messages is a type and a length, which counts itself.
-fn pass_on(server: TcpStream, mut client: TcpStream, answers: &AtomicU64) -> io::Result<()> {
+/// Forwards the server's messages. Each is a type byte and a length that includes itself.
+fn forward(server: TcpStream, mut client: TcpStream, round_trips: &AtomicU64) -> io::Result<()> {
     let (mut server, mut message) = (BufReader::new(server), Vec::new());
     loop {
         message.resize(5, 0);
@@ -56,7 +58,7 @@ fn pass_on(server: TcpStream, mut client: TcpStream, answers: &AtomicU64) -> io:
         message.resize(length + 1, 0);
         server.read_exact(&mut message[5..])?;
         if message[0] == READY {
-            answers.fetch_add(1, Ordering::SeqCst);
+            round_trips.fetch_add(1, Ordering::SeqCst);
         }
         client.write_all(&message)?;
     }

@@ -1,4 +1,4 @@
-//! One keep-alive connection with one request under way.
+//! One keep-alive connection with one request in flight.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -8,21 +8,23 @@ use std::{
 
 use mio::net::TcpStream;
 
-const BODY: &str = r#"{"amount":2000,"currency":"usd","payment_method":"pm_card_visa","confirm":true,"description":"Order 4711, two seats in the third row","metadata":{"order":"4711","channel":"web","basket":"b-20261121"}}"#;
+const BODY: &str = "{\"amount\":2000,\"currency\":\"usd\",\"payment_method\":\"pm_card_visa\",\
+    \"confirm\":true,\"description\":\"Order 4711, two seats in the third row\",\
+    \"metadata\":{\"order\":\"4711\",\"channel\":\"web\",\"basket\":\"b-20261121\"}}";
 
-/// A connection, and what was sent and has come on it.
+/// A connection with its request and the bytes received so far.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     to: SocketAddr,
     request: Vec<u8>,
     key_at: usize,
-    answer: Vec<u8>,
+    buffer: Vec<u8>,
     filled: usize,
     sent: Instant,
 }
 
-/// An answer that has come.
-pub(super) struct Answer {
+/// A complete response.
+pub(super) struct Response {
     pub(super) status: u16,
     pub(super) replayed: bool,
     pub(super) length: usize,
@@ -39,16 +41,25 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 impl Connection {
     pub(super) fn open(to: SocketAddr) -> io::Result<Self> {
         let head = format!(
-            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer alice\r\ncontent-type: application/json\r\n\
+            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer alice\r\n\
+             content-type: application/json\r\n\
              content-length: {}\r\nidempotency-key: ",
             BODY.len()
         );
         let request = [head.as_bytes(), &[b'0'; 36], b"\r\n\r\n", BODY.as_bytes()].concat();
-        let (key_at, answer) = (head.len(), vec![0; 1 << 16]);
-        Ok(Self { stream: connect(to)?, to, request, key_at, answer, filled: 0, sent: Instant::now() })
+        let (key_at, buffer) = (head.len(), vec![0; 1 << 16]);
+        Ok(Self {
+            stream: connect(to)?,
+            to,
+            request,
+            key_at,
+            buffer,
+            filled: 0,
+            sent: Instant::now(),
+        })
     }
 
-    /// Opens it anew.
+    /// Connects again.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.stream = connect(self.to)?;
         Ok(())
@@ -61,46 +72,51 @@ impl Connection {
 
     pub(super) fn send_again(&mut self) -> io::Result<()> {
         (self.sent, self.filled) = (Instant::now(), 0);
-        // It fits into the socket's buffer, which is empty.
+        // The socket's buffer is empty, and the request fits into it.
         self.stream.write_all(&self.request)
     }
 
-    /// What has come; `None` while there is more to come.
-    pub(super) fn receive(&mut self) -> io::Result<Option<Answer>> {
+    /// Reads what has arrived; `None` until the response is complete.
+    pub(super) fn receive(&mut self) -> io::Result<Option<Response>> {
         loop {
-            if self.filled == self.answer.len() {
-                self.answer.resize(2 * self.filled, 0);
+            if self.filled == self.buffer.len() {
+                self.buffer.resize(2 * self.filled, 0);
             }
-            match self.stream.read(&mut self.answer[self.filled..]) {
+            match self.stream.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Err(ErrorKind::ConnectionReset.into()),
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if let Some((status, replayed, length)) = read(&self.answer[..self.filled])? {
-                return Ok(Some(Answer { status, replayed, length, after: self.sent.elapsed() }));
+            if let Some((status, replayed, length)) = read(&self.buffer[..self.filled])? {
+                return Ok(Some(Response { status, replayed, length, after: self.sent.elapsed() }));
             }
         }
     }
 }
 
-/// Status, whether it is a replay, and the length of the body; `None` while it is not whole.
-fn read(answer: &[u8]) -> io::Result<Option<(u16, bool, usize)>> {
+/// Parses the status, whether it is a replay, and the length of the body; `None` if it is
+/// incomplete.
+fn read(bytes: &[u8]) -> io::Result<Option<(u16, bool, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
-    let parsed = response.parse(answer).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    let parsed =
+        response.parse(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     let httparse::Status::Complete(head) = parsed else { return Ok(None) };
     let (mut length, mut replayed, mut chunked) = (0, false, false);
     for header in response.headers.iter() {
         if header.name.eq_ignore_ascii_case("content-length") {
-            length = std::str::from_utf8(header.value).ok().and_then(|value| value.parse().ok()).unwrap_or(0);
+            length = std::str::from_utf8(header.value)
+                .ok()
+                .and_then(|value| value.parse().ok())
+                .unwrap_or(0);
         }
         replayed |= header.name.eq_ignore_ascii_case("idempotency-replayed");
         chunked |= header.name.eq_ignore_ascii_case("transfer-encoding");
     }
-    let body = answer.len() - head;
-    let whole = if chunked { answer.ends_with(b"0\r\n\r\n") } else { body >= length };
+    let body = bytes.len() - head;
+    let whole = if chunked { bytes.ends_with(b"0\r\n\r\n") } else { body >= length };
     Ok(whole.then(|| (response.code.unwrap_or(0), replayed, body)))
 }
 
@@ -109,12 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_body_is() {
-        let answer = b"HTTP/1.1 201 Created\r\ncontent-length: 3\r\nIdempotency-Replayed: true\r\n\r\nabc";
-        assert_eq!(read(answer).unwrap(), Some((201, true, 3)));
-        assert!((0..answer.len()).all(|end| read(&answer[..end]).unwrap().is_none()));
-        let chunked = b"HTTP/1.1 409 Conflict\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
-        assert_eq!(read(chunked).unwrap().map(|(status, replayed, _)| (status, replayed)), Some((409, false)));
+    fn a_response_is_complete_when_its_body_is() {
+        let whole =
+            b"HTTP/1.1 201 Created\r\ncontent-length: 3\r\nIdempotency-Replayed: true\r\n\r\nabc";
+        assert_eq!(read(whole).unwrap(), Some((201, true, 3)));
+        assert!((0..whole.len()).all(|end| read(&whole[..end]).unwrap().is_none()));
+        let chunked =
+            b"HTTP/1.1 409 Conflict\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        assert_eq!(
+            read(chunked).unwrap().map(|(status, replayed, _)| (status, replayed)),
+            Some((409, false))
+        );
         assert!((0..chunked.len()).all(|end| read(&chunked[..end]).unwrap().is_none()));
     }
 }

@@ -1,39 +1,46 @@
-//! The keys of a load: UUIDs in form, and without order, as those of clients are.
+//! The keys of a load: in the form of UUIDs, and unordered, like those of clients.
 
-use super::Work;
+use super::KeyPattern;
 
-/// A client that sends a key again does so soon: duplicates are of so many keys before.
+/// Duplicates repeat one of the last `RECENT` keys, because clients retry soon.
 const RECENT: u64 = 2000;
 
 /// Draws the next key.
 pub(super) struct Keys {
-    work: Work,
+    pattern: KeyPattern,
     seed: u64,
     issued: u64,
-    /// The latest keys may not be answered yet.
-    under_way: u64,
+    /// The latest keys may not have a response yet.
+    pending: u64,
     random: fastrand::Rng,
 }
 
 impl Keys {
-    pub(super) fn new(work: Work, seed: u64, connections: usize) -> Self {
-        Self { work, seed, issued: 0, under_way: 2 * connections as u64, random: fastrand::Rng::with_seed(seed) }
+    pub(super) fn new(pattern: KeyPattern, seed: u64, connections: usize) -> Self {
+        Self {
+            pattern,
+            seed,
+            issued: 0,
+            pending: 2 * connections as u64,
+            random: fastrand::Rng::with_seed(seed),
+        }
     }
 
-    /// The keys that have to be answered before the time begins.
+    /// The keys that need a response before the measurement starts.
     pub(super) fn to_seed(&self) -> impl Iterator<Item = [u8; 36]> + use<> {
-        let (seed, keys) = (self.seed, if let Work::Replays(keys) = self.work { keys } else { 0 });
+        let (seed, keys) =
+            (self.seed, if let KeyPattern::Replays(keys) = self.pattern { keys } else { 0 });
         (0..keys).map(move |number| key(seed, number))
     }
 
     pub(super) fn next(&mut self) -> [u8; 36] {
-        let earlier = self.issued.saturating_sub(self.under_way);
-        let number = match self.work {
-            Work::Replays(keys) => self.random.u64(0..keys),
-            Work::Mixed(share) if earlier > 0 && self.random.f64() < share => {
+        let earlier = self.issued.saturating_sub(self.pending);
+        let number = match self.pattern {
+            KeyPattern::Replays(keys) => self.random.u64(0..keys),
+            KeyPattern::Mixed(share) if earlier > 0 && self.random.f64() < share => {
                 self.random.u64(earlier.saturating_sub(RECENT)..earlier)
             }
-            Work::Fresh | Work::Mixed(_) => {
+            KeyPattern::Fresh | KeyPattern::Mixed(_) => {
                 self.issued += 1;
                 self.issued - 1
             }
@@ -42,7 +49,7 @@ impl Keys {
     }
 }
 
-/// The key of a number.
+/// The key with this number.
 pub(super) fn key(seed: u64, number: u64) -> [u8; 36] {
     const HEX: [u8; 16] = *b"0123456789abcdef";
     let halves = [mixed(seed ^ mixed(number)), mixed(mixed(seed).wrapping_add(number))];
@@ -74,7 +81,7 @@ mod tests {
     #[test]
     fn fresh_keys_differ_by_number_and_by_seed() {
         let of = |seed| {
-            let mut keys = Keys::new(Work::Fresh, seed, 4);
+            let mut keys = Keys::new(KeyPattern::Fresh, seed, 4);
             (0..1000).map(|_| keys.next()).collect::<Vec<_>>()
         };
         let all: HashSet<_> = [of(1), of(2)].concat().into_iter().collect();
@@ -83,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn replays_send_what_was_seeded_and_mixed_work_sends_some_of_it_again() {
-        let mut keys = Keys::new(Work::Replays(3), 7, 4);
+    fn replays_send_what_was_seeded_and_a_mixed_load_repeats_some_keys() {
+        let mut keys = Keys::new(KeyPattern::Replays(3), 7, 4);
         let seeded: HashSet<_> = keys.to_seed().collect();
         assert_eq!(seeded.len(), 3);
         assert!((0..100).all(|_| seeded.contains(&keys.next())));
 
-        let mut keys = Keys::new(Work::Mixed(0.9), 7, 1);
+        let mut keys = Keys::new(KeyPattern::Mixed(0.9), 7, 1);
         let sent: HashSet<_> = (0..1000).map(|_| keys.next()).collect();
         assert!((50..200).contains(&sent.len()), "{} of 1000 keys are new", sent.len());
     }

@@ -1,40 +1,24 @@
-//! What a load is to do.
+//! The plan of a load.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use crate::{arguments::Arguments, cpu};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu;
 
 /// Which keys are sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Work {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum KeyPattern {
     /// Each key once.
     Fresh,
-    /// Keys that were answered before the time began: so many.
+    /// This many keys, all of which were completed before the measurement.
     Replays(u64),
-    /// New keys, and this share of ones that were answered.
+    /// New keys and, as this share of all requests, keys that were completed before.
     Mixed(f64),
 }
 
-impl Work {
-    fn parse(text: &str) -> Self {
-        match text.split_once(':') {
-            Some(("replays", keys)) => Self::Replays(keys.parse().expect("a number of keys")),
-            Some(("mixed", share)) => Self::Mixed(share.parse().expect("a share")),
-            _ => Self::Fresh,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::Fresh => "fresh".into(),
-            Self::Replays(keys) => format!("replays:{keys}"),
-            Self::Mixed(share) => format!("mixed:{share}"),
-        }
-    }
-}
-
-/// Processes whose time on a processor is taken, by name.
-#[derive(Clone, Debug, Default)]
+/// Processes whose processor time is measured, by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Watched(pub(crate) Vec<(String, u32)>);
 
 impl Watched {
@@ -43,68 +27,30 @@ impl Watched {
     }
 
     pub(super) fn since(&self, before: &[Duration]) -> BTreeMap<String, f64> {
-        let took = self.times().into_iter().zip(before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64());
+        let took = self
+            .times()
+            .into_iter()
+            .zip(before)
+            .map(|(now, before)| now.saturating_sub(*before).as_secs_f64());
         self.0.iter().map(|(name, _)| name.clone()).zip(took).collect()
     }
 }
 
-/// A load, as its process is told of it.
-#[derive(Clone, Debug)]
+/// A load, as it is passed to its process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) to: SocketAddr,
-    pub(crate) work: Work,
+    pub(crate) pattern: KeyPattern,
     pub(crate) connections: usize,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
-    /// So many requests instead of a duration.
+    /// A number of requests instead of a duration.
     pub(crate) requests: Option<u64>,
-    /// Other keys for another seed.
+    /// Another seed gives other keys.
     pub(crate) seed: u64,
-    /// The keys to be replayed are answered already.
+    /// The keys to replay are completed already.
     pub(crate) seeded: bool,
     pub(crate) watched: Watched,
-    /// Nothing else is to run on the load's processor, so that it never sleeps, and no answer has to wake it.
+    /// Poll without sleeping, so that no response has to wake the load; needs its own processor.
     pub(crate) awake: bool,
-}
-
-impl Plan {
-    pub(super) fn of(arguments: &Arguments) -> Self {
-        let watch = |text: &str| {
-            let (name, process) = text.split_once('=').expect("`--watch NAME=PROCESS`");
-            (name.to_owned(), process.parse().expect("a process"))
-        };
-        Self {
-            to: arguments.text("to").expect("`--to ADDRESS`").parse().expect("an address"),
-            work: Work::parse(arguments.text("work").unwrap_or("fresh")),
-            connections: arguments.number("connections", 64),
-            warmup: arguments.seconds("warmup", 0.5),
-            duration: arguments.seconds("seconds", 2.0),
-            requests: arguments.text("requests").map(|requests| requests.parse().expect("a number of requests")),
-            seed: arguments.number("seed", 0),
-            seeded: arguments.has("seeded"),
-            watched: Watched(arguments.all("watch").map(watch).collect()),
-            awake: arguments.has("awake"),
-        }
-    }
-
-    /// The words that say the same.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = vec!["load".to_owned()];
-        let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-        say("to", self.to.to_string());
-        say("work", self.work.text());
-        say("connections", self.connections.to_string());
-        say("warmup", self.warmup.as_secs_f64().to_string());
-        say("seconds", self.duration.as_secs_f64().to_string());
-        say("seed", self.seed.to_string());
-        if let Some(requests) = self.requests {
-            say("requests", requests.to_string());
-        }
-        for (name, process) in &self.watched.0 {
-            say("watch", format!("{name}={process}"));
-        }
-        let flags = [("--seeded", self.seeded), ("--awake", self.awake)];
-        words.extend(flags.iter().filter(|(_, said)| *said).map(|(flag, _)| (*flag).to_owned()));
-        words
-    }
 }

@@ -1,7 +1,8 @@
 //! The same round trips by hand, and nothing else: no fingerprint, no owner, no lease, no renewal.
 //!
-//! `floor` claims and completes, `floor-read` reads what was completed, `floor-effect` writes an effect in a transaction of its own.
-//! Pools are as large as the layer's, and their connections as quiet; tables have the same columns and indexes.
+//! `floor` claims and completes, `floor-read` reads what was completed, `floor-effect` writes an
+//! effect in its own transaction. Pools have the size of the layer's and do not ping their
+//! connections; tables have the same columns and indexes.
 
 mod memory;
 pub(super) mod postgres;
@@ -39,13 +40,27 @@ impl Floor {
         T: ServiceFactory<ServiceRequest, Config = (), Error = Error, InitError = ()>,
     {
         match (self, kind) {
-            (Self::Memory(answers), "floor-read") => app.app_data(answers).service(memory::read),
-            (Self::Postgres(pool), "floor") => app.app_data(web::Data::new(pool)).service(postgres::claim),
-            (Self::Postgres(pool), "floor-read") => app.app_data(web::Data::new(pool)).service(postgres::read),
-            (Self::Postgres(pool), "floor-effect") => app.app_data(web::Data::new(pool)).service(postgres::effect),
-            (Self::Sqlite(pools), "floor") => app.app_data(web::Data::new(pools)).service(sqlite::claim),
-            (Self::Sqlite(pools), "floor-read") => app.app_data(web::Data::new(pools)).service(sqlite::read),
-            (Self::Sqlite(pools), "floor-effect") => app.app_data(web::Data::new(pools)).service(sqlite::effect),
+            (Self::Memory(responses), "floor-read") => {
+                app.app_data(responses).service(memory::read)
+            }
+            (Self::Postgres(pool), "floor") => {
+                app.app_data(web::Data::new(pool)).service(postgres::claim)
+            }
+            (Self::Postgres(pool), "floor-read") => {
+                app.app_data(web::Data::new(pool)).service(postgres::read)
+            }
+            (Self::Postgres(pool), "floor-effect") => {
+                app.app_data(web::Data::new(pool)).service(postgres::effect)
+            }
+            (Self::Sqlite(pools), "floor") => {
+                app.app_data(web::Data::new(pools)).service(sqlite::claim)
+            }
+            (Self::Sqlite(pools), "floor-read") => {
+                app.app_data(web::Data::new(pools)).service(sqlite::read)
+            }
+            (Self::Sqlite(pools), "floor-effect") => {
+                app.app_data(web::Data::new(pools)).service(sqlite::effect)
+            }
             (Self::Redis(client), "floor") => {
                 app.data_factory(move || redis::connect((*client).clone())).service(redis::claim)
             }
@@ -57,12 +72,12 @@ impl Floor {
     }
 }
 
-/// The key of a request as it came: 36 bytes.
+/// The key as sent: 36 bytes.
 fn key(request: &HttpRequest) -> &[u8] {
     request.headers().get("idempotency-key").map_or(&[], |key| key.as_bytes())
 }
 
-/// The key without its dashes: the 32 bytes that the column takes.
+/// The key without its dashes: the 32 bytes of the column.
 pub(super) fn id(request: &HttpRequest) -> Vec<u8> {
     key(request).iter().copied().filter(|byte| *byte != b'-').collect()
 }

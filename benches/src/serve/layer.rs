@@ -5,7 +5,8 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use idempotent_actix::{
-    Idempotency, ScopeId, Tx, idempotent, scope,
+    Idempotency, Tx, idempotent,
+    scope::{self, ScopeId},
     store::{self, MemoryStore, Store},
 };
 use idempotent_core::{
@@ -14,36 +15,32 @@ use idempotent_core::{
 };
 use sqlx::{Postgres, Sqlite};
 
-use super::{Size, answer, created, floor, work};
-use crate::arguments::Arguments;
+use super::{Options, Size, created, floor, response, work};
 
-pub(super) async fn open(arguments: &Arguments, url: &str) -> Idempotency {
-    if url == "memory:" {
-        // As many as a fast run leaves; the store's own bounds are reached in seconds.
-        let records = arguments.number("records", 100_000_000);
-        return over(MemoryStore::new().max_records(records).max_bytes(1 << 40), arguments);
+pub(super) async fn open(options: &Options) -> Idempotency {
+    if options.store == "memory:" {
+        return over(MemoryStore::new().max_records(options.records).max_bytes(1 << 40), options);
     }
-    let store = store::connect(url).await.unwrap();
+    let store = store::connect(&options.store).await.unwrap();
     store.migrate().await.unwrap();
-    hold(store.clone(), arguments.number("leases", 0)).await;
-    over(store, arguments)
+    hold(store.clone(), options.leases).await;
+    over(store, options)
 }
 
-fn over(store: impl Store, arguments: &Arguments) -> Idempotency {
-    // Where there is nothing to say of it, the default.
-    match arguments.text("purge-every") {
-        Some(_) => Idempotency::builder(store).purge_every(Some(arguments.seconds("purge-every", 60.0))).build(),
+fn over(store: impl Store, options: &Options) -> Idempotency {
+    match options.purge_every {
+        Some(_) => Idempotency::builder(store).purge_every(options.purge_every).build(),
         None => Idempotency::new(store),
     }
 }
 
-/// Keeps so many attempts at work, whose leases are renewed every second.
+/// Keeps `leases` attempts in flight, whose leases are renewed every second.
 async fn hold(store: impl Store, leases: usize) {
     if leases == 0 {
         return;
     }
     let runtime = Runtime::new(store, RuntimeOptions::default());
-    let policy = Policy { lease: Duration::from_secs(3), ..Policy::DEFAULT };
+    let policy = Policy::DEFAULT.with_lease(Duration::from_secs(3));
     for number in 0..leases {
         let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
         let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
@@ -51,7 +48,7 @@ async fn hold(store: impl Store, leases: usize) {
         let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
             panic!("the key is new")
         };
-        // It ends with the process.
+        // The attempt stays in flight until the process ends.
         std::mem::forget(attempt);
     }
     std::mem::forget(runtime);
@@ -75,22 +72,28 @@ async fn guarded(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// Its records are soon to be purged.
+/// A short ttl, so that its records are purged soon.
 #[idempotent(scope = "scope::bearer_token", ttl = "4s", lease = "2s")]
 #[post("/work")]
 async fn briefly(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// The same handlers as the floor's, but for the transaction that they are given.
+/// The floor's handlers, with `Tx` instead of their own transaction.
 macro_rules! with_effects {
     ($($name:ident: $database:ty, $claim:literal, $insert:expr;)*) => {$(
         #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = $claim)]
         #[post("/work")]
-        async fn $name(request: HttpRequest, body: Bytes, size: web::Data<Size>, mut tx: Tx<$database>) -> HttpResponse {
-            let answer = answer(&body, &size);
-            sqlx::query($insert).bind(floor::id(&request)).bind(&answer[..]).execute(&mut *tx).await.unwrap();
-            created(answer)
+        async fn $name(
+            request: HttpRequest,
+            body: Bytes,
+            size: web::Data<Size>,
+            mut tx: Tx<$database>,
+        ) -> HttpResponse {
+            let response = response(&body, &size);
+            let insert = sqlx::query($insert).bind(floor::id(&request)).bind(&response[..]);
+            insert.execute(tx.connection().await.unwrap()).await.unwrap();
+            created(response)
         }
     )*};
 }

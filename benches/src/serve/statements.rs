@@ -1,4 +1,4 @@
-//! Counts the statements that sqlx runs: it tells of each in the log.
+//! Counts the statements that sqlx runs, by its log.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,13 +9,13 @@ use tracing::{
 
 static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many there were.
+/// The number of statements so far.
 pub(super) fn counted() -> usize {
     STATEMENTS.load(Ordering::Relaxed)
 }
 
-/// Begins to count.
-pub(super) fn count_them() {
+/// Starts counting.
+pub(super) fn start_counting() {
     tracing::subscriber::set_global_default(Counter).unwrap();
 }
 

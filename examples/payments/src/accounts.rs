@@ -1,4 +1,4 @@
-//! Accounts, and the money that moves between them, in the database of the records.
+//! Accounts and their balances, in the database of the records.
 
 use std::{str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
-/// Where the accounts are. There are none where the store has no transactions that they could share.
+/// The database of the accounts. Stores without transactions have none.
 pub(crate) enum Accounts {
     /// With `sqlite:`.
     Sqlite(SqlitePool),
@@ -20,12 +20,14 @@ pub(crate) enum Accounts {
 }
 
 impl Accounts {
-    /// Opens the store's database, whose records are there already, and creates what is missing.
+    /// Opens the database of the store, which is migrated already, and creates the tables.
     pub(crate) async fn open(store: &str) -> Result<Self, sqlx::Error> {
         match store.split_once(':').map_or(store, |(scheme, _)| scheme) {
             "sqlite" => {
-                let options = SqliteConnectOptions::from_str(store)?.busy_timeout(Duration::from_secs(10));
-                let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await?;
+                let options =
+                    SqliteConnectOptions::from_str(store)?.busy_timeout(Duration::from_secs(10));
+                let pool =
+                    SqlitePoolOptions::new().max_connections(2).connect_with(options).await?;
                 let there = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'transfers'";
                 if !sqlx::query_scalar(there).fetch_one(&pool).await? {
                     sqlx::raw_sql(include_str!("accounts/sqlite.sql")).execute(&pool).await?;
@@ -34,7 +36,10 @@ impl Accounts {
             }
             "postgres" | "postgresql" => {
                 let pool = PgPoolOptions::new().max_connections(2).connect(store).await?;
-                if !sqlx::query_scalar("SELECT to_regclass('transfers') IS NOT NULL").fetch_one(&pool).await? {
+                if !sqlx::query_scalar("SELECT to_regclass('transfers') IS NOT NULL")
+                    .fetch_one(&pool)
+                    .await?
+                {
                     sqlx::raw_sql(include_str!("accounts/postgres.sql")).execute(&pool).await?;
                 }
                 Ok(Self::Postgres(pool))
@@ -43,18 +48,21 @@ impl Accounts {
         }
     }
 
-    /// What the summary at start says of them.
+    /// A description for the summary at start.
     pub(crate) const fn shown(&self) -> &'static str {
         match self {
-            Self::Sqlite(_) | Self::Postgres(_) => "between the accounts alice, bob, carol and dave, in the store",
+            Self::Sqlite(_) | Self::Postgres(_) => {
+                "between the accounts alice, bob, carol and dave, in the store"
+            }
             Self::Nowhere => {
-                "none: they share a transaction with the store, which is `sqlite:` or `postgres:` for them"
+                "none: they share a transaction with the store, which must be `sqlite:` or \
+                 `postgres:` for them"
             }
         }
     }
 }
 
-/// A row of `transfers` that is to be.
+/// A new row of `transfers`.
 pub(crate) struct Booking<'a> {
     pub(crate) id: &'a str,
     pub(crate) owner: &'a str,
@@ -64,19 +72,30 @@ pub(crate) struct Booking<'a> {
     pub(crate) record: Option<&'a RecordId>,
 }
 
-/// What a transfer needs of its database. The statements are the same on both; the types of their connections are not.
+/// The statements of a transfer. They are the same on both databases; the types of the connections
+/// differ.
 pub(crate) trait Books: Database {
-    /// Adds to a balance, or takes away from it where the amount is negative, and gives what it is then: nothing if there is no such
-    /// account, or not enough in it.
-    async fn add(connection: &mut Self::Connection, account: &str, amount: i64) -> Result<Option<i64>, sqlx::Error>;
+    /// Adds an amount, which may be negative, and returns the new balance; `None` if there is no
+    /// such account or its balance would be negative.
+    async fn add(
+        connection: &mut Self::Connection,
+        account: &str,
+        amount: i64,
+    ) -> Result<Option<i64>, sqlx::Error>;
 
-    /// What an account holds, if there is one.
-    async fn balance(connection: &mut Self::Connection, account: &str) -> Result<Option<i64>, sqlx::Error>;
+    /// The balance of an account, if it exists.
+    async fn balance(
+        connection: &mut Self::Connection,
+        account: &str,
+    ) -> Result<Option<i64>, sqlx::Error>;
 
-    /// Writes down what was moved.
-    async fn book(connection: &mut Self::Connection, booking: &Booking<'_>) -> Result<(), sqlx::Error>;
+    /// Records the transfer.
+    async fn book(
+        connection: &mut Self::Connection,
+        booking: &Booking<'_>,
+    ) -> Result<(), sqlx::Error>;
 
-    /// All accounts and what they hold.
+    /// All accounts and their balances.
     async fn accounts(pool: &Pool<Self>) -> Result<Vec<(String, i64)>, sqlx::Error>;
 }
 
@@ -88,17 +107,26 @@ macro_rules! books {
                 account: &str,
                 amount: i64,
             ) -> Result<Option<i64>, sqlx::Error> {
-                let update = "UPDATE accounts SET balance = balance + $1 WHERE id = $2 AND balance + $1 >= 0 RETURNING balance";
-                sqlx::query_scalar(update).bind(amount).bind(account).fetch_optional(connection).await
+                let update = "UPDATE accounts SET balance = balance + $1 \
+                    WHERE id = $2 AND balance + $1 >= 0 RETURNING balance";
+                let update = sqlx::query_scalar(update).bind(amount).bind(account);
+                update.fetch_optional(connection).await
             }
 
-            async fn balance(connection: &mut Self::Connection, account: &str) -> Result<Option<i64>, sqlx::Error> {
+            async fn balance(
+                connection: &mut Self::Connection,
+                account: &str,
+            ) -> Result<Option<i64>, sqlx::Error> {
                 let select = sqlx::query_scalar("SELECT balance FROM accounts WHERE id = $1");
                 select.bind(account).fetch_optional(connection).await
             }
 
-            async fn book(connection: &mut Self::Connection, booking: &Booking<'_>) -> Result<(), sqlx::Error> {
-                let insert = "INSERT INTO transfers (id, owner, from_account, to_account, amount, record)
+            async fn book(
+                connection: &mut Self::Connection,
+                booking: &Booking<'_>,
+            ) -> Result<(), sqlx::Error> {
+                let insert = "INSERT INTO transfers
+                    (id, owner, from_account, to_account, amount, record)
                               VALUES ($1, $2, $3, $4, $5, $6)";
                 sqlx::query(insert)
                     .bind(booking.id)

@@ -1,4 +1,4 @@
-//! The handlers. Two of them move money, and carry the attribute.
+//! The handlers. The two that move money have the attribute.
 
 use actix_web::{
     HttpRequest, HttpResponse, get, post,
@@ -26,10 +26,11 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .default_service(actix_web::web::to(unknown_url));
 }
 
-/// Creates a payment, and charges the card if it is to be confirmed at once.
+/// Creates a payment, and charges the card if `confirm` is set.
 ///
-/// A duplicate in flight gets 409 at once. After a crash the retry runs again: it finds the row of the first attempt by its charge
-/// key, and the bank finds the first attempt's charge by the same key.
+/// A duplicate in flight gets 409 at once. After a crash the retry runs the handler again: the
+/// ledger finds the row of the first attempt by its derived key, and the bank finds its charge by
+/// the same key.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s")]
 #[post("/v1/payment_intents")]
 async fn create_payment_intent(
@@ -56,9 +57,10 @@ async fn create_payment_intent(
     }
 }
 
-/// Gives money back.
+/// Refunds a payment.
 ///
-/// A duplicate in flight waits up to 5 s for the first one's answer. After a crash nothing runs again by itself: the key is held.
+/// A duplicate in flight waits up to 5 s for the response. After a crash nothing runs again: the
+/// key is held.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s", wait = "5s", abandoned = "hold")]
 #[post("/v1/refunds")]
 async fn create_refund(
@@ -70,13 +72,15 @@ async fn create_refund(
 ) -> Result<HttpResponse, ApiError> {
     let key = operation.derive_key("refund");
     let refund = ledger.open_refund(&user, &order.payment_intent, order.amount, &key).await?;
-    // From here on money may have moved, so what goes wrong leaves the outcome unknown.
+    // From here on money may have moved, so an error leaves the outcome unknown.
     let card = Card::parse(&refund.payment_method).unwrap_or(Card::Visa);
     let transfer = Transfer { key: &key, card, amount: refund.amount, currency: &refund.currency };
     match bank.refund(&transfer).await {
         Ok(_) => found(&ledger.settle_refund(&refund.id).await.map_err(ApiError::outcome_unknown)?),
         Err(BankError::Books(error)) => Err(ApiError::from(error).outcome_unknown()),
-        Err(BankError::Declined | BankError::Down) => Err(ApiError::processor_down().outcome_unknown()),
+        Err(BankError::Declined | BankError::Down) => {
+            Err(ApiError::processor_down().outcome_unknown())
+        }
     }
 }
 
@@ -87,23 +91,32 @@ async fn list_payment_intents(
     Params(page): Params<Page>,
     ledger: Data<Ledger>,
 ) -> Result<HttpResponse, ApiError> {
-    // One more than asked for tells whether there are more.
+    // One more than requested, to know whether there are more.
     let mut intents = ledger.intents(&user, page.after.as_deref(), page.limit + 1).await?;
     let has_more = i64::try_from(intents.len()).is_ok_and(|found| found > page.limit);
     if has_more {
         intents.pop();
     }
     let data: Vec<_> = intents.iter().map(|intent| intent.to_json()).collect();
-    found(&json!({ "object": "list", "url": "/v1/payment_intents", "has_more": has_more, "data": data }))
+    found(&json!({
+        "object": "list",
+        "url": "/v1/payment_intents",
+        "has_more": has_more,
+        "data": data,
+    }))
 }
 
-/// Shows a payment of the user.
+/// Retrieves a payment of the user.
 #[get("/v1/payment_intents/{id}")]
-async fn retrieve_payment_intent(user: User, id: Path<String>, ledger: Data<Ledger>) -> Result<HttpResponse, ApiError> {
+async fn retrieve_payment_intent(
+    user: User,
+    id: Path<String>,
+    ledger: Data<Ledger>,
+) -> Result<HttpResponse, ApiError> {
     found(&ledger.intent(&user, &id, "intent").await?.to_json())
 }
 
-/// Publishes how keys are treated here.
+/// Publishes the idempotency specification.
 #[get("/idempotency")]
 async fn specification(idempotency: Data<Idempotency>) -> HttpResponse {
     HttpResponse::Ok().json(idempotency.specification())
@@ -113,7 +126,7 @@ async fn unknown_url(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(ApiError::unknown_url(request.method().as_str(), request.path()))
 }
 
-/// Stripe answers 200, whether it created something or found it.
+/// Stripe responds with 200, whether it created an object or found it.
 fn found(object: &Value) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(object))
 }
@@ -126,12 +139,12 @@ struct PaymentOrder {
 }
 
 impl PaymentOrder {
-    /// The card to charge now, if there is one and it is to be charged.
+    /// The card, if it is to be charged now.
     fn to_charge(&self) -> Option<Card> {
         self.card.filter(|_| self.confirm)
     }
 
-    /// How the payment stands before anything is charged.
+    /// The status before the charge.
     fn status(&self) -> &'static str {
         match (self.card, self.confirm) {
             (None, _) => "requires_payment_method",
@@ -147,15 +160,16 @@ impl FromFields for PaymentOrder {
         let amount = fields.integer("amount", 1, 99_999_999)?.unwrap_or_default();
         let currency = fields.required("currency")?.to_ascii_lowercase();
         if currency.len() != 3 || !currency.bytes().all(|letter| letter.is_ascii_lowercase()) {
-            return Err(
-                ApiError::invalid("parameter_invalid", "Invalid currency: it has three letters.").about("currency")
-            );
+            return Err(ApiError::invalid(
+                "parameter_invalid",
+                "Invalid currency: it has three letters.",
+            )
+            .about("currency"));
         }
         let payment_method = fields.text("payment_method")?;
-        let card = payment_method
-            .map(Card::parse)
-            .transpose()
-            .map_err(|message| ApiError::invalid("resource_missing", message).about("payment_method"))?;
+        let card = payment_method.map(Card::parse).transpose().map_err(|message| {
+            ApiError::invalid("resource_missing", message).about("payment_method")
+        })?;
         let intent = NewIntent {
             amount,
             currency,
@@ -180,7 +194,7 @@ impl FromFields for RefundOrder {
     }
 }
 
-/// Which part of a list.
+/// The parameters of a list.
 struct Page {
     limit: i64,
     after: Option<String>,

@@ -1,5 +1,5 @@
-//! The card processor, simulated. It keeps one transfer for each key that it is sent, as a real one does: the same key again is the
-//! same transfer again, and no money moves.
+//! A simulated card processor. Like a real one it makes one transfer per key: a call with the same
+//! key returns the same transfer, and no money moves.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use sqlx::SqlitePool;
 
 use crate::ledger::new_id;
 
-/// The most that a slow card takes, in milliseconds.
+/// The longest delay of a slow card, in milliseconds.
 pub(crate) const SLOWEST: u64 = 60_000;
 
-/// A test card, and how the processor behaves for it.
+/// A test card, which decides how the processor behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Card {
-    /// It pays.
+    /// The charge succeeds.
     Visa,
-    /// The bank says no.
+    /// The bank declines.
     ChargeDeclined,
-    /// It pays, but the processor's answer takes its time.
+    /// The charge succeeds, but the processor's response is delayed.
     Slow(Duration),
-    /// The processor cannot be reached.
+    /// The processor can't be reached.
     ProcessorDown,
-    /// It pays, and then this server breaks down.
+    /// The charge succeeds, and then this server panics.
     Crash,
 }
 
 impl Card {
-    /// The card that a payment method names, or what is wrong with the name.
+    /// Parses the name of a payment method; the error is a message for the client.
     pub(crate) fn parse(name: &str) -> Result<Self, String> {
         match name.strip_prefix("pm_card_") {
             Some("visa") => Ok(Self::Visa),
@@ -36,8 +36,12 @@ impl Card {
             Some("processorDown") => Ok(Self::ProcessorDown),
             Some("crash") => Ok(Self::Crash),
             Some(other) => match other.strip_prefix("slow_").map(str::parse) {
-                Some(Ok(millis)) if millis <= SLOWEST => Ok(Self::Slow(Duration::from_millis(millis))),
-                Some(_) => Err(format!("A slow card is `pm_card_slow_` and up to {SLOWEST} milliseconds.")),
+                Some(Ok(millis)) if millis <= SLOWEST => {
+                    Ok(Self::Slow(Duration::from_millis(millis)))
+                }
+                Some(_) => {
+                    Err(format!("A slow card is `pm_card_slow_` and up to {SLOWEST} milliseconds."))
+                }
                 None => Err(format!("No such PaymentMethod: '{name}'")),
             },
             None => Err(format!("No such PaymentMethod: '{name}'")),
@@ -48,17 +52,17 @@ impl Card {
 /// Why no money moved.
 #[derive(Debug)]
 pub(crate) enum BankError {
-    /// The bank said no.
+    /// The bank declined.
     Declined,
-    /// The processor was not reached.
+    /// The processor could not be reached.
     Down,
-    /// The processor's own books failed, which only a simulated one tells.
+    /// The simulated processor's database failed.
     Books(sqlx::Error),
 }
 
 /// One transfer of money.
 pub(crate) struct Transfer<'a> {
-    /// Which transfer it is: sent again, it is the same.
+    /// The idempotency key of the transfer.
     pub(crate) key: &'a DerivedKey,
     /// How the processor behaves.
     pub(crate) card: Card,
@@ -67,7 +71,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) currency: &'a str,
 }
 
-/// The processor and its books, the table `bank_transfers`.
+/// The processor, with its table `bank_transfers`.
 pub(crate) struct Bank(SqlitePool);
 
 impl Bank {
@@ -75,7 +79,7 @@ impl Bank {
         Self(pool)
     }
 
-    /// Takes money from a card, and gives the charge's id.
+    /// Charges a card and returns the charge's id.
     pub(crate) async fn charge(&self, transfer: &Transfer<'_>) -> Result<String, BankError> {
         match transfer.card {
             Card::ChargeDeclined => return Err(BankError::Declined),
@@ -85,12 +89,13 @@ impl Bank {
         self.transfer("ch", transfer).await
     }
 
-    /// Gives money back to a card.
+    /// Refunds money to a card.
     pub(crate) async fn refund(&self, transfer: &Transfer<'_>) -> Result<String, BankError> {
         self.transfer("re", transfer).await
     }
 
-    /// Moves the money first and answers later, so that whoever is cut off in between cannot know.
+    /// Moves the money before it responds, so that a caller that is interrupted does not know the
+    /// outcome.
     async fn transfer(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, BankError> {
         let id = self.book(kind, transfer).await.map_err(BankError::Books)?;
         match transfer.card {
@@ -103,7 +108,8 @@ impl Bank {
 
     async fn book(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, sqlx::Error> {
         let rows: Vec<String> = sqlx::query_scalar(
-            "INSERT INTO bank_transfers (key, id, kind, amount, currency) VALUES (?1, ?2, ?3, ?4, ?5)
+            "INSERT INTO bank_transfers (key, id, kind, amount, currency)
+             VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (key) DO UPDATE SET requests = requests + 1 RETURNING id",
         )
         .bind(transfer.key.to_string())
@@ -117,9 +123,9 @@ impl Bank {
     }
 }
 
-#[expect(clippy::panic, reason = "pm_card_crash is for seeing what a retry does after a handler that broke down")]
+#[expect(clippy::panic, reason = "pm_card_crash shows what a retry does after a panic")]
 fn crash() {
-    panic!("pm_card_crash: the money is taken, and this server breaks down")
+    panic!("pm_card_crash: the card is charged, and the handler panics")
 }
 
 #[cfg(test)]
@@ -130,9 +136,15 @@ mod tests {
     fn a_card_is_known_by_its_name() {
         assert_eq!(Card::parse("pm_card_visa"), Ok(Card::Visa));
         assert_eq!(Card::parse("pm_card_slow_1500"), Ok(Card::Slow(Duration::from_millis(1500))));
-        for name in
-            ["", "visa", "pm_card_", "pm_card_slow_", "pm_card_slow_-1", "pm_card_slow_60001", "pm_card_slow_1e3"]
-        {
+        for name in [
+            "",
+            "visa",
+            "pm_card_",
+            "pm_card_slow_",
+            "pm_card_slow_-1",
+            "pm_card_slow_60001",
+            "pm_card_slow_1e3",
+        ] {
             assert!(Card::parse(name).is_err(), "{name}");
         }
     }

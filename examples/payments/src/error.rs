@@ -1,14 +1,15 @@
-//! The errors of this server itself, in the dialect that the idempotency layer speaks here too: problem+json (RFC 9457) with the
-//! `error` object and the `Stripe-Should-Retry` header that Stripe's client libraries look for.
+//! The errors of this server, in the same dialect as those of the idempotency layer: problem+json
+//! (RFC 9457) with the `error` object and the `Stripe-Should-Retry` header that Stripe's client
+//! libraries read.
 
 use std::fmt;
 
 use actix_web::{HttpResponse, ResponseError, http::StatusCode};
-use idempotent_actix::Disposition;
+use idempotent_actix::{Disposition, TxError};
 use serde_json::{Value, json};
 use sqlx::error::DatabaseError;
 
-/// What went wrong, as the client is told.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -20,19 +21,32 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code, message: message.into(), details: Vec::new(), disposition: Disposition::Final }
+    fn new(
+        status: StatusCode,
+        kind: &'static str,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            kind,
+            code,
+            message: message.into(),
+            details: Vec::new(),
+            disposition: Disposition::Final,
+        }
     }
 
-    /// 400: the request cannot be understood.
+    /// 400: a parameter is invalid.
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", code, message)
     }
 
-    /// 404: there is no such thing, or it is somebody else's.
+    /// 404: the object does not exist, or belongs to another user.
     pub(crate) fn missing(what: &str, id: &str, param: &'static str) -> Self {
         let message = format!("No such {what}: '{id}'");
-        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", "resource_missing", message).about(param)
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", "resource_missing", message)
+            .about(param)
     }
 
     /// 404: the server has no such route.
@@ -41,60 +55,84 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", "url_unknown", message)
     }
 
-    /// 401: nobody is known by this API key.
+    /// 401: the API key is missing or invalid.
     pub(crate) fn unauthorized(message: &'static str) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", "api_key_invalid", message)
     }
 
-    /// 413: more body than this server reads.
+    /// 413: the body exceeds the limit.
     pub(crate) fn too_large() -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", "body_too_large", "The body is too large.")
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request_error",
+            "body_too_large",
+            "The body is too large.",
+        )
     }
 
-    /// 402: the bank said no, and will say so again: the answer is final.
+    /// 402: the bank declined the card. Final: it would decline the retry too.
     pub(crate) fn card_declined(intent: Value) -> Self {
-        let mut error =
-            Self::new(StatusCode::PAYMENT_REQUIRED, "card_error", "card_declined", "Your card was declined.");
-        error.details = vec![("decline_code", "generic_decline".into()), ("payment_intent", intent)];
+        let mut error = Self::new(
+            StatusCode::PAYMENT_REQUIRED,
+            "card_error",
+            "card_declined",
+            "Your card was declined.",
+        );
+        error.details =
+            vec![("decline_code", "generic_decline".into()), ("payment_intent", intent)];
         error
     }
 
-    /// 402: there is not enough to move. The answer is final: when there is, that is a new transfer, with a new key.
+    /// 402: the balance is insufficient. Final: a transfer after a deposit is a new operation with
+    /// a new key.
     pub(crate) fn balance_insufficient(account: &str) -> Self {
         let message = format!("Account '{account}' does not have enough to transfer.");
-        Self::new(StatusCode::PAYMENT_REQUIRED, "invalid_request_error", "balance_insufficient", message).about("from")
+        Self::new(
+            StatusCode::PAYMENT_REQUIRED,
+            "invalid_request_error",
+            "balance_insufficient",
+            message,
+        )
+        .about("from")
     }
 
-    /// 409: the ledger has another payment under this key. A key gets here that is used again after its ttl, or with another
-    /// payment after an answer that was not kept.
+    /// 409: the ledger has another payment with this key: the key was reused after its ttl, or
+    /// after a response that was not recorded.
     pub(crate) fn key_spent() -> Self {
         let message = "This idempotency key belongs to an older request with other parameters.";
         Self::new(StatusCode::CONFLICT, "idempotency_error", "key_spent", message)
     }
 
-    /// 503: the bank could not be reached, so nothing happened and the key is free again.
+    /// 503: the bank could not be reached. Nothing happened, and the key is released.
     pub(crate) fn processor_down() -> Self {
         let message = "The card processor is not available. Nothing was charged; try again.";
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "processor_unavailable", message);
+        let mut error = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "api_error",
+            "processor_unavailable",
+            message,
+        );
         error.disposition = Disposition::Retryable;
         error
     }
 
-    /// 503: the database ended this transaction in favour of another. Nothing happened, and the key is free again.
-    fn gave_way() -> Self {
-        let message = "Another request was in the way. Nothing was changed; try again.";
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "ledger_busy", message);
+    /// 503: the database aborted this transaction in favor of another. Nothing happened, and the
+    /// key is released.
+    fn ledger_busy() -> Self {
+        let message = "Another request changed the same data. Nothing was changed; try again.";
+        let mut error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "ledger_busy", message);
         error.disposition = Disposition::Retryable;
         error
     }
 
-    /// Names the parameter at fault.
+    /// Names the invalid parameter.
     pub(crate) fn about(mut self, param: &str) -> Self {
         self.details.push(("param", param.into()));
         self
     }
 
-    /// Says that money may have moved: a key whose answer this is must not run again by itself.
+    /// Marks the outcome as unknown, because money may have moved: the key is held.
     pub(crate) fn outcome_unknown(mut self) -> Self {
         self.disposition = Disposition::Unknown;
         self
@@ -139,23 +177,44 @@ impl ResponseError for ApiError {
             .content_type("application/problem+json")
             .insert_header(("Stripe-Should-Retry", self.retryable().to_string()))
             .body(self.body().to_string());
-        // The status would decide the same for most of these; said here, it cannot be misread.
+        // Explicit, although the status alone would decide the same for most errors.
         response.extensions_mut().insert(self.disposition);
         response
     }
 }
 
-/// 500: the ledger failed. The cause is for the terminal, not for the client. The retry runs with the same derived key.
+/// 500: the ledger failed. The cause is logged, not sent. A retry runs with the same derived key.
 impl From<sqlx::Error> for ApiError {
     fn from(cause: sqlx::Error) -> Self {
         let code = cause.as_database_error().and_then(DatabaseError::code);
-        // `serialization_failure` and `deadlock_detected` of Postgres: the same again may go well.
+        // `serialization_failure` and `deadlock_detected` of Postgres: a retry may succeed.
         if matches!(code.as_deref(), Some("40001" | "40P01")) {
-            return Self::gave_way();
+            return Self::ledger_busy();
         }
         eprintln!("payments: the ledger failed: {cause}");
         let message = "The ledger is not available; try again.";
-        let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", "ledger_unavailable", message);
+        let mut error = Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "api_error",
+            "ledger_unavailable",
+            message,
+        );
+        error.disposition = Disposition::Retryable;
+        error
+    }
+}
+
+/// 500: the transaction of a transfer could not be begun. The retry runs with the same derived key.
+impl From<TxError> for ApiError {
+    fn from(cause: TxError) -> Self {
+        eprintln!("payments: the ledger failed: {cause}");
+        let message = "The ledger is not available; try again.";
+        let mut error = Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "api_error",
+            "ledger_unavailable",
+            message,
+        );
         error.disposition = Disposition::Retryable;
         error
     }

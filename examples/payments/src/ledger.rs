@@ -1,4 +1,5 @@
-//! The ledger: what each user asked for, and what came of it. Every change is one statement, so a kill leaves each row whole.
+//! The ledger of payments and refunds. Every change is one statement, so a killed server leaves no
+//! row half changed.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -6,12 +7,15 @@ use idempotent_actix::DerivedKey;
 use serde_json::{Value, json};
 use sqlx::{
     FromRow, Row, SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous},
+    sqlite::{
+        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+    },
 };
 
 use crate::{error::ApiError, user::User};
 
-/// Opens the database of the ledger and of the bank. What it acknowledges survives the death of the process and of the machine.
+/// Opens the database of the ledger and of the bank. Its commits survive a crash of the process or
+/// the machine.
 pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(file)
@@ -24,7 +28,8 @@ pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
     Ok(pool)
 }
 
-/// Turning a new file to WAL takes a lock that SQLite does not wait for, and several servers may open the file at once.
+/// Retries, because switching a new file to WAL takes a lock that SQLite does not wait for, and
+/// several servers may open the file concurrently.
 async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
     for _ in 0..100 {
         match SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await {
@@ -37,7 +42,7 @@ async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Erro
     SqlitePoolOptions::new().max_connections(4).connect_with(options).await
 }
 
-/// What a user wants to be paid.
+/// The parameters of a new payment.
 pub(crate) struct NewIntent {
     pub(crate) amount: i64,
     pub(crate) currency: String,
@@ -60,7 +65,7 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    /// The object of Stripe's API.
+    /// The payment as an object of Stripe's API.
     pub(crate) fn to_json(&self) -> Value {
         let received = if self.status == "succeeded" { self.amount } else { 0 };
         json!({
@@ -97,7 +102,7 @@ impl FromRow<'_, SqliteRow> for Intent {
     }
 }
 
-/// A refund that is about to be made: its id, and what the bank has to know.
+/// A refund that is not settled yet.
 pub(crate) struct OpenRefund {
     pub(crate) id: String,
     pub(crate) amount: i64,
@@ -105,7 +110,7 @@ pub(crate) struct OpenRefund {
     pub(crate) payment_method: String,
 }
 
-/// The tables of `schema.sql` that are ours.
+/// The tables `payment_intents` and `refunds` of `schema.sql`.
 pub(crate) struct Ledger(SqlitePool);
 
 impl Ledger {
@@ -113,8 +118,8 @@ impl Ledger {
         Self(pool)
     }
 
-    /// Writes a payment down before the bank is asked. A second attempt with the same key finds the row of the first and goes on
-    /// with it; another payment under that key is refused.
+    /// Inserts a payment before the bank is called. A second attempt with the same key continues
+    /// with the row of the first; another payment with that key is refused.
     pub(crate) async fn open_intent(
         &self,
         user: &User,
@@ -124,10 +129,12 @@ impl Ledger {
     ) -> Result<Intent, ApiError> {
         let rows = sqlx::query_as(
             "INSERT INTO payment_intents
-                (id, owner, charge_key, amount, currency, payment_method, description, metadata, status)
+                (id, owner, charge_key, amount, currency, payment_method, description,
+                 metadata, status)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
              ON CONFLICT (charge_key) DO UPDATE SET attempts = attempts + 1
-                WHERE (owner, amount, currency) = (excluded.owner, excluded.amount, excluded.currency)
+                WHERE (owner, amount, currency)
+                      = (excluded.owner, excluded.amount, excluded.currency)
                   AND payment_method IS excluded.payment_method
              RETURNING *",
         )
@@ -143,44 +150,63 @@ impl Ledger {
         first(rows.fetch_all(&self.0).await?).ok_or_else(ApiError::key_spent)
     }
 
-    /// Writes down what the bank has said: the charge, or `None` for a card that was declined.
-    pub(crate) async fn settle_intent(&self, id: &str, charge: Option<&str>) -> Result<Intent, ApiError> {
+    /// Records the result of the bank: the charge, or `None` for a declined card.
+    pub(crate) async fn settle_intent(
+        &self,
+        id: &str,
+        charge: Option<&str>,
+    ) -> Result<Intent, ApiError> {
         let status = if charge.is_some() { "succeeded" } else { "requires_payment_method" };
-        let rows =
-            sqlx::query_as("UPDATE payment_intents SET status = ?2, latest_charge = ?3 WHERE id = ?1 RETURNING *")
-                .bind(id)
-                .bind(status)
-                .bind(charge);
+        let rows = sqlx::query_as(
+            "UPDATE payment_intents SET status = ?2, latest_charge = ?3 WHERE id = ?1 RETURNING *",
+        )
+        .bind(id)
+        .bind(status)
+        .bind(charge);
         first(rows.fetch_all(&self.0).await?).ok_or_else(|| sqlx::Error::RowNotFound.into())
     }
 
-    /// Takes back a payment that never reached the bank.
+    /// Deletes a payment that never reached the bank.
     pub(crate) async fn forget_intent(&self, id: &str) -> Result<(), ApiError> {
-        let statement = sqlx::query("DELETE FROM payment_intents WHERE id = ?1 AND status = 'processing'").bind(id);
+        let statement =
+            sqlx::query("DELETE FROM payment_intents WHERE id = ?1 AND status = 'processing'")
+                .bind(id);
         statement.execute(&self.0).await?;
         Ok(())
     }
 
     /// A payment of this user.
-    pub(crate) async fn intent(&self, user: &User, id: &str, param: &'static str) -> Result<Intent, ApiError> {
-        let rows =
-            sqlx::query_as("SELECT * FROM payment_intents WHERE id = ?1 AND owner = ?2").bind(id).bind(user.name());
+    pub(crate) async fn intent(
+        &self,
+        user: &User,
+        id: &str,
+        param: &'static str,
+    ) -> Result<Intent, ApiError> {
+        let rows = sqlx::query_as("SELECT * FROM payment_intents WHERE id = ?1 AND owner = ?2")
+            .bind(id)
+            .bind(user.name());
         let missing = || ApiError::missing("payment_intent", id, param);
         rows.fetch_optional(&self.0).await?.ok_or_else(missing)
     }
 
     /// The payments of this user, newest first; those older than `after`, if that is given.
-    pub(crate) async fn intents(&self, user: &User, after: Option<&str>, most: i64) -> Result<Vec<Intent>, ApiError> {
+    pub(crate) async fn intents(
+        &self,
+        user: &User,
+        after: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<Intent>, ApiError> {
         let rows = sqlx::query_as(
             "SELECT * FROM payment_intents
-             WHERE owner = ?1 AND (?2 IS NULL OR number < (SELECT number FROM payment_intents WHERE id = ?2 AND owner = ?1))
+             WHERE owner = ?1 AND (?2 IS NULL OR number < (
+                SELECT number FROM payment_intents WHERE id = ?2 AND owner = ?1))
              ORDER BY number DESC LIMIT ?3",
         );
         Ok(rows.bind(user.name()).bind(after).bind(most).fetch_all(&self.0).await?)
     }
 
-    /// Sets a refund aside, of what is left where no amount is given. One statement looks at what was refunded before and adds to
-    /// it, so two refunds at once cannot return more than was paid.
+    /// Inserts a refund of an amount, or of what is left. One statement compares and inserts, so
+    /// two concurrent refunds can't return more than was paid.
     pub(crate) async fn open_refund(
         &self,
         user: &User,
@@ -202,33 +228,49 @@ impl Ledger {
         Ok(OpenRefund { id, amount, currency: intent.currency, payment_method })
     }
 
-    async fn why_no_refund(&self, user: &User, id: &str, amount: Option<i64>) -> Result<ApiError, ApiError> {
+    async fn why_no_refund(
+        &self,
+        user: &User,
+        id: &str,
+        amount: Option<i64>,
+    ) -> Result<ApiError, ApiError> {
         let intent = self.intent(user, id, "payment_intent").await?;
         if intent.status != "succeeded" {
-            let message = format!("This PaymentIntent ({id}) does not have a successful charge to refund.");
-            return Ok(ApiError::invalid("payment_intent_unexpected_state", message).about("payment_intent"));
+            let message =
+                format!("This PaymentIntent ({id}) does not have a successful charge to refund.");
+            return Ok(ApiError::invalid("payment_intent_unexpected_state", message)
+                .about("payment_intent"));
         }
-        let refunded = sqlx::query_scalar("SELECT coalesce(sum(amount), 0) FROM refunds WHERE payment_intent = ?1");
+        let refunded = sqlx::query_scalar(
+            "SELECT coalesce(sum(amount), 0) FROM refunds WHERE payment_intent = ?1",
+        );
         let left = intent.amount - refunded.bind(id).fetch_one(&self.0).await.unwrap_or(0);
         Ok(match amount {
             _ if left == 0 => {
                 let charge = intent.latest_charge.unwrap_or_default();
-                ApiError::invalid("charge_already_refunded", format!("Charge {charge} has already been refunded."))
+                ApiError::invalid(
+                    "charge_already_refunded",
+                    format!("Charge {charge} has already been refunded."),
+                )
             }
             Some(amount) if amount > left => {
-                let message = format!("Refund amount ({amount}) is greater than unrefunded amount on charge ({left}).");
+                let message = format!(
+                    "Refund amount ({amount}) is greater than unrefunded amount on charge ({left})."
+                );
                 ApiError::invalid("amount_too_large", message).about("amount")
             }
             _ => ApiError::key_spent(),
         })
     }
 
-    /// Writes down that the bank has given the money back.
+    /// Records that the bank has refunded the money.
     pub(crate) async fn settle_refund(&self, id: &str) -> Result<Value, ApiError> {
         let rows = sqlx::query(
             "UPDATE refunds SET status = 'succeeded' WHERE id = ?1
-             RETURNING *, (SELECT currency FROM payment_intents p WHERE p.id = payment_intent) AS currency,
-                          (SELECT latest_charge FROM payment_intents p WHERE p.id = payment_intent) AS charge",
+             RETURNING *,
+                (SELECT currency FROM payment_intents p WHERE p.id = payment_intent) AS currency,
+                (SELECT latest_charge FROM payment_intents p WHERE p.id = payment_intent)
+                    AS charge",
         );
         let row = first(rows.bind(id).fetch_all(&self.0).await?).ok_or(sqlx::Error::RowNotFound)?;
         Ok(json!({
@@ -243,20 +285,21 @@ impl Ledger {
         }))
     }
 
-    /// How many payments and refunds there are, for the summary at start.
+    /// The numbers of payments and refunds, for the summary at start.
     pub(crate) async fn counts(&self) -> Result<(i64, i64), sqlx::Error> {
-        let counts = "SELECT (SELECT count(*) FROM payment_intents), (SELECT count(*) FROM refunds)";
+        let counts =
+            "SELECT (SELECT count(*) FROM payment_intents), (SELECT count(*) FROM refunds)";
         sqlx::query_as(counts).fetch_one(&self.0).await
     }
 }
 
-/// The row that a statement has changed. Its caller fetches all rows, since SQLite commits after the last one: the row alone would
-/// not say that the commit went well.
+/// The row that a statement changed. Callers fetch all rows, because SQLite commits after the last
+/// one.
 fn first<T>(rows: Vec<T>) -> Option<T> {
     rows.into_iter().next()
 }
 
-/// A new name in the manner of Stripe, such as `pi_` and 32 hex digits.
+/// A new id in the form of Stripe's: a prefix such as `pi` and 32 hex digits.
 pub(crate) fn new_id(kind: &str) -> String {
     format!("{kind}_{}", uuid::Uuid::new_v4().simple())
 }
@@ -264,19 +307,22 @@ pub(crate) fn new_id(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use actix_web::{FromRequest, test::TestRequest};
-    use idempotent_actix::{Key, RecordId, ScopeId};
+    use idempotent_actix::{Key, RecordId, scope::ScopeId};
 
     use super::*;
 
     fn key(label: &str) -> DerivedKey {
-        RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap()).derive_key(label)
+        RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap())
+            .derive_key(label)
     }
 
     #[actix_web::test]
     async fn a_second_attempt_finds_the_first_and_no_refund_exceeds_what_was_paid() {
         let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
         let ledger = Ledger::new(open(&file).await.unwrap());
-        let request = TestRequest::default().insert_header(("authorization", "Bearer sk_test_a")).to_http_request();
+        let request = TestRequest::default()
+            .insert_header(("authorization", "Bearer sk_test_a"))
+            .to_http_request();
         let user = User::extract(&request).await.unwrap();
         let mut new = NewIntent {
             amount: 100,
@@ -291,7 +337,8 @@ mod tests {
         new.amount = 200;
         assert!(ledger.open_intent(&user, &new, "processing", &key("one")).await.is_err());
 
-        let refund = async |amount, label| ledger.open_refund(&user, &first.id, amount, &key(label)).await;
+        let refund =
+            async |amount, label| ledger.open_refund(&user, &first.id, amount, &key(label)).await;
         assert!(refund(None, "unpaid").await.is_err());
         ledger.settle_intent(&first.id, Some("ch_1")).await.unwrap();
         let part = refund(Some(60), "part").await.unwrap();

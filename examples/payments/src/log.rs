@@ -1,4 +1,7 @@
-//! One line a request on the terminal: method, path, status, outcome, time, and the record's first 8 hex digits. Never the key.
+//! One line per request on the terminal: method, path, status, outcome, time, and the first 8 hex
+//! digits of the record id. Never the key.
+//!
+//! Not actix-web's `Logger`, which writes no line for a request whose client disconnects.
 
 use std::{fmt::Display, io::Write, time::Instant};
 
@@ -10,7 +13,7 @@ use actix_web::{
 };
 use idempotent_actix::{RecordId, RequestOutcome};
 
-/// Middleware that writes the lines.
+/// Middleware that writes the log.
 pub(crate) async fn requests(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -20,14 +23,19 @@ pub(crate) async fn requests(
     match &response {
         Ok(response) => {
             let extensions = response.response().extensions();
-            line.end(response.status().as_u16(), extensions.get::<RequestOutcome>(), extensions.get::<RecordId>());
+            line.end(
+                response.status().as_u16(),
+                extensions.get::<RequestOutcome>(),
+                extensions.get::<RecordId>(),
+            );
         }
         Err(error) => line.end(error.as_response_error().status_code().as_u16(), None, None),
     }
     response
 }
 
-/// The line of one request. If the client hangs up, actix drops it before its end, and it says so.
+/// The line of one request. If the client disconnects, actix-web drops it early, and it is logged
+/// as "hung up".
 struct Line {
     request: String,
     started: Instant,
@@ -36,7 +44,11 @@ struct Line {
 
 impl Line {
     fn start(request: &ServiceRequest) -> Self {
-        Self { request: format!("{} {}", request.method(), request.path()), started: Instant::now(), ended: false }
+        Self {
+            request: format!("{} {}", request.method(), request.path()),
+            started: Instant::now(),
+            ended: false,
+        }
     }
 
     fn end(&mut self, status: u16, outcome: Option<&RequestOutcome>, record: Option<&RecordId>) {
@@ -46,8 +58,12 @@ impl Line {
 
     fn write(&self, status: &dyn Display, outcome: &str, record: &str) {
         let millis = self.started.elapsed().as_millis();
-        // A terminal that is gone is no reason to stop serving.
-        let _ = writeln!(std::io::stdout(), "{:<32} {status:>3}  {outcome:<11} {millis:>5} ms  {record}", self.request);
+        // A closed terminal must not stop the server.
+        let _ = writeln!(
+            std::io::stdout(),
+            "{:<32} {status:>3}  {outcome:<17} {millis:>5} ms  {record}",
+            self.request
+        );
     }
 }
 

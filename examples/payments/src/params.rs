@@ -1,7 +1,11 @@
-//! Parameters as Stripe's client libraries send them: `application/x-www-form-urlencoded` with bracketed names, such as
-//! `metadata[order]=7`; from JSON just as well; from the query string of a GET.
+//! Parameters as Stripe's client libraries send them: `application/x-www-form-urlencoded` with
+//! bracketed names, such as `metadata[order]=7`; or as JSON; or in the query string of a GET.
 //!
-//! Parameters are read and checked by an extractor, so a request that makes no sense is refused before its key is claimed.
+//! An extractor reads and checks them, so an invalid request is refused before its key is claimed.
+//!
+//! Not `serde_qs` or `serde_html_form`: Stripe's errors name the parameter, malformed escapes and
+//! repeated parameters are refused, and a form and its JSON are the same; with a derived
+//! `Deserialize` they are not.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 
@@ -13,9 +17,9 @@ use crate::error::ApiError;
 /// Extracts a `T` from the parameters of a request. Parameters that `T` does not know are ignored.
 pub(crate) struct Params<T>(pub(crate) T);
 
-/// What can be read from parameters.
+/// A type that can be read from parameters.
 pub(crate) trait FromFields: Sized {
-    /// Picks its own fields, and says which of them is at fault.
+    /// Reads its fields; the error names the invalid one.
     fn from_fields(fields: &Fields) -> Result<Self, ApiError>;
 }
 
@@ -38,19 +42,27 @@ impl<T: FromFields> FromRequest for Params<T> {
     }
 }
 
-/// Names and values, flat: the field `order` of the object `metadata` is called `metadata[order]`.
+/// A flat list of names and values: the field `order` of the object `metadata` is called
+/// `metadata[order]`.
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
     fn from_form(body: &[u8]) -> Result<Self, ApiError> {
-        let malformed = || ApiError::invalid("form_malformed", "The request is not a well-formed form.");
-        let encoded = |part: &[u8]| matches!(part, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
-        if !body.split(|byte| *byte == b'%').skip(1).all(encoded) {
+        let malformed =
+            || ApiError::invalid("form_malformed", "The request is not a well-formed form.");
+        let is_encoded = |part: &[u8]| {
+            part.get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        };
+        if !body.split(|byte| *byte == b'%').skip(1).all(is_encoded) {
             return Err(malformed());
         }
-        let fields: Vec<(String, String)> = serde_urlencoded::from_bytes(body).map_err(|_| malformed())?;
-        // The decoder puts U+FFFD where the text was not UTF-8.
-        if fields.iter().any(|(name, value)| name.contains('\u{FFFD}') || value.contains('\u{FFFD}')) {
+        let fields: Vec<(String, String)> =
+            serde_urlencoded::from_bytes(body).map_err(|_| malformed())?;
+        // The decoder replaces invalid UTF-8 by U+FFFD.
+        if fields
+            .iter()
+            .any(|(name, value)| name.contains('\u{FFFD}') || value.contains('\u{FFFD}'))
+        {
             return Err(malformed());
         }
         Ok(Self(fields))
@@ -58,11 +70,17 @@ impl Fields {
 
     fn from_json(body: &[u8]) -> Result<Self, ApiError> {
         let malformed = || ApiError::invalid("json_malformed", "The body is not a JSON object.");
-        let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Err(malformed()) };
+        let Ok(Value::Object(object)) = serde_json::from_slice(body) else {
+            return Err(malformed());
+        };
         let mut fields = Vec::new();
         for (name, value) in object {
             if let Value::Object(inner) = value {
-                fields.extend(inner.into_iter().filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))));
+                fields.extend(
+                    inner
+                        .into_iter()
+                        .filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))),
+                );
             } else {
                 fields.extend(scalar(value).map(|text| (name, text)));
             }
@@ -70,23 +88,36 @@ impl Fields {
         Ok(Self(fields))
     }
 
-    /// The text of a parameter; an empty one counts as absent. One that is given twice says two things, and is refused.
+    /// The text of a parameter. An empty one counts as absent; a repeated one is refused.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
-        let mut values = self.0.iter().filter(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
+        let mut values =
+            self.0.iter().filter(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
-            _ => Err(ApiError::invalid("parameter_invalid", format!("Received {name} more than once.")).about(name)),
+            _ => Err(ApiError::invalid(
+                "parameter_invalid",
+                format!("Received {name} more than once."),
+            )
+            .about(name)),
         }
     }
 
-    /// The text of a parameter that has to be there.
+    /// The text of a required parameter.
     pub(crate) fn required(&self, name: &str) -> Result<&str, ApiError> {
-        let missing = || ApiError::invalid("parameter_missing", format!("Missing required param: {name}.")).about(name);
+        let missing = || {
+            ApiError::invalid("parameter_missing", format!("Missing required param: {name}."))
+                .about(name)
+        };
         self.text(name)?.ok_or_else(missing)
     }
 
     /// A whole number between `least` and `most`.
-    pub(crate) fn integer(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+    pub(crate) fn integer(
+        &self,
+        name: &str,
+        least: i64,
+        most: i64,
+    ) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         match text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
@@ -101,7 +132,7 @@ impl Fields {
         }
     }
 
-    /// A switch; off when it is absent.
+    /// A boolean, `false` if absent.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
             Some("true") => Ok(true),
@@ -115,12 +146,14 @@ impl Fields {
 
     /// The fields of an object: `name[key]` for each `key`.
     pub(crate) fn object(&self, name: &str) -> BTreeMap<String, String> {
-        let key = |full: &str| Some(full.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?.to_owned());
+        let key = |full: &str| {
+            Some(full.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?.to_owned())
+        };
         self.0.iter().filter_map(|(full, value)| Some((key(full)?, value.clone()))).collect()
     }
 }
 
-/// The text of a JSON value that a form could have sent; nested values and `null` have none.
+/// The text of a scalar JSON value; nested values and `null` have none.
 fn scalar(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -144,25 +177,28 @@ mod tests {
 
     #[test]
     fn a_form_of_the_stripe_libraries_is_read() {
-        let fields =
-            form("amount=2000&confirm=true&payment_method_types[0]=card&metadata[order]=7&metadata%5Bto%5D=B%C3%A4r");
+        let fields = form(
+            "amount=2000&confirm=true&payment_method_types[0]=card&metadata[order]=7\
+             &metadata%5Bto%5D=B%C3%A4r",
+        );
         assert_eq!(fields.integer("amount", 1, 9_999).unwrap(), Some(2000));
         assert!(fields.flag("confirm").unwrap());
-        let metadata = BTreeMap::from([("order".into(), "7".into()), ("to".into(), "B\u{e4}r".into())]);
+        let metadata =
+            BTreeMap::from([("order".into(), "7".into()), ("to".into(), "B\u{e4}r".into())]);
         assert_eq!(fields.object("metadata"), metadata);
     }
 
     #[test]
-    fn json_says_the_same_as_a_form() {
-        let json =
-            br#"{"amount": 2000, "confirm": true, "description": null, "expand": ["x"], "metadata": {"order": 7}}"#;
+    fn json_and_a_form_have_the_same_fields() {
+        let json = br#"{"amount": 2000, "confirm": true, "description": null,
+                 "expand": ["x"], "metadata": {"order": 7}}"#;
         let mut fields = Fields::from_json(json).unwrap().0;
         fields.sort();
         assert_eq!(fields, form("amount=2000&confirm=true&metadata[order]=7").0);
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_bodies_are_refused() {
         for body in ["a=%", "a=%2", "a=%zz", "a=%FF"] {
             assert!(Fields::from_form(body.as_bytes()).is_err(), "{body}");
         }
@@ -173,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_refused_and_an_empty_one_is_absent() {
-        let fields = form("amount=1.5&big=10&big2=99999999999999999999&twice=1&twice=1&empty=&flag=yes");
+        let fields =
+            form("amount=1.5&big=10&big2=99999999999999999999&twice=1&twice=1&empty=&flag=yes");
         for name in ["amount", "big", "big2", "twice"] {
             assert!(fields.integer(name, 1, 9).is_err(), "{name}");
         }

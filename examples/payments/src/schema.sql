@@ -1,5 +1,6 @@
--- Ours: what each user asked for. `charge_key` is the key of the call to the bank, derived from the request's own key, so that a
--- second attempt after a crash finds the row of the first: `attempts` says that there was one.
+-- The requested payments. `charge_key` is the key of the call to the bank, derived from the
+-- request's own key, so that a second attempt after a crash finds the row of the first and counts
+-- itself in `attempts`.
 CREATE TABLE IF NOT EXISTS payment_intents (
     number         INTEGER PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,
@@ -17,7 +18,8 @@ CREATE TABLE IF NOT EXISTS payment_intents (
 );
 CREATE INDEX IF NOT EXISTS payment_intents_of_owner ON payment_intents (owner, number);
 
--- Ours: what was given back. A `pending` refund counts too, so that two at once cannot return more than was paid.
+-- Refunds. A `pending` refund counts too, so that two concurrent ones can't return more than was
+-- paid.
 CREATE TABLE IF NOT EXISTS refunds (
     number         INTEGER PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,
@@ -30,7 +32,8 @@ CREATE TABLE IF NOT EXISTS refunds (
 );
 CREATE INDEX IF NOT EXISTS refunds_of_intent ON refunds (payment_intent);
 
--- The bank's: money that moved, once for each key, as a real processor keeps it. `requests` says how often it was asked.
+-- The bank's transfers, one for each key, as a real processor keeps them; `requests` counts the
+-- calls with the key.
 CREATE TABLE IF NOT EXISTS bank_transfers (
     key            TEXT    NOT NULL PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,

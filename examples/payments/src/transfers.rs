@@ -1,16 +1,20 @@
-//! Transfers between accounts that are in the store's own database: the money moves in the transaction in which the answer is recorded,
-//! so it moves exactly once, whatever becomes of the server and of the client. It takes `--store sqlite:FILE` or `postgres://…`.
+//! Transfers between accounts in the database of the records: the money moves in the transaction
+//! that completes the record, so it moves exactly once, whatever fails. Needs `--store sqlite:FILE`
+//! or `postgres://…`.
 //!
 //! ```text
-//! $ curl -s 127.0.0.1:8080/v1/transfers -H 'Authorization: Bearer sk_test_alice' -H 'Idempotency-Key: rent-1' \
+//! $ curl -s 127.0.0.1:8080/v1/transfers -H 'Authorization: Bearer sk_test_alice' \
+//!        -H 'Idempotency-Key: rent-1' \
 //!        -d from=alice -d to=bob -d amount=2500
-//! {"amount":2500,"balance":97500,"from":"alice","id":"tr_5f0a62ce9c1c4bd3a2ad0ee4b3c63b9f","object":"transfer","to":"bob"}
+//! {"amount":2500,"balance":97500,"from":"alice","id":"tr_5f0a62ce9c1c4bd3a2ad0ee4b3c63b9f", …}
 //! ```
-//! The same again is the same answer, and nothing moves; `curl -s 127.0.0.1:8080/v1/accounts` shows what everyone has.
+//! The same request again gets the same response, and nothing moves;
+//! `curl -s 127.0.0.1:8080/v1/accounts` shows all balances.
 //!
-//! There are two ways, told apart by when the claim is committed. `/v1/transfers` claims in the transaction of the transfer itself: one
-//! commit, and a server that is killed leaves nothing behind. `/v1/transfers/leased` claims before it: two commits, and a duplicate
-//! gets 409 at once; after a kill, the retry runs when the lease is over.
+//! Two routes differ in when the claim is committed. `/v1/transfers` claims in the transaction of
+//! the transfer: one commit, and a killed server leaves nothing behind. `/v1/transfers/leased`
+//! claims before it: two commits, and a duplicate gets 409 at once; after a kill, the retry runs
+//! when the lease has expired.
 
 use actix_web::{
     HttpResponse,
@@ -28,7 +32,7 @@ use crate::{
     user::User,
 };
 
-/// The routes, where there are accounts.
+/// The routes, if there are accounts.
 pub(crate) fn routes(config: &mut ServiceConfig, accounts: &Accounts) {
     match accounts {
         Accounts::Sqlite(pool) => routes_on(config, pool),
@@ -45,9 +49,9 @@ fn routes_on<D: Books>(config: &mut ServiceConfig, pool: &Pool<D>) {
         .route("/v1/accounts", get().to(list_accounts::<D>));
 }
 
-/// Moves money. The claim, both balances, the row of the transfer and the answer are one commit.
+/// Moves money. The claim, both balances, the row of the transfer and the response are one commit.
 ///
-/// A duplicate waits up to a second for the first one's answer.
+/// A duplicate waits up to a second for the response.
 #[idempotent(scope = "user", ttl = "24h", claim = "transaction", wait = "1s", method = "POST")]
 async fn transfer<D: Books>(
     user: User,
@@ -57,7 +61,8 @@ async fn transfer<D: Books>(
     move_money(&user, &order, &mut tx).await
 }
 
-/// Moves money. The claim is committed before; the rest is one commit, which fails if the claim has become another's meanwhile.
+/// Moves money. The claim is committed before; the rest is one commit, which fails if another
+/// attempt has taken the claim over meanwhile.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s", method = "POST")]
 async fn transfer_leased<D: Books>(
     user: User,
@@ -67,15 +72,20 @@ async fn transfer_leased<D: Books>(
     move_money(&user, &order, &mut tx).await
 }
 
-/// An error says only what went wrong: its status undoes what was written.
-async fn move_money<D: Books>(user: &User, order: &TransferOrder, tx: &mut Tx<D>) -> Result<HttpResponse, ApiError> {
-    let (mut changes, id) = ([(&order.from, -order.amount), (&order.to, order.amount)], new_id("tr"));
-    // Always in this order, or two transfers in opposite directions would wait for each other.
+/// Moves the money; the status of an error rolls everything back.
+async fn move_money<D: Books>(
+    user: &User,
+    order: &TransferOrder,
+    tx: &mut Tx<D>,
+) -> Result<HttpResponse, ApiError> {
+    let (mut changes, id) =
+        ([(&order.from, -order.amount), (&order.to, order.amount)], new_id("tr"));
+    // Always in this order, or two opposite transfers would deadlock.
     changes.sort();
     let mut left = 0;
     for (account, amount) in changes {
-        let Some(balance) = D::add(tx, account, amount).await? else {
-            return Err(why_not::<D>(order, tx).await?);
+        let Some(balance) = D::add(tx.connection().await?, account, amount).await? else {
+            return Err(why_not::<D>(order, tx.connection().await?).await?);
         };
         if amount < 0 {
             left = balance;
@@ -83,13 +93,24 @@ async fn move_money<D: Books>(user: &User, order: &TransferOrder, tx: &mut Tx<D>
     }
     let record = tx.record_id().copied();
     let TransferOrder { from, to, amount } = order;
-    let booking = Booking { id: &id, owner: user.name(), from, to, amount: *amount, record: record.as_ref() };
-    D::book(tx, &booking).await?;
-    let transfer = json!({ "id": id, "object": "transfer", "from": from, "to": to, "amount": amount, "balance": left });
+    let booking =
+        Booking { id: &id, owner: user.name(), from, to, amount: *amount, record: record.as_ref() };
+    D::book(tx.connection().await?, &booking).await?;
+    let transfer = json!({
+        "id": id,
+        "object": "transfer",
+        "from": from,
+        "to": to,
+        "amount": amount,
+        "balance": left,
+    });
     Ok(HttpResponse::Ok().json(transfer))
 }
 
-async fn why_not<D: Books>(order: &TransferOrder, connection: &mut D::Connection) -> Result<ApiError, ApiError> {
+async fn why_not<D: Books>(
+    order: &TransferOrder,
+    connection: &mut D::Connection,
+) -> Result<ApiError, ApiError> {
     for (account, param) in [(&order.from, "from"), (&order.to, "to")] {
         if D::balance(connection, account).await?.is_none() {
             return Ok(ApiError::missing("account", account, param));
@@ -98,11 +119,13 @@ async fn why_not<D: Books>(order: &TransferOrder, connection: &mut D::Connection
     Ok(ApiError::balance_insufficient(&order.from))
 }
 
-/// Lists all accounts. Anyone may look here, and move anyone's money: a real server asks whose it is.
+/// Lists all accounts. Any user may list them and move any money; a real server checks who owns the
+/// account.
 async fn list_accounts<D: Books>(_: User, pool: Data<Pool<D>>) -> Result<HttpResponse, ApiError> {
     let object = |(id, balance)| json!({ "id": id, "object": "account", "balance": balance });
     let data: Vec<_> = D::accounts(&pool).await?.into_iter().map(object).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "url": "/v1/accounts", "has_more": false, "data": data })))
+    Ok(HttpResponse::Ok()
+        .json(json!({ "object": "list", "url": "/v1/accounts", "has_more": false, "data": data })))
 }
 
 /// The parameters of a transfer.
@@ -116,7 +139,11 @@ impl FromFields for TransferOrder {
     fn from_fields(fields: &Fields) -> Result<Self, ApiError> {
         let (from, to) = (fields.required("from")?.to_owned(), fields.required("to")?.to_owned());
         if from == to {
-            return Err(ApiError::invalid("parameter_invalid", "Invalid to: it is another account.").about("to"));
+            return Err(ApiError::invalid(
+                "parameter_invalid",
+                "Invalid to: it is another account.",
+            )
+            .about("to"));
         }
         fields.required("amount")?;
         let amount = fields.integer("amount", 1, 99_999_999)?.unwrap_or_default();

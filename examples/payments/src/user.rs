@@ -1,13 +1,14 @@
-//! Who asks: the bearer of an API key.
+//! The authenticated user: the bearer of an API key.
 
 use std::future::{Ready, ready};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::AUTHORIZATION};
-use idempotent_actix::{ScopeId, ScopeKey};
+use idempotent_actix::scope::{ScopeId, ScopeKey};
 
 use crate::error::ApiError;
 
-/// The user of `Authorization: Bearer sk_test_NAME`. Anyone may be anyone here; a real server looks the key up.
+/// The user of `Authorization: Bearer sk_test_NAME`. Nothing is verified here; a real server looks
+/// the key up.
 pub(crate) struct User {
     name: String,
 }
@@ -18,7 +19,7 @@ impl User {
     }
 }
 
-/// Keys of different users never meet.
+/// Each user has a separate set of keys.
 impl ScopeKey for User {
     fn scope_key(&self) -> Option<ScopeId> {
         Some(ScopeId::of("user", self.name.as_str()))
@@ -42,7 +43,10 @@ fn authenticate(request: &HttpRequest) -> Result<User, ApiError> {
         ));
     };
     match token.strip_prefix("sk_test_") {
-        Some(name) if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') => {
+        Some(name)
+            if !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') =>
+        {
             Ok(User { name: name.to_owned() })
         }
         _ => Err(ApiError::unauthorized("Invalid API key provided: it is `sk_test_` and a name.")),

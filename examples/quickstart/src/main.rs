@@ -1,18 +1,39 @@
-//! One guarded handler on the memory store: an order that is sent twice is taken once.
+//! One guarded handler on the memory store: an order that is sent twice is created once.
 //!
 //! ```text
 //! $ cargo run -p quickstart
-//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' --json '{"item":"tea"}'
+//! ```
+//!
+//! The first request runs the handler:
+//!
+//! ```text
+//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' \
+//!     --json '{"item":"tea"}'
 //! HTTP/1.1 201 Created
 //! {"number":1,"item":"tea"}
-//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' --json '{"item":"tea"}'
+//! ```
+//!
+//! The same request again gets the recorded response:
+//!
+//! ```text
+//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' \
+//!     --json '{"item":"tea"}'
 //! HTTP/1.1 201 Created
 //! idempotency-replayed: true
 //! {"number":1,"item":"tea"}
-//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' --json '{"item":"coffee"}'
-//! HTTP/1.1 422 Unprocessable Entity
-//! {"code":"key_reused", … "title":"This idempotency key was used for another request", …}
 //! ```
+//!
+//! Another request with the same key is refused:
+//!
+//! ```text
+//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' \
+//!     --json '{"item":"coffee"}'
+//! HTTP/1.1 422 Unprocessable Entity
+//! {"code":"key_reused", … "title":"The idempotency key was used for a different request", …}
+//! ```
+//!
+//! `curl 127.0.0.1:8080/idempotency` shows the policy of the handler.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -48,7 +69,11 @@ async fn main() -> std::io::Result<()> {
     let (app, taken) = (web::Data::new(idempotency.clone()), web::Data::new(AtomicU64::new(0)));
     println!("listening on http://127.0.0.1:8080");
     HttpServer::new(move || {
-        App::new().app_data(app.clone()).app_data(taken.clone()).service(create_order).service(specification)
+        App::new()
+            .app_data(app.clone())
+            .app_data(taken.clone())
+            .service(create_order)
+            .service(specification)
     })
     .shutdown_signal(idempotency.drained(Duration::from_secs(30)))
     .bind(("127.0.0.1", 8080))?

@@ -1,8 +1,8 @@
-//! The handler of one attempt, and how the attempt ends.
+//! One attempt: runs the handler, and ends the attempt as its response says.
 
-use std::{error::Error as StdError, panic::AssertUnwindSafe, time::Duration};
+use std::{error::Error as StdError, panic::AssertUnwindSafe};
 
-use actix_web::{HttpResponse, http::StatusCode};
+use actix_web::HttpResponse;
 use futures_util::FutureExt;
 use idempotent_core::{
     Abandoned, EncodedRecording, RecordId,
@@ -10,146 +10,174 @@ use idempotent_core::{
 };
 
 use super::{
-    Run,
-    unguarded::{no_transaction, not_committed, within},
-    work::Work,
+    KeyedRun,
+    failure::HandlerFailure,
+    handler::{HandlerFuture, within},
+    transaction::{has_failed, log_missing, tx_problem},
 };
 use crate::{
-    account::Account,
     outcome::{Disposition, RequestOutcome},
-    private::ClaimMode,
-    problem::{self, ProblemKind},
     recording,
+    spec::ClaimMode,
+    tx_slot::{Returned, TxSlot},
 };
 
-impl Run {
+/// What ends an attempt whose handler has responded.
+enum AttemptEnd {
+    /// The response is recorded.
+    Record(EncodedRecording),
+    /// Nothing is recorded, and the next request runs.
+    Release,
+    /// The outcome is unknown, and the key is held.
+    Hold,
+}
+
+impl KeyedRun {
     /// Runs the handler and ends the attempt.
-    pub(super) async fn attempt(&self, mut attempt: Attempt, work: Work) -> HttpResponse {
-        // The slot is new with each request, so it is empty here.
-        let _ = self.slot.claimed.set((*attempt.id(), attempt.number()));
-        let account = Account::of(&self.request);
-        if let Some(account) = &account {
-            if self.operation.claim == ClaimMode::Lease
-                && let Err(error) = Box::pin(attempt.transact()).await
-            {
-                Box::pin(attempt.release()).await;
-                return no_transaction(&self.idempotency, &self.request, &error);
-            }
-            account.lend(attempt.lend());
+    pub(super) async fn attempt(
+        &self,
+        mut attempt: Attempt,
+        handler: HandlerFuture,
+    ) -> HttpResponse {
+        self.context.set_claim(*attempt.id(), attempt.number());
+        let slot = TxSlot::of(&self.request);
+        if let Some(slot) = &slot {
+            // There is one with `claim = "transaction"`; otherwise the `Tx` begins one.
+            slot.open(attempt.take_transaction());
         }
         let time_limit = self.idempotency.time_limit(self.operation);
-        let answered = within(time_limit, AssertUnwindSafe(self.answer(work)).catch_unwind()).await;
-        if let Some(transaction) = account.and_then(|account| account.close()) {
-            attempt.take_back(transaction);
+        let response =
+            within(time_limit, AssertUnwindSafe(self.respond(handler)).catch_unwind()).await;
+        let returned = slot.map_or(Returned::Unused, |slot| slot.close());
+        let is_missing = matches!(returned, Returned::Missing);
+        if let Returned::Transaction(transaction) = returned {
+            attempt.return_transaction(transaction);
         }
-        let (kept, response) = match answered {
-            Some(Ok(Ok(answered))) => answered,
+        let (end, response) = match response {
+            Some(Ok(Ok(response))) => response,
             Some(Ok(Err(error))) => {
-                let why = format!("the response's body failed: {error}");
-                return Box::pin(self.abandon(attempt, &why, ProblemKind::HandlerFailed)).await;
+                let reason = format!("the body of the handler's response failed: {error}");
+                return Box::pin(self.abandon(attempt, &reason, HandlerFailure::Failed)).await;
             }
             Some(Err(_)) => {
-                return Box::pin(self.abandon(attempt, self.panic_message(), ProblemKind::HandlerFailed)).await;
+                let reason = self.panic_message();
+                return Box::pin(self.abandon(attempt, reason, HandlerFailure::Failed)).await;
             }
             None => {
-                let why = "the handler did not respond within its time limit";
-                return Box::pin(self.abandon(attempt, why, ProblemKind::HandlerTimedOut)).await;
+                let reason = "the handler did not respond within its time limit";
+                return Box::pin(self.abandon(attempt, reason, HandlerFailure::TimedOut)).await;
             }
         };
-        let (id, held) = (*attempt.id(), matches!(kept, Kept::Unknown));
-        let ending = match kept {
-            Kept::Answer(recording) if fails(&response) => attempt.complete_rolled_back(recording).await,
-            Kept::Answer(recording) => attempt.complete(recording).await,
-            Kept::Nothing => attempt.release().await,
-            Kept::Unknown => attempt.abandon(Abandoned::Hold).await,
+        let (id, held) = (*attempt.id(), matches!(end, AttemptEnd::Hold));
+        let outcome = match end {
+            AttemptEnd::Record(recording) if has_failed(&response) => {
+                attempt.complete_rolled_back(recording).await
+            }
+            AttemptEnd::Record(recording) => {
+                Box::pin(self.complete(attempt, recording, is_missing)).await
+            }
+            AttemptEnd::Release => attempt.release().await,
+            AttemptEnd::Hold => attempt.abandon(Abandoned::Hold).await,
         };
-        self.end(id, ending, response, held)
+        self.finish(id, outcome, response, held)
     }
 
-    /// The handler's response, and what is kept of it.
-    async fn answer(&self, work: Work) -> Result<(Kept, HttpResponse), Box<dyn StdError>> {
-        let response = work.await;
+    /// The handler's response, and how it ends the attempt.
+    async fn respond(
+        &self,
+        handler: HandlerFuture,
+    ) -> Result<(AttemptEnd, HttpResponse), Box<dyn StdError>> {
+        let response = handler.await;
         let stated = response.extensions().get::<Disposition>().copied();
-        match stated.unwrap_or_else(|| Disposition::by_status(response.status(), &self.operation.policy)) {
+        let disposition = stated.unwrap_or_else(|| match tx_problem(&response) {
+            Some(_) => Disposition::unrecorded(&self.policy),
+            None => Disposition::by_status(response.status(), &self.policy),
+        });
+        match disposition {
             Disposition::Final => {
-                let recorded = recording::record(response, self.idempotency.settings().recording).await;
-                recorded.map(|(recording, response)| (Kept::Answer(recording), response))
+                let limits = self.idempotency.settings().recording;
+                let recorded = recording::record(response, limits).await;
+                recorded.map(|(recording, response)| (AttemptEnd::Record(recording), response))
             }
-            Disposition::Retryable => Ok((Kept::Nothing, response)),
-            Disposition::Unknown => Ok((Kept::Unknown, response)),
+            Disposition::Retryable => Ok((AttemptEnd::Release, response)),
+            Disposition::Unknown => Ok((AttemptEnd::Hold, response)),
         }
     }
 
-    /// What the log says where the handler panicked.
+    /// Records the response, and commits the transaction if there is one.
+    async fn complete(
+        &self,
+        attempt: Attempt,
+        recording: EncodedRecording,
+        is_missing: bool,
+    ) -> AttemptOutcome {
+        if !is_missing || self.operation.claim == ClaimMode::Transaction {
+            return attempt.complete(recording).await;
+        }
+        // The effects cannot be committed, so the response must not be recorded.
+        log_missing();
+        attempt.abandon(self.policy.abandoned).await;
+        AttemptOutcome::NotCommitted { transient: false }
+    }
+
+    /// What the log says if the handler panicked.
     fn panic_message(&self) -> &'static str {
-        if self.slot.detached.get() {
-            "the handler, or its response's body, panicked after its client had disconnected. It then ran in a task of its own, where \
-             task-locals of middleware are not set unless `FinishAfterDisconnect` is the outermost middleware"
+        if self.context.detached.get() {
+            "the handler, or the body of its response, panicked after its client had disconnected; \
+             it then ran in a separate task, where task-locals of middleware are not set unless \
+             `FinishAfterDisconnect` is the outermost middleware"
         } else {
-            "the handler, or its response's body, panicked"
+            "the handler, or the body of its response, panicked"
         }
     }
 
     /// The handler's response, unless its attempt does not count.
-    fn end(&self, id: RecordId, ending: AttemptOutcome, response: HttpResponse, held: bool) -> HttpResponse {
-        match ending {
-            AttemptOutcome::Stored | AttemptOutcome::Deferred if held => {
-                tracing::warn!(%id, "the outcome of an operation is unknown; its key is held until it is resolved");
-                with(response, RequestOutcome::BecameHeld)
+    fn finish(
+        &self,
+        id: RecordId,
+        outcome: AttemptOutcome,
+        response: HttpResponse,
+        held: bool,
+    ) -> HttpResponse {
+        match outcome {
+            AttemptOutcome::Stored | AttemptOutcome::Deferred => {}
+            AttemptOutcome::Fenced(verdict) => return self.reject(verdict),
+            AttemptOutcome::NotCommitted { transient } => {
+                return self.refusals().not_committed(transient);
             }
-            AttemptOutcome::Stored | AttemptOutcome::Deferred => ran(response),
-            AttemptOutcome::Fenced(verdict) => self.tell(verdict),
-            AttemptOutcome::NotCommitted { transient } => not_committed(&self.idempotency, &self.request, transient),
         }
+        let response = match tx_problem(&response) {
+            Some(kind) => self.refusals().no_transaction(kind),
+            None => RequestOutcome::Ran.attach(response),
+        };
+        if !held {
+            return response;
+        }
+        tracing::warn!(
+            %id,
+            "the outcome of an operation is unknown; its key is held until it is resolved"
+        );
+        RequestOutcome::BecameHeld.attach(response)
     }
 
     /// Ends an attempt whose outcome is unknown.
-    async fn abandon(&self, attempt: Attempt, why: &str, kind: ProblemKind) -> HttpResponse {
-        let (id, held) = (*attempt.id(), self.operation.policy.abandoned == Abandoned::Hold);
-        let next = if held { "its key is held until it is resolved" } else { "the next request runs it again" };
-        tracing::error!(%id, why, next, "an attempt was abandoned");
-        match attempt.abandon(self.operation.policy.abandoned).await {
-            AttemptOutcome::Stored | AttemptOutcome::Deferred | AttemptOutcome::NotCommitted { .. } => {
-                self.abandoned(kind, held)
-            }
-            AttemptOutcome::Fenced(verdict) => self.tell(verdict),
-        }
-    }
-
-    fn abandoned(&self, kind: ProblemKind, held: bool) -> HttpResponse {
-        let mut problem = self.idempotency.problem(kind, kind.advice());
-        if held {
-            problem = problem.not_retryable().with_status(StatusCode::INTERNAL_SERVER_ERROR);
-        } else if kind == ProblemKind::HandlerTimedOut {
-            problem = problem.retry_after(problem::retry_after(Duration::ZERO));
-        }
-        let outcome = if kind == ProblemKind::HandlerTimedOut {
-            RequestOutcome::HandlerTimedOut
-        } else {
-            RequestOutcome::HandlerFailed
+    async fn abandon(
+        &self,
+        attempt: Attempt,
+        reason: &str,
+        failure: HandlerFailure,
+    ) -> HttpResponse {
+        let (id, policy) = (*attempt.id(), self.policy.abandoned);
+        let next = match policy {
+            Abandoned::Hold => "its key is held until it is resolved",
+            Abandoned::Retry => "the next request runs it again",
         };
-        self.idempotency.render(&problem, outcome, &self.request)
+        tracing::error!(%id, reason, next, "an attempt was abandoned");
+        match attempt.abandon(policy).await {
+            AttemptOutcome::Stored
+            | AttemptOutcome::Deferred
+            | AttemptOutcome::NotCommitted { .. } => self.refusals().abandoned(failure, policy),
+            AttemptOutcome::Fenced(verdict) => self.reject(verdict),
+        }
     }
-}
-
-/// What is kept of a response.
-enum Kept {
-    Answer(EncodedRecording),
-    Nothing,
-    /// Only that the outcome is unknown.
-    Unknown,
-}
-
-/// Whether a response says that the operation was not done, so that its effects are undone.
-pub(super) fn fails(response: &HttpResponse) -> bool {
-    response.status().as_u16() >= 400
-}
-
-pub(super) fn ran(response: HttpResponse) -> HttpResponse {
-    with(response, RequestOutcome::Ran)
-}
-
-fn with(mut response: HttpResponse, outcome: RequestOutcome) -> HttpResponse {
-    response.extensions_mut().insert(outcome);
-    response
 }

@@ -1,125 +1,79 @@
-//! A run without a key, and what becomes of transactions that are not committed.
+//! A run without a claim: the request has no key, or the store cannot be reached and the
+//! application chose to run anyway.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, rt};
+use actix_web::{HttpRequest, HttpResponse};
 use futures_util::FutureExt;
-use idempotent_core::{StoreError, store::Transaction};
 
 use super::{
-    Work,
-    attempt::{fails, ran},
+    failure::{HandlerFailure, Refusals, cause},
+    handler::{HandlerFuture, within},
+    transaction::{has_failed, log_missing, tx_problem},
 };
 use crate::{
-    account::Account,
     idempotency::Idempotency,
     outcome::RequestOutcome,
-    problem::{self, ProblemKind},
+    tx_slot::{Returned, TxSlot},
 };
 
-/// Runs a handler without a key, or without a store. A panic is answered as in a guarded run.
-pub(super) async fn unguarded(
+/// Runs a handler without a claim. A panic gets the same response as in a guarded run.
+pub(super) async fn run_unguarded(
     idempotency: &Idempotency,
     request: &HttpRequest,
-    work: Work,
+    handler: HandlerFuture,
     time_limit: Option<Duration>,
 ) -> HttpResponse {
-    let account = Account::of(request);
-    if let Some(account) = &account {
-        match idempotency.runtime().transaction().await {
-            Ok(transaction) => account.lend(Some(transaction)),
-            Err(error) => return no_transaction(idempotency, request, &error),
-        }
+    let refusals = Refusals { idempotency, request };
+    let slot = TxSlot::of(request);
+    if let Some(slot) = &slot {
+        slot.open(None);
     }
-    let answer = within(time_limit, AssertUnwindSafe(work).catch_unwind()).await;
-    let committed = match account.map(|account| account.close()) {
+    let response = within(time_limit, AssertUnwindSafe(handler).catch_unwind()).await;
+    let committed = match slot.map(|slot| slot.close()) {
         None => Ok(()),
-        Some(transaction) => {
-            let done = matches!(&answer, Some(Ok(response)) if !fails(response));
-            finish(transaction, done).await
+        Some(returned) => {
+            let commit = matches!(&response, Some(Ok(response)) if !has_failed(response));
+            end_transaction(returned, commit).await
         }
     };
-    match (answer, committed) {
-        (Some(Ok(response)), Ok(())) => ran(response),
-        (Some(Ok(_)), Err(transient)) => not_committed(idempotency, request, transient),
-        (Some(Err(_)), _) => broke_off(idempotency, request, ProblemKind::HandlerFailed, RequestOutcome::HandlerFailed),
-        (None, _) => broke_off(idempotency, request, ProblemKind::HandlerTimedOut, RequestOutcome::HandlerTimedOut),
+    match (response, committed) {
+        (Some(Ok(response)), Ok(())) => match tx_problem(&response) {
+            Some(kind) => refusals.no_transaction(kind),
+            None => RequestOutcome::Ran.attach(response),
+        },
+        (Some(Ok(_)), Err(NotCommitted { transient })) => refusals.not_committed(transient),
+        (Some(Err(_)), _) => refusals.unguarded(HandlerFailure::Failed),
+        (None, _) => refusals.unguarded(HandlerFailure::TimedOut),
     }
 }
 
-fn broke_off(
-    idempotency: &Idempotency,
-    request: &HttpRequest,
-    kind: ProblemKind,
-    outcome: RequestOutcome,
-) -> HttpResponse {
-    let problem = idempotency.problem(kind, "part of the operation may have been done").not_retryable();
-    idempotency.render(&problem, outcome, request)
+/// A transaction was not committed.
+struct NotCommitted {
+    /// Whether a later request may succeed.
+    transient: bool,
 }
 
-/// The output of `work`, unless the time is over before. Then `work` is dropped, and a panic of its destructors is caught.
-pub(super) async fn within<T>(time_limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
-    let Some(limit) = time_limit else { return Some(work.await) };
-    // Boxed: keeps the future of operations without a time limit small.
-    let limited = Box::pin(async move {
-        let mut work = Box::pin(work);
-        let output = rt::time::timeout(limit, work.as_mut()).await.ok();
-        if output.is_none() && catch_unwind(AssertUnwindSafe(|| drop(work))).is_err() {
-            tracing::error!("a destructor panicked while a handler whose time was over was dropped");
+async fn end_transaction(returned: Returned, commit: bool) -> Result<(), NotCommitted> {
+    match returned {
+        Returned::Unused => Ok(()),
+        Returned::Transaction(transaction) if commit => {
+            transaction.commit().await.map_err(|error| {
+                let cause = cause(&error);
+                tracing::error!(
+                    %error, cause,
+                    "a transaction was not committed; its response is not sent"
+                );
+                NotCommitted { transient: error.is_transient() }
+            })
         }
-        output
-    });
-    limited.await
-}
-
-/// Ends the transaction of a request without a key; an error says whether it may go well next time.
-async fn finish(transaction: Option<Box<dyn Transaction>>, commit: bool) -> Result<(), bool> {
-    match transaction {
-        Some(transaction) if commit => transaction.commit().await.map_err(|error| {
-            let cause = std::error::Error::source(&error);
-            tracing::error!(%error, cause, "a transaction was not committed; its answer is not sent");
-            error.is_transient()
-        }),
-        Some(transaction) => {
+        Returned::Transaction(transaction) => {
             transaction.roll_back().await;
             Ok(())
         }
-        None => {
-            tracing::error!("a handler has answered and kept its transaction; its `Tx` is to be dropped before");
-            Err(false)
+        Returned::Missing => {
+            log_missing();
+            Err(NotCommitted { transient: false })
         }
     }
-}
-
-/// What a client gets where no transaction could be begun.
-pub(super) fn no_transaction(idempotency: &Idempotency, request: &HttpRequest, error: &StoreError) -> HttpResponse {
-    let cause = std::error::Error::source(error);
-    tracing::error!(%error, cause, "a request was refused");
-    let kind = problem::kind_of(error);
-    unavailable(idempotency, request, kind, kind.advice())
-}
-
-/// What a client gets whose answer would tell of effects that are not there. The same request may be sent again.
-pub(super) fn not_committed(idempotency: &Idempotency, request: &HttpRequest, transient: bool) -> HttpResponse {
-    if transient {
-        return unavailable(
-            idempotency,
-            request,
-            ProblemKind::StoreUnavailable,
-            "the operation may have been done; send the request again with the same key",
-        );
-    }
-    let problem = idempotency.problem(ProblemKind::HandlerFailed, ProblemKind::HandlerFailed.advice());
-    idempotency.render(&problem, RequestOutcome::HandlerFailed, request)
-}
-
-fn unavailable(idempotency: &Idempotency, request: &HttpRequest, kind: ProblemKind, detail: &str) -> HttpResponse {
-    let mut problem = idempotency.problem(kind, detail);
-    if kind.retryable() {
-        problem = problem.retry_after(problem::retry_after(Duration::ZERO));
-    }
-    idempotency.render(&problem, RequestOutcome::Unavailable, request)
 }

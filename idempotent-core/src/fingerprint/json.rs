@@ -1,15 +1,21 @@
-//! Canonical JSON (RFC 8785), for bodies that may be written in more than one way.
+//! Canonical JSON (RFC 8785).
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The canonical form of a JSON text (RFC 8785), or `None` where two texts that a handler could tell apart would share one.
+/// Returns the canonical form of a JSON text (RFC 8785), or `None` if the text has none here.
+/// Compare such a body as it was sent.
 ///
-/// That is the case for what RFC 8785 takes no responsibility for (§3.1: input must be I-JSON, RFC 7493): repeated names in an
-/// object, and numbers that a double cannot tell apart: of more than 15 significant digits, or closer to zero than 2.2e-308. It is also the case for what is no JSON.
-/// So are texts of more than 20,000 values, which would take many times their size. Such a body has to be compared as it was sent.
+/// There is no canonical form for
+///
+/// * text that is not JSON;
+/// * text that is not I-JSON (RFC 7493), which RFC 8785 §3.1 requires: two texts that a handler
+///   distinguishes could have the same form. These are objects that repeat a name, and numbers that
+///   a double does not represent: with more than 15 significant digits, or closer to zero than
+///   2.2e-308;
+/// * text with more than 20,000 values, which would take many times its size in memory.
 #[must_use]
 pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
     if has_inexact_number(text) {
@@ -22,12 +28,12 @@ pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
     serde_json_canonicalizer::to_vec(&value).ok()
 }
 
-/// The most values that a text is brought into canonical form with. A value in memory is far larger than its text: an object with one
-/// member takes 8 bytes here and 600 there.
+/// The maximum number of values of a text with a canonical form. A value in memory is far larger
+/// than its text: an object with one member takes 8 bytes as text and 600 in memory.
 const MOST_VALUES: usize = 20_000;
 
-/// Whether the text may have too many values. Two texts with the same values have the same structural bytes, so either both are
-/// compared as they were sent, or neither is.
+/// Returns whether the text may have too many values. Two texts with the same values have the same
+/// structural bytes, so either both or neither of them are compared as they were sent.
 fn has_too_many_values(text: &[u8]) -> bool {
     let (mut in_string, mut escaped, mut values) = (false, false, 0usize);
     for &byte in text {
@@ -42,10 +48,13 @@ fn has_too_many_values(text: &[u8]) -> bool {
     values > MOST_VALUES
 }
 
-/// Whether a double does not hold one of the numbers in the text. Numbers within strings do not count.
+/// Returns whether a double does not represent one of the numbers in the text. Numbers in strings
+/// do not count.
 fn has_inexact_number(text: &[u8]) -> bool {
     let (mut in_string, mut escaped, mut start) = (false, false, None);
-    let inexact = |start: Option<usize>, end| start.and_then(|start| text.get(start..end)).is_some_and(is_inexact);
+    let inexact = |start: Option<usize>, end| {
+        start.and_then(|start| text.get(start..end)).is_some_and(is_inexact)
+    };
     for (at, &byte) in text.iter().enumerate() {
         if in_string {
             in_string = escaped || byte != b'"';
@@ -64,11 +73,12 @@ fn has_inexact_number(text: &[u8]) -> bool {
     inexact(start, text.len())
 }
 
-/// Whether a number has more than 15 significant digits, or is so small that a double has fewer than 15 for it, or is a negative zero,
-/// which RFC 8785 writes without its sign.
+/// Returns whether a number has more than 15 significant digits, is so small that a double has
+/// fewer than 15 digits for it, or is a negative zero, which RFC 8785 writes without its sign.
 fn is_inexact(number: &[u8]) -> bool {
     let mantissa = number.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
-    let digits = mantissa.filter(|byte| byte.is_ascii_digit()).skip_while(|digit| **digit == b'0').count();
+    let digits =
+        mantissa.filter(|byte| byte.is_ascii_digit()).skip_while(|digit| **digit == b'0').count();
     if digits == 0 {
         return number.starts_with(b"-");
     }
@@ -76,7 +86,7 @@ fn is_inexact(number: &[u8]) -> bool {
     digits > 15 || value.is_some_and(|value| value.abs() < f64::MIN_POSITIVE)
 }
 
-/// A JSON value none of whose objects names a member twice.
+/// A JSON value without objects that repeat a name.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -155,13 +165,22 @@ mod tests {
     #[test]
     fn members_are_sorted_by_utf_16_code_units() {
         // RFC 8785 §3.2.3
-        let text = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
-        let values: Vec<_> =
-            serde_json::from_str::<Map<String, Value>>(&canonical(text).unwrap()).unwrap().into_iter().collect();
+        let text = concat!(
+            r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","#,
+            r#""\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","#,
+            r#""\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","#,
+            r#""\u00f6":"Latin Small Letter O With Diaeresis"}"#,
+        );
+        let values: Vec<_> = serde_json::from_str::<Map<String, Value>>(&canonical(text).unwrap())
+            .unwrap()
+            .into_iter()
+            .collect();
         assert_eq!(values.len(), 7);
         let order = canonical(text).unwrap();
         let at = |needle: &str| order.find(needle).unwrap();
-        assert!(at("Carriage") < at("One") && at("One") < at("Control") && at("Control") < at("Latin"));
+        assert!(
+            at("Carriage") < at("One") && at("One") < at("Control") && at("Control") < at("Latin")
+        );
         assert!(at("Latin") < at("Euro") && at("Euro") < at("Emoji") && at("Emoji") < at("Hebrew"));
     }
 
@@ -185,7 +204,10 @@ mod tests {
         let many = |values: usize| canonical(&format!("[{}0]", "0,".repeat(values)));
         assert!(many(MOST_VALUES - 10).is_some());
         assert_eq!(many(MOST_VALUES), None);
-        assert!(canonical(&format!("[\"{}\"]", ",[{".repeat(MOST_VALUES))).is_some(), "within a string nothing counts");
+        assert!(
+            canonical(&format!("[\"{}\"]", ",[{".repeat(MOST_VALUES))).is_some(),
+            "within a string nothing counts"
+        );
     }
 
     #[test]

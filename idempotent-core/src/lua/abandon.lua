@@ -1,11 +1,12 @@
--- The owner gives up: the key is held, or its lease is over at once so that the next request can take it.
--- ARGV: 1 owner, 2 abandoned
--- Answers 1 passed, 0 fenced.
+-- Ends a claim without a response: the key becomes held, or its lease expires at once.
+-- Guard: the record is in flight and owned by the caller.
+-- ARGV: 1 owner, 2 abandoned policy (0 retry, 1 hold)
+-- Returns 1 passed, 0 fenced.
 local r = read()
 if not r or r.state ~= IN_FLIGHT or r.owner ~= ARGV[1] then
     return 0
 end
-settle(r)
+to_absolute_times(r)
 if r.abandoned == HOLD or ARGV[2] + 0 == HOLD then
     r.state = HELD
 else

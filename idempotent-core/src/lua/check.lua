@@ -1,5 +1,6 @@
--- Calls every command that a step calls, for a key that does not exist: nothing changes, and a user who may not call one is found out.
--- Returns the name of the first command that fails and why, or nil.
+-- Executes every command that the scripts execute, for a key that does not exist, so that nothing
+-- changes.
+-- Returns nil, or the name and the error of the first command that fails.
 local key = KEYS[1]
 local calls = {
     { 'TIME' }, { 'GET', key }, { 'GETRANGE', key, 0, 0 }, { 'PTTL', key }, { 'PEXPIRETIME', key },

@@ -1,16 +1,20 @@
--- Someone asks for the key. It writes only what a full server must be able to refuse.
--- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned
--- Answers {1, attempt} granted, {2, recording} completed, {3, lease left in ms} in flight, {4, 0} held, {4, 1} held from now on, {5, fingerprint} mismatch,
--- {6, attempt} granted again to its owner.
-local fingerprint, owner, lease, ttl, abandoned = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
+-- Claims a key, takes it over after its lease has expired, or returns why it cannot be claimed. It
+-- writes only what a full server must be able to refuse.
+-- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned policy (0 retry, 1 hold)
+-- Returns {1, attempt} granted, {2, recording} completed, {3, remaining lease in ms} in flight, {4,
+-- 0} held, {4, 1} held by this call, {5, fingerprint} mismatch, {6, attempt} granted again to its
+-- owner.
+local fingerprint, owner = ARGV[1], ARGV[2]
+local lease, ttl, abandoned = ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
 local now, r = time(), read()
 if r and r.state == IN_FLIGHT then
-    settle(r)
+    to_absolute_times(r)
 end
 if not r or expired(r, now) then
     write({
-        state = IN_FLIGHT, abandoned = abandoned, attempt = 1, owner = owner, fingerprint = fingerprint,
-        lease = lease, lease_until = now + lease, first_seen = now, expires_at = now + ttl,
+        state = IN_FLIGHT, abandoned = abandoned, attempt = 1, owner = owner,
+        fingerprint = fingerprint, lease = lease, lease_until = now + lease,
+        first_seen = now, expires_at = now + ttl,
     })
     return { 1, 1 }
 end
@@ -19,7 +23,7 @@ if r.state == IN_FLIGHT and r.owner == owner then
     write(r)
     return { 6, r.attempt }
 end
-if shorten(r, now) then
+if shorten_lease(r, now) then
     write(r)
 end
 if r.fingerprint ~= fingerprint then
@@ -31,7 +35,7 @@ end
 if r.state == HELD then
     return { 4, 0 }
 end
-if not lapsed(r, now) then
+if not lease_expired(r, now) then
     return { 3, r.lease_until - now }
 end
 if r.abandoned == HOLD or abandoned == HOLD then

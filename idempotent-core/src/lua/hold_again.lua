@@ -1,6 +1,7 @@
--- Writes a held record again, so that a WAIT on this connection waits for it.
+-- Writes a held record again, so that a WAIT on this connection covers it.
+-- Guard: the record is held and owned by the caller.
 -- ARGV: 1 owner
--- Answers 1 held by this owner, 0 not.
+-- Returns 1 passed, 0 fenced.
 local r = read()
 if not r or r.state ~= HELD or r.owner ~= ARGV[1] then
     return 0

@@ -1,6 +1,7 @@
--- The owner gives the key back.
+-- Deletes a claim, as if the key had never been claimed.
+-- Guard: the record is in flight and owned by the caller.
 -- ARGV: 1 owner
--- Answers 1 passed, 0 fenced.
+-- Returns 1 passed, 0 fenced.
 local r = read()
 if not r or r.state ~= IN_FLIGHT or r.owner ~= ARGV[1] then
     return 0

@@ -1,14 +1,15 @@
--- An operator says what became of a held key: it was done, with this recording, or without one: it was not. A late first owner is
--- fenced from then on, since nobody's token is all zero.
--- ARGV: 1 the owner that was seen, 2 recording or nothing
--- Answers 1 resolved, 0 conflict.
+-- Ends a held key for an operator: completes it with a recording, or releases it. A completion
+-- makes the owner all zeros, which fences a late owner.
+-- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
+-- ARGV: 1 owner that was read, 2 recording or nothing
+-- Returns 1 resolved, 0 conflict.
 local r, now = read(), time()
 if not r or r.owner ~= ARGV[1] or r.state == COMPLETED then
     return 0
 end
-settle(r)
-if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lapsed(r, now)) then
-    if shorten(r, now) then
+to_absolute_times(r)
+if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lease_expired(r, now)) then
+    if shorten_lease(r, now) then
         write(r)
     end
     return 0

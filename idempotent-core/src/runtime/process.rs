@@ -1,10 +1,11 @@
 //! The process that a runtime belongs to.
 
-use std::{error::Error, fmt, process};
+use std::process;
 
 use crate::error::StoreError;
 
 /// A process, by its id.
+#[derive(Clone, Copy)]
 pub(super) struct Process(u32);
 
 impl Process {
@@ -12,9 +13,15 @@ impl Process {
         Self(id)
     }
 
-    /// Refuses another process. One that was forked has a copy of the runtime's memory, but not its thread, which renews leases, nor the
-    /// thread of a store; and its connections are the first process' too.
-    pub(super) fn verify(&self) -> Result<(), StoreError> {
+    pub(super) fn current() -> Self {
+        Self::of(process::id())
+    }
+
+    /// Fails in another process.
+    ///
+    /// A forked process has a copy of the runtime's memory, but neither the thread that renews
+    /// leases nor the thread of a store, and its connections are shared with the first process.
+    pub(super) fn verify(self) -> Result<(), StoreError> {
         match process::id() {
             id if id == self.0 => Ok(()),
             _ => Err(StoreError::permanent("runtime", "claim a key", Forked)),
@@ -22,23 +29,9 @@ impl Process {
     }
 }
 
-/// The present one.
-impl Default for Process {
-    fn default() -> Self {
-        Self::of(process::id())
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this process was forked after the runtime was created, and nothing renews leases here; open \
+     the store and create the runtime after the fork"
+)]
 struct Forked;
-
-impl fmt::Display for Forked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "this process was forked after the runtime was made, and nothing renews leases here; open the store and make the \
-             runtime after the fork",
-        )
-    }
-}
-
-impl Error for Forked {}

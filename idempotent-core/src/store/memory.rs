@@ -1,4 +1,4 @@
-//! The store that covers one process.
+//! The in-memory store, which covers one process.
 
 use std::{
     fmt,
@@ -16,7 +16,9 @@ use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
     record::Record,
     record_id::RecordId,
     store::{Store, Transactions},
@@ -25,7 +27,7 @@ use crate::{
 };
 
 use self::{
-    shard::{NoRoom, Shards, Slot},
+    shard::{CapacityExceeded, LockedRecord, Shards},
     shares::Share,
 };
 
@@ -35,26 +37,28 @@ mod shares;
 const NAME: &str = "memory";
 const MAX_RECORDS: usize = 100_000;
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// A principal may take this part of a store that is half full.
+/// One principal's default share of a store that is at least half full: one part in this many.
 const SHARES: usize = 10;
-/// How many shards a purge walks before it lets other tasks run.
+/// How many shards a purge walks before it yields to other tasks.
 const SHARDS_A_TURN: usize = 16;
 
 /// A store in the memory of this process: the functions of [`transition`] behind sharded locks.
 ///
-/// It forgets everything when the process ends, and two processes share nothing: use it for tests, for examples, and where one
-/// process serves all requests and a restart may forget. No lock is held across an `await`.
+/// The records are lost when the process ends, and two processes share nothing. Use it for tests
+/// and examples, and for a single-process service whose restarts may forget keys. No lock is held
+/// across an `await`.
 ///
-/// # Bounds
-/// It holds at most 100,000 records and refuses new claims once their recordings have 256 MiB; see
-/// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes). A new claim that finds it full is refused with a transient
-/// [`StoreError`], after expired records of its shard were dropped. Nothing alive is ever evicted, and an answer that was worked
-/// for is kept even if it goes beyond the bound.
+/// # Limits
+/// A store holds at most 100,000 records and 256 MiB of recordings; see
+/// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes). A full store drops the
+/// expired records of the key's shard, and if that is not enough it refuses the new claim with a
+/// transient [`StoreError`]. Live records are never evicted, and the recording of a granted claim
+/// is stored even if it exceeds the limit.
 ///
-/// Once the store is half full, one principal may take a tenth of its records and of its bytes; see [`max_share`](Self::max_share).
-/// Beyond that its new claims are refused, while those of others go on. Claims whose principal is not known, such as those in the global
+/// Once the store is half full, each principal is limited to a tenth of its records and of its
+/// bytes; see [`max_share`](Self::max_share). New claims beyond that limit are refused, while those
+/// of other principals are still granted. Claims without a principal, such as those in the global
 /// scope, have no such limit.
-///
 /// # Examples
 /// ```
 /// use idempotent_core::store::memory::MemoryStore;
@@ -68,13 +72,14 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store on the machine's clock.
+    /// Creates an empty store that uses the machine's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(SystemClock::new())
     }
 
-    /// An empty store on the clock of your choice, such as a [`ManualClock`](crate::clock::ManualClock) in tests.
+    /// Creates an empty store that uses the given clock, such as a
+    /// [`ManualClock`](crate::clock::ManualClock) in tests.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
         let share = Share { records: MAX_RECORDS / SHARES, bytes: MAX_BYTES / SHARES };
@@ -82,52 +87,83 @@ impl MemoryStore {
         Self { shards, clock: Arc::new(clock), next_purged: AtomicUsize::new(0) }
     }
 
-    /// Bounds the number of records, in place of 100,000; a principal's share becomes a tenth of it. What the store held is forgotten:
-    /// call it before use.
+    /// Sets the maximum number of records; the default is 100,000. A principal's share becomes a
+    /// tenth of it.
+    ///
+    /// Records that are already in the store are dropped: call this before the store is used.
     #[must_use]
     pub fn max_records(self, records: usize) -> Self {
         let share = Share { records: (records / SHARES).max(1), ..self.shards.share() };
         Self { shards: Shards::new(records, self.shards.max_bytes(), share), ..self }
     }
 
-    /// Bounds the bytes of all recordings, in place of 256 MiB; a principal's share becomes a tenth of it. What the store held is
-    /// forgotten: call it before use.
+    /// Sets the maximum size of all recordings together, in bytes; the default is 256 MiB. A
+    /// principal's share becomes a tenth of it.
+    ///
+    /// Records that are already in the store are dropped: call this before the store is used.
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
         let share = Share { bytes: (bytes / SHARES).max(1), ..self.shards.share() };
         Self { shards: Shards::new(self.shards.max_records(), bytes, share), ..self }
     }
 
-    /// Bounds what one principal may take once the store is half full, in place of a tenth of its records and of its bytes. What the
-    /// store held is forgotten: call it after the two bounds above, and before use.
+    /// Sets the number of records and bytes that one principal may use once the store is half full;
+    /// the default is a tenth of each limit.
+    ///
+    /// Records that are already in the store are dropped: call this before the store is used, and
+    /// after [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes), which reset it.
     #[must_use]
     pub fn max_share(self, records: usize, bytes: usize) -> Self {
         let share = Share { records, bytes };
-        Self { shards: Shards::new(self.shards.max_records(), self.shards.max_bytes(), share), ..self }
+        Self {
+            shards: Shards::new(self.shards.max_records(), self.shards.max_bytes(), share),
+            ..self
+        }
     }
 
-    /// Takes one step of the state machine while nobody else can look at the record. The clock is read under the lock, so that the
-    /// steps of a record happen in the order of their times.
-    fn step<T>(&self, id: &RecordId, step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T)) -> T {
-        let mut slot = self.shards.lock(id);
-        let (change, outcome) = step(slot.record(), self.clock.now());
-        slot.apply(change, None);
+    /// Does nothing: the store has no schema. It exists so that every store can be set up in the
+    /// same way.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        Store::migrate(self).await
+    }
+
+    /// Does nothing: the store needs no server and no privileges.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        Store::check(self).await
+    }
+
+    /// Applies one step of the state machine while the record is locked. The clock is read under
+    /// the lock, so that the steps of a record are ordered by their times.
+    fn step<T>(
+        &self,
+        id: &RecordId,
+        step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T),
+    ) -> T {
+        let mut locked = self.shards.lock(id);
+        let (change, outcome) = step(locked.record(), self.clock.now());
+        locked.apply(change, None);
         outcome
     }
 
-    fn claim_slot(&self, slot: &mut Slot<'_>, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+    fn claim_locked(
+        &self,
+        locked: &mut LockedRecord<'_>,
+        claim: &Claim,
+    ) -> Result<ClaimOutcome, StoreError> {
         let now = self.clock.now();
-        if slot.record().is_some_and(|record| record.expired(now)) {
-            slot.apply(Change::Remove, None);
+        if locked.record().is_some_and(|record| record.is_expired(now)) {
+            locked.apply(Change::Remove, None);
         }
-        if slot.record().is_none() {
-            slot.make_room(now, claim.principal).map_err(|refused| match refused {
-                NoRoom::Full { .. } => StoreError::transient(NAME, "claim", refused),
-                NoRoom::Share(_) => StoreError::share_exceeded(NAME, "claim", refused),
+        if locked.record().is_none() {
+            locked.make_room(now, claim.principal).map_err(|refused| match refused {
+                CapacityExceeded::Store { .. } => StoreError::transient(NAME, "claim", refused),
+                CapacityExceeded::Principal(_) => {
+                    StoreError::share_exceeded(NAME, "claim", refused)
+                }
             })?;
         }
-        let (change, outcome) = transition::claim(slot.record(), claim, now);
-        slot.apply(change, claim.principal);
+        let (change, outcome) = transition::claim(locked.record(), claim, now);
+        locked.apply(change, claim.principal);
         Ok(outcome)
     }
 }
@@ -159,19 +195,22 @@ impl Store for MemoryStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        self.claim_slot(&mut self.shards.lock(id), claim)
+        self.claim_locked(&mut self.shards.lock(id), claim)
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let renew = |renewal: &Renewal| {
             let Lease { id, owner } = renewal.lease;
-            self.step(&id, |record, now| transition::renew(record, owner, renewal.extend, now)).into()
+            self.step(&id, |record, now| transition::renew(record, owner, renewal.extend, now))
+                .into()
         };
         Ok(leases.iter().map(renew).collect())
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, now| transition::complete(record, lease.owner, recording, now)))
+        Ok(self.step(&lease.id, |record, now| {
+            transition::complete(record, lease.owner, recording, now)
+        }))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
@@ -183,9 +222,9 @@ impl Store for MemoryStore {
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        let slot = self.shards.lock(id);
+        let locked = self.shards.lock(id);
         let at = self.clock.now();
-        let record = slot.record().filter(|record| !record.expired(at)).cloned();
+        let record = locked.record().filter(|record| !record.is_expired(at)).cloned();
         Ok(record.map(|record| Snapshot { record, at }))
     }
 

@@ -2,128 +2,153 @@
 
 use std::{fmt, num::NonZeroU16, sync::Arc};
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use sqlx::PgPool;
 
 use self::{
-    connect::{Pools, Server, Way},
-    driver::driven,
-    run::Again,
-    statements::{Names, Statements},
+    connect::Pools,
+    io_thread::on_io_thread,
+    names::Names,
+    server::{Server, StatementMode},
+    statements::Statements,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{TableName, fence};
-use crate::{
-    error::StoreError,
-    lease::{Lease, OwnerToken},
-    policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
-    record_id::RecordId,
-    store::{Store, Transactions},
-};
+use super::sql::TableName;
+use crate::{error::StoreError, store::Store};
 
-mod claiming;
+mod claim;
 mod connect;
-mod driver;
 mod error;
-mod health;
+mod execute;
+mod in_transaction;
+mod io_thread;
+mod lifecycle;
 mod migrate;
+mod names;
 mod privileges;
-mod run;
-mod sessions;
+mod server;
+mod server_health;
 mod statement;
 mod statements;
+mod store_impl;
+mod timeouts;
 mod transaction;
 
 const NAME: &str = "postgres";
-/// A store in a Postgres database (12 or later), shared by every process that reaches it.
+
+/// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
 ///
-/// A claim of a new key and a replay take one round trip each. A replay, like every answer to a duplicate, only reads: it locks no
-/// row and waits for none. What the store acknowledged survives the death of the process and, with `fsync` on, of the server's
-/// machine; a standby that follows asynchronously can miss the last claims when it is promoted.
+/// Claiming a new key and replaying a recording take one round trip each. A replay, like every
+/// outcome for a duplicate, only reads: it locks no row and waits for none. What the store has
+/// acknowledged survives a crash of the process and, with `fsync` on, of the server's machine. A
+/// standby that replicates asynchronously can lack the last claims when it is promoted.
 ///
-/// Time is the server's clock. Each step is one statement that commits by itself, under READ COMMITTED. The transactions of handlers
-/// have the isolation that the database or the URL says; what then fails to serialize is rolled back, and the client is told to come again.
+/// Time is the server's clock. Each step is one statement in its own transaction, under READ
+/// COMMITTED. Handlers' transactions have the isolation level that the database or the URL sets; if
+/// one fails to serialize, it is rolled back and the client may retry.
 ///
-/// Call [`migrate`](Store::migrate) once before the first claim. Those who run migrations themselves find the schema in
-/// `sql/postgres/migrations.sql` and `sql/postgres/migrate_1.sql` of this crate, and enter the version in the list of the former.
+/// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
+/// tool, use the SQL in `MIGRATIONS.md`.
 ///
 /// # Connections
-/// The store works from every runtime and thread: its connections are driven by a thread of its own, `idempotency-pg`, one for the
-/// process. Leases are renewed over a connection of their own that no claim can take. A call waits at most 5 seconds for a
-/// connection, and 10 for a response.
+/// The store can be called from any Tokio runtime. Its connections are driven by a thread named
+/// `idempotency-pg`, which all stores of the process share. It opens at most ten connections for
+/// claims and their completion, one for renewals, and ten for handlers'
+/// [transactions](Self::max_transactions). A call waits at most 5 seconds for a connection and 10
+/// seconds for a response.
 ///
-/// A call that is given up keeps its place in the pool until the server's session is idle again or gone, so that the server never has
-/// more sessions than the pools have places, but for one more while a probe looks whether the server responds. A handler's statement that
-/// is given up may go on for a second; then its connection is closed, and the server ends it within another second. That needs Postgres 14
-/// on a system where it can tell; elsewhere the session lives until the statement ends. A pool of the application's counts a
-/// connection as gone when it is closed.
+/// If a call is dropped, its connection keeps its place in the pool until the server's session is
+/// idle or has ended. The number of sessions on the server therefore never exceeds the sizes of the
+/// pools, plus one for a health probe. A handler's statement that is dropped may continue for a
+/// second; then its connection is closed, and the server ends the statement within another second.
+/// This requires Postgres 14 on an operating system that can detect a closed connection; elsewhere
+/// the session lives until the statement ends. A pool of the application regards a connection as
+/// gone as soon as it is closed.
 ///
-/// On connections of the store's own, sqlx logs no statements, those of handlers included; share a [pool](Self::from_pool) to have
-/// these in its log.
+/// sqlx does not log the statements on the store's own connections, including those of handlers.
+/// [Share a pool](Self::from_pool) to have handlers' statements logged.
 ///
-/// # Logs of the server
-/// Responses and digests of requests are parameters of their statements and never part of a statement's text, so that the log of a server
-/// with default settings has no byte of them, whatever fails; it may have the ids of records. Settings that log statements which succeed, such as `log_min_duration_statement`, log parameters too unless
-/// `log_parameter_max_length` is 0; `auto_explain` has a setting of its own, `auto_explain.log_parameter_max_length` (Postgres 16). Leave
-/// `log_parameter_max_length_on_error` at 0. Where you add a `CHECK` to the table, a row that violates it is shown in the log.
+/// # Server logs
+/// Responses and digests of requests are sent as parameters, never as part of a statement's text.
+/// With default settings the server's log contains no byte of them, whatever fails; it may contain
+/// record ids. Check these settings:
+///
+/// * Settings that log successful statements, such as `log_min_duration_statement`, also log
+///   parameters unless `log_parameter_max_length` is 0.
+/// * `auto_explain` has its own `auto_explain.log_parameter_max_length` (Postgres 16).
+/// * Leave `log_parameter_max_length_on_error` at 0.
+/// * A `CHECK` constraint that you add to the table logs the rows that violate it.
 ///
 /// # Waits and outages
-/// A statement of the store's own waits a tenth of a second for another transaction's lock. A claim then returns that the key is in
-/// flight. A takeover and the end of a claim wait again, for about a second in all, and let others have the connection in between; then
-/// the key is in flight, and the end fails with a transient error. A renewal waits for no record. In the server a statement ends after 9 seconds. Statements of handlers
-/// have the settings of the database or the URL; a claim in their transaction waits as long as its caller says, whatever the role's time-outs.
+/// A statement of the store waits at most 100 ms for another transaction's lock. A claim then
+/// returns that the key is in flight. Takeovers and the statements that end a claim are repeated
+/// for about a second in all, and release their connection between attempts; after that a takeover
+/// returns that the key is in flight, and the end of a claim fails with a transient error. A
+/// renewal does not wait for locked records. The server ends each statement after 9 seconds. A
+/// claim in a handler's transaction waits as long as its caller says, whatever the role's timeouts
+/// are. Statements of handlers have the settings of the database or the URL.
 ///
-/// A call that has had no response for half a second starts a probe, a new connection with a trivial statement. If that has no
-/// response within two seconds, the store is down: pending calls end, and new ones fail at once, with transient errors. Probes
-/// with half a second between them find out when the server is back. Each that fails doubles the time that the next one has, up to
-/// 4 seconds; one that succeeds sets it to twice the time that it took, and to two seconds at least. A pooler lets clients in and
-/// queues their statements while all of its sessions are in use: behind one, a probe that was let in has succeeded. An error that the
-/// server sends, and a server that is slow, do not make it down. A connection
-/// that was idle for more than a second is pinged before it is used again. The statements of handlers are not watched: bound
-/// their work by a timeout.
+/// A call without a response for half a second starts a probe: a new connection and a trivial
+/// statement. If the probe gets no response within 2 seconds, the server is considered down:
+/// pending calls end, and new ones fail at once, with transient errors. Further probes follow every
+/// half second. Each failed probe doubles the time limit of the next one, up to 4 seconds; a
+/// successful one sets it to twice the time that it took, but at least 2 seconds. An error response
+/// or a slow server does not count as an outage. Behind a pooler, which accepts clients and queues
+/// their statements while its sessions are busy, a probe succeeds as soon as it is connected. A
+/// connection that was idle for more than a second is pinged before its next use. Statements of
+/// handlers are not monitored: set a timeout for the handler.
 ///
 /// # Transactions of handlers
-/// The record is completed in the transaction that the store has begun, or not at all. If a handler ends it by SQL of its own (`COMMIT`,
-/// `ROLLBACK`, `PREPARE TRANSACTION`), its attempt does not complete, whatever it begins after that. What it has committed itself
-/// stays; nothing says that the operation was done, so with `abandoned = "retry"` the operation can run again. With `claim = "transaction"`
-/// such a `COMMIT` commits the claim as well, and the key is in flight until its lease is over. `RESET ALL` in a handler's
-/// transaction has the same effect as ending it.
+/// The record is completed in the transaction that the store has begun, or not at all. If a handler
+/// ends that transaction itself (`COMMIT`, `ROLLBACK`, `PREPARE TRANSACTION`), or executes `RESET
+/// ALL` in it, its attempt is not completed, even if it begins another transaction. What the
+/// handler has committed stays, but no record says that the operation was done: with `abandoned =
+/// "retry"` it can run again. With `claim = "transaction"` such a `COMMIT` also commits the claim,
+/// and the key is in flight until its lease expires.
 ///
-/// What a handler sets in its session, listens to or creates as temporary tables does not reach the next handler, and after
-/// `DEALLOCATE` or `DISCARD` the connection is replaced. Advisory locks of a session, cursors that are declared `WITH HOLD` and what is prepared
-/// by SQL (`PREPARE`) stay with it: release them, or use locks and cursors of the transaction and the driver's prepared statements. Sessions of
-/// a shared pool or behind a pooler are the application's to look after: where handlers change `search_path`, name the
-/// [schema](Self::schema).
+/// A handler's session settings, `LISTEN` registrations and temporary tables do not reach the next
+/// handler, and after `DEALLOCATE` or `DISCARD` the connection is replaced. Session-level advisory
+/// locks, cursors declared `WITH HOLD` and statements prepared by SQL (`PREPARE`) are not reset:
+/// release them, or use transaction-level locks and cursors and the driver's prepared statements.
+/// In a shared pool or behind a pooler, the application is responsible for its sessions; if
+/// handlers change `search_path`, set the [schema](Self::schema).
 ///
-/// # Poolers and isolation
-/// Nothing is left with the server's session but prepared statements, and those only where a connection has a session to itself:
-/// the store looks when it is opened, and sends statements whole where a pooler such as PgBouncer deals sessions out by the
-/// transaction, or does not pass on the settings that the store's sessions begin with. So it does where `default_transaction_isolation` is not
-/// READ COMMITTED, since a whole message can name its own.
-/// That gives about a third of the replays a second. A claim of a new key then takes five round trips and a completion four, since the
-/// values of these are sent apart from their statements. The URL's parameter `statement-cache-capacity` decides before the look does:
-/// `0` sends statements whole; any other number but 100, which is sqlx's default, prepares them, as poolers that follow prepared
-/// statements allow. Where they are then not READ COMMITTED, what fails to serialize is run again up to three times.
+/// # Poolers and isolation levels
+/// The store keeps no state in the server's session except prepared statements, and those only if
+/// each connection has its own session. When it is opened, it detects a pooler such as
+/// PgBouncer in transaction mode, which shares sessions between clients or does not pass on the
+/// store's settings; it then sends each statement as plain text, without preparing it. It does the
+/// same if `default_transaction_isolation` is not READ COMMITTED, because a plain message can set
+/// its own isolation level. Plain statements reduce the rate of replays to about a third. A claim
+/// of a new key then takes five round trips and a completion four, because their confidential
+/// values are sent separately.
 ///
-/// With `claim = "lease"` a transaction that is not READ COMMITTED has to end before its lease is renewed, after a third of the lease: the
-/// renewal writes the record, after which the completion cannot be serialized. The effects are rolled back, and the error is
-/// transient. Handlers that need such a transaction for longer need a longer lease.
+/// The URL's parameter `statement-cache-capacity` overrides the detection: `0` sends plain
+/// statements, and any other number except 100, which is sqlx's default, prepares them; use it with
+/// a pooler that tracks prepared statements. If prepared statements then run under another
+/// isolation level, those that fail to serialize are repeated up to three times.
 ///
-/// A probe goes through the pooler too: while all its sessions are taken for long, the store is down.
+/// With `claim = "lease"`, a transaction above READ COMMITTED must end before its lease is renewed,
+/// after a third of the lease: the renewal writes the record, so the completion can no longer be
+/// serialized. The effects are rolled back and the error is transient. Choose a longer lease for
+/// such handlers.
+///
+/// Probes also go through the pooler: if all its sessions are busy for long, the store considers
+/// the server down.
 ///
 /// # Privileges
-/// The role needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the table; for [`migrate`](Store::migrate) also SELECT on the
-/// table's `…_migrations`. [`check`](Store::check) and `migrate` name what is missing. Row-level security must not apply to the role.
+/// The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the table; for
+/// [`migrate`](Self::migrate) also SELECT on the table `…_migrations`, and for the first migration
+/// CREATE on the schema. [`check`](Self::check) and `migrate` name what is missing. Row-level
+/// security must not apply to the role.
 ///
 /// # TLS
-/// `sslmode=require` and stronger ask for one of sqlx's `tls-…` features; without one, opening the store fails and says so.
+/// `sslmode=require` and stronger need one of sqlx's `tls-…` features; without it, opening the
+/// store fails with an error that says so.
 ///
 /// # Examples
 /// ```no_run
 /// # async fn open() -> Result<(), idempotent_core::StoreError> {
-/// use idempotent_core::{Store, store::postgres::PostgresStore};
+/// use idempotent_core::store::postgres::PostgresStore;
 ///
 /// let store = PostgresStore::connect("postgres://app@db.internal/payments").await?;
 /// store.migrate().await?;
@@ -139,61 +164,76 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a database by its URL, with up to ten connections of the store's own, one more that renews, and up to ten that handlers have
-    /// for their transactions, or as many as [`max_transactions`](Self::max_transactions) or the URL's parameter of this name
-    /// says (`?max_transactions=40`).
+    /// Connects to the database at a URL, `postgres://user:password@host/database`. The parameter
+    /// `?max_transactions=40` has the effect of [`max_transactions`](Self::max_transactions), and
+    /// `?namespace=NAME` separates the records of several applications.
     ///
     /// # Errors
-    /// When the server cannot be reached, is a read replica, has `default_transaction_read_only` on or `synchronous_commit` off, or
-    /// is older than Postgres 12. The error's source names the setting; neither shows the password.
+    /// A transient error if the server cannot be reached. A permanent error if the server is a read
+    /// replica, is older than Postgres 12, or has `default_transaction_read_only` on or
+    /// `synchronous_commit` off; the error's source names the setting. No error contains the
+    /// password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let (url, transactions) = connect::transactions(&url)?;
-        let pools = driven("connect", connect::connect(&url)).await?;
+        let pools = on_io_thread("connect", connect::connect(&url)).await?;
         let store = Self { namespace, ..Self::new(pools) };
         Ok(match transactions {
-            Some(most) => store.max_transactions(most),
+            Some(max_size) => store.max_transactions(max_size),
             None => store,
         })
     }
 
-    /// Lets this many handlers have a transaction at once, ten by default. A handler beyond that waits for a connection, for up to 5 seconds,
-    /// before it begins; let the server have room for as many sessions, of each process. It has no effect on a pool
-    /// that the application [shares](Self::from_pool), whose `max_connections` counts.
+    /// Sets how many handlers can have a transaction at the same time; the default is 10. Another
+    /// handler waits for a connection, for up to 5 seconds, before it begins.
+    ///
+    /// The server must accept as many sessions for each process. This has no effect on a
+    /// [shared](Self::from_pool) pool, whose `max_connections` applies.
     #[must_use]
-    pub fn max_transactions(mut self, most: NonZeroU16) -> Self {
-        if let Ok(transactions) = self.pools.transactions.with_most(most.get().into()) {
+    pub fn max_transactions(mut self, max_size: NonZeroU16) -> Self {
+        if let Ok(transactions) = self.pools.transactions.with_max_size(max_size.get().into()) {
             self.pools.transactions = transactions;
         }
         self
     }
 
-    /// Shares a pool with the application. Renewals have a connection of their own, opened with the pool's options.
+    /// Shares a pool with the application. Renewals get a separate connection, opened with the
+    /// pool's options.
     ///
-    /// Handlers' transactions are the pool's too, and each keeps a connection while its handler runs. Claims wait for connections like
-    /// everybody else, for as long as the pool's `acquire_timeout`: bound it, and let the pool be larger than the number of such handlers
-    /// that run at once. Those that the
-    /// application opened are bound to the runtime that it opened them on. While the server does not respond, sqlx's pool keeps
-    /// connections that are dead: each of them can cost one request a second afterwards. It pings each connection that is given back, and
-    /// waits for the response without a limit: one whose server is lost without a word in that moment keeps its place until the operating
-    /// system gives the connection up (on Linux after about 15 minutes, see `tcp_retries2`). Behind a pooler that deals out sessions by the
-    /// transaction the store opens as many connections as the pool may have, for itself: it cannot keep the pool's from logging
-    /// statements.
+    /// The application must build the pool with the same sqlx version (0.9) as this crate.
+    ///
+    /// Handlers' transactions use the pool too, and each keeps a connection while its handler runs.
+    /// Claims wait for a connection for as long as the pool's `acquire_timeout`: set it, and make
+    /// the pool larger than the number of such handlers.
+    ///
+    /// A shared pool has these limits:
+    ///
+    /// * Its connections are bound to the Tokio runtime on which the application opened them.
+    /// * While the server does not respond, sqlx's pool keeps dead connections; each can delay one
+    ///   request by a second afterwards.
+    /// * sqlx pings each connection that is returned, without a time limit. If the server is lost
+    ///   silently at that moment, the connection keeps its place until the operating system closes
+    ///   it (on Linux after about 15 minutes, see `tcp_retries2`).
+    /// * Behind a pooler in transaction mode the store opens as many further connections as the
+    ///   pool may have, because it cannot keep the pool's connections from logging plain
+    ///   statements.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As for [`connect`](Self::connect).
     pub async fn from_pool(pool: PgPool) -> Result<Self, StoreError> {
-        driven("connect", connect::share(pool)).await.map(Self::new)
+        on_io_thread("connect", connect::share(pool)).await.map(Self::new)
     }
 
     fn new(pools: Pools) -> Self {
-        let Server { way, own_sessions, .. } = pools.server;
-        let names =
-            Names { bounded: way == Way::Prepared && !(own_sessions && pools.steps.is_own()), ..Names::default() };
+        let Server { mode, own_sessions, .. } = pools.server;
+        let names = Names {
+            bounded: mode == StatementMode::Prepared && !(own_sessions && pools.steps.is_own()),
+            ..Names::default()
+        };
         Self { pools, statements: Arc::new(Statements::new(names)), partitions: 0, namespace: None }
     }
 
-    /// Keeps the records in this table, in place of `idempotency_records`.
+    /// Sets the name of the table; the default is `idempotency_records`.
     ///
     /// # Errors
     /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
@@ -202,20 +242,43 @@ impl PostgresStore {
         Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
     }
 
-    /// Keeps the table in this schema, in place of the first one of the server's `search_path`. `migrate` creates it if need be.
+    /// Sets the schema of the table; the default is the first schema in the server's `search_path`.
+    /// [`migrate`](Self::migrate) creates the schema if it does not exist.
     ///
     /// # Errors
-    /// As [`table`](Self::table).
+    /// As for [`table`](Self::table).
     pub fn schema(self, name: &str) -> Result<Self, InvalidTableName> {
         let names = Names { schema: Some(TableName::new(name)?), ..self.statements.names.clone() };
         Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
     }
 
-    /// Lets [`migrate`](Store::migrate) divide a new table into so many parts by a hash of the key, which keeps indexes small and
-    /// vacuums short where there are many millions of records; 16 to 64 is usual. A table that exists stays as it is.
+    /// Sets the number of hash partitions that [`migrate`](Self::migrate) creates for a new table;
+    /// the default is none. With many millions of records, 16 to 64 partitions keep indexes small
+    /// and vacuums short. An existing table is left unchanged.
     #[must_use]
     pub fn partitions(self, parts: u16) -> Self {
         Self { partitions: parts, ..self }
+    }
+
+    /// Creates or upgrades the table. It is safe to call at every start and from several processes
+    /// at once; an up-to-date table is only read.
+    ///
+    /// # Errors
+    /// A permanent error if the role lacks a privilege, if a setting of the server is unsafe, or if
+    /// a later release has migrated the table to a version that this release cannot use; a
+    /// transient one if the server cannot be reached.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        Store::migrate(self).await
+    }
+
+    /// Verifies the server's settings, the version of the schema, and the role's privileges. It
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// A permanent error whose source names what is missing and how to provide it; a transient one
+    /// if the server cannot be reached.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        Store::check(self).await
     }
 }
 
@@ -223,74 +286,9 @@ impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Names { schema, table, .. } = &self.statements.names;
         let mut shown = f.debug_struct("PostgresStore");
-        shown.field("schema", &schema.as_ref().map(TableName::as_str)).field("table", &table.as_str());
-        shown.field("way", &self.pools.server.way).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Store for PostgresStore {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let migrated = async {
-            self.apply_migrations().await?;
-            self.verify("migrate").await
-        };
-        driven("migrate", migrated).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        driven("check", async {
-            self.verify("check").await?;
-            self.check_version().await
-        })
-        .await
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
-    }
-
-    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        driven("claim", self.claim_by_rounds(id, claim)).await
-    }
-
-    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        driven("renew", self.renew_leases(leases)).await
-    }
-
-    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statement = self.statements.complete(lease, recording);
-        driven("complete", self.change("complete", statement, Again::Safe)).await.map(fence)
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        let statement = self.statements.release(lease);
-        driven("release", self.change("release", statement, Again::Differs)).await.map(fence)
-    }
-
-    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        let statement = self.statements.abandon(lease, policy);
-        driven("abandon", self.change("abandon", statement, Again::Differs)).await.map(fence)
-    }
-
-    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        driven("look up", self.found(id)).await
-    }
-
-    async fn resolve(
-        &self,
-        id: &RecordId,
-        seen: &OwnerToken,
-        resolution: &Resolution,
-    ) -> Result<ResolveOutcome, StoreError> {
-        driven("resolve", self.resolve_held(&Lease { id: *id, owner: *seen }, resolution)).await
-    }
-
-    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        driven("purge", self.remove_expired(limit)).await
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        Some(self)
+        shown
+            .field("schema", &schema.as_ref().map(TableName::as_str))
+            .field("table", &table.as_str());
+        shown.field("mode", &self.pools.server.mode).finish_non_exhaustive()
     }
 }

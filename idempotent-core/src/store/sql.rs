@@ -1,6 +1,6 @@
-//! What the stores in SQL databases have in common.
+//! What the SQL stores have in common.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use crate::{
     clock::{Timestamp, millis},
@@ -9,26 +9,28 @@ use crate::{
     record::RecordState,
 };
 
-mod connections;
 mod error;
+mod migrations;
 #[cfg(feature = "postgres")]
-mod open;
+mod open_transaction;
+mod pool;
 mod row;
-mod versions;
 
+pub(crate) use error::{ClaimContention, MissingTable, UnsafeSetting};
+pub(crate) use migrations::{AppliedVersion, Migration, SchemaTooOld, pending_migrations};
 #[cfg(feature = "postgres")]
-pub(crate) use connections::Care;
+pub(crate) use open_transaction::{
+    OpenTransaction, UnexpectedTransactionState, execute_verified, response_mismatch,
+};
+#[cfg(feature = "postgres")]
+pub(crate) use pool::ConnectionLifecycle;
 #[cfg(feature = "sqlite")]
-pub(crate) use connections::in_runtime;
-pub(crate) use connections::{Connections, Lent, Lifetime};
-pub(crate) use error::{Contended, MissingTable, UnsafeSetting};
-#[cfg(feature = "postgres")]
-pub(crate) use open::{NotOurs, Open, in_step, out_of_step};
-pub(crate) use row::{Read, lease, read};
-pub(crate) use versions::{Applied, Migration, NotMigrated, missing};
+pub(crate) use pool::in_runtime;
+pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
+pub(crate) use row::{TimedRecord, lease_from_row, record_from_row};
 
-/// The name of a table, or of the schema it is in: 1 to 48 ASCII letters, digits and underscores, of which the first is no digit. Nothing else is ever put
-/// into a statement's text.
+/// The name of a table or of its schema: 1 to 48 ASCII letters, digits and underscores, not
+/// starting with a digit. No other text is ever inserted into a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableName(String);
 
@@ -39,14 +41,18 @@ impl TableName {
     pub(crate) fn new(name: &str) -> Result<Self, InvalidTableName> {
         let word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let starts = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-        if word && starts && name.len() <= Self::MAX { Ok(Self(name.to_owned())) } else { Err(InvalidTableName) }
+        if word && starts && name.len() <= Self::MAX {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(InvalidTableName)
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Fills a statement's `{table}` and `{now}`.
+    /// Replaces `{table}` and `{now}` in a statement.
     pub(crate) fn fill(&self, statement: &str, now: &str) -> String {
         statement.replace("{table}", &self.0).replace("{now}", now)
     }
@@ -58,29 +64,24 @@ impl Default for TableName {
     }
 }
 
-/// A table or schema cannot have this name: it must be 1 to 48 ASCII letters, digits and underscores, and must not start with a digit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The error for a table or schema name that is not 1 to 48 ASCII letters, digits and underscores,
+/// or that starts with a digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the name of a table or schema must be 1 to {max} ASCII letters, digits and underscores, \
+     and must not start with a digit",
+    max = TableName::MAX
+)]
 pub struct InvalidTableName;
 
-impl fmt::Display for InvalidTableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = TableName::MAX;
-        write!(
-            f,
-            "the name of a table or schema is 1 to {max} ASCII letters, digits and underscores, and starts with no digit"
-        )
-    }
-}
-
-impl std::error::Error for InvalidTableName {}
-
-/// A duration as the statements take it. It is cut to 1,000 years, so that no sum with a present time overflows.
+/// A duration in milliseconds for a statement, at most 1,000 years, so that no sum with a current
+/// time overflows.
 pub(crate) fn sql_millis(duration: Duration) -> i64 {
     const MAX: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
     i64::try_from(millis(duration).min(MAX)).unwrap_or(i64::MAX)
 }
 
-/// The column `abandoned`.
+/// Encodes the column `abandoned`.
 pub(crate) fn abandoned_code(abandoned: Abandoned) -> i64 {
     match abandoned {
         Abandoned::Retry => 0,
@@ -88,59 +89,59 @@ pub(crate) fn abandoned_code(abandoned: Abandoned) -> i64 {
     }
 }
 
-/// The column `abandoned`, read.
-pub(crate) fn abandoned(code: i64) -> Result<Abandoned, Unreadable> {
+/// Decodes the column `abandoned`.
+pub(crate) fn abandoned_from_code(code: i64) -> Result<Abandoned, UnreadableColumn> {
     match code {
         0 => Ok(Abandoned::Retry),
         1 => Ok(Abandoned::Hold),
-        _ => Err(Unreadable { column: "abandoned" }),
+        _ => Err(UnreadableColumn { column: "abandoned" }),
     }
 }
 
-/// The columns `state` and `recording`, read.
-pub(crate) fn state(code: i64, recording: Option<Vec<u8>>) -> Result<RecordState, Unreadable> {
+/// Decodes the columns `state` and `recording`.
+pub(crate) fn state_from_code(
+    code: i64,
+    recording: Option<Vec<u8>>,
+) -> Result<RecordState, UnreadableColumn> {
     match (code, recording) {
         (1, None) => Ok(RecordState::InFlight),
         (2, Some(recording)) => Ok(RecordState::Completed(recording.into())),
         (3, None) => Ok(RecordState::Held),
-        (1..=3, _) => Err(Unreadable { column: "recording" }),
-        _ => Err(Unreadable { column: "state" }),
+        (1..=3, _) => Err(UnreadableColumn { column: "recording" }),
+        _ => Err(UnreadableColumn { column: "state" }),
     }
 }
 
-/// What it means to the caller that a statement that names the owner changed a record or not.
+/// The outcome of a statement that compares the owner, from whether it changed a record.
 pub(crate) fn fence(changed: bool) -> Fence {
     if changed { Fence::Passed } else { Fence::Fenced }
 }
 
-/// A column of fixed length, read.
-pub(crate) fn fixed<const N: usize>(column: &'static str, bytes: &[u8]) -> Result<[u8; N], Unreadable> {
-    bytes.try_into().map_err(|_| Unreadable { column })
+/// Decodes a column of fixed length.
+pub(crate) fn fixed_bytes<const N: usize>(
+    column: &'static str,
+    bytes: &[u8],
+) -> Result<[u8; N], UnreadableColumn> {
+    bytes.try_into().map_err(|_| UnreadableColumn { column })
 }
 
-/// A column of time, read.
-pub(crate) fn time(column: &'static str, millis: i64) -> Result<Timestamp, Unreadable> {
-    u64::try_from(millis).map(Timestamp::from_millis).map_err(|_| Unreadable { column })
+/// Decodes a column that holds a time.
+pub(crate) fn timestamp(column: &'static str, millis: i64) -> Result<Timestamp, UnreadableColumn> {
+    u64::try_from(millis).map(Timestamp::from_millis).map_err(|_| UnreadableColumn { column })
 }
 
-/// A column of a duration, read.
-pub(crate) fn length(column: &'static str, millis: i64) -> Result<Duration, Unreadable> {
-    u64::try_from(millis).map(Duration::from_millis).map_err(|_| Unreadable { column })
+/// Decodes a column that holds a duration.
+pub(crate) fn duration(column: &'static str, millis: i64) -> Result<Duration, UnreadableColumn> {
+    u64::try_from(millis).map(Duration::from_millis).map_err(|_| UnreadableColumn { column })
 }
 
-/// A row holds what no version of this library writes. It is neither run again nor replayed.
-#[derive(Debug)]
-pub(crate) struct Unreadable {
+/// A column holds a value that no version of this library writes. Its record is neither run again
+/// nor replayed.
+#[derive(Debug, thiserror::Error)]
+#[error("the record's column `{column}` cannot be read")]
+pub(crate) struct UnreadableColumn {
     pub(crate) column: &'static str,
 }
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the record's column `{}` cannot be read", self.column)
-    }
-}
-
-impl std::error::Error for Unreadable {}
 
 #[cfg(test)]
 mod tests {

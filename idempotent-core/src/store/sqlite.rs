@@ -6,68 +6,76 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{SqliteConnection, SqlitePool};
 
-use self::{lock::WriteLock, statements::Statements, waiting::WaitingRenewals};
+use self::{
+    statements::Statements, waiting_renewals::WaitingRenewals, write_lock::WriteLockObserver,
+};
 pub use super::sql::InvalidTableName;
-use super::sql::{Connections, Contended, TableName, fence};
+use super::sql::{ClaimContention, ConnectionPool, TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
     record::{Record, RecordState},
     record_id::RecordId,
     store::{Store, Transactions},
     transition::{self, Change},
 };
 
+mod connect;
 mod error;
-mod guard;
-mod guarded;
-mod lock;
+mod execute;
+mod handler_transaction;
+mod hooks;
 mod migrate;
-mod open;
+mod retry;
 mod statements;
-mod steps;
 mod transaction;
-mod waiting;
+mod waiting_renewals;
+mod write_lock;
 
 const NAME: &str = "sqlite";
-/// How long SQLite waits for a lock that another connection has, before it gives a call up.
+/// How long SQLite waits for a lock that another connection holds before the call fails as busy.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a call is made again while other connections have the lock. A call that is dropped by
-/// its caller goes on for [`BUSY_TIMEOUT`] only.
+/// How long a busy call is repeated. A call that its caller drops continues for at most
+/// [`BUSY_TIMEOUT`].
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim reads again when another one was faster.
-const ROUNDS: usize = 3;
+/// How often a claim starts again because a concurrent claim changed the record first.
+const MAX_ROUNDS: usize = 3;
 
 /// A store in one SQLite file, shared by the processes of one machine.
 ///
-/// It works in WAL mode with `synchronous = FULL`, so what it acknowledged survives the death of
-/// the process and of the machine. Time is the clock of the machine as SQLite reads it. Replays,
-/// and duplicates of work in flight, only read: they take no write lock and wait for no writer.
+/// The file is in WAL mode with `synchronous = FULL`, so what the store has acknowledged survives a
+/// crash of the process or of the machine. Time is the machine's clock as SQLite reads it. Replays,
+/// and duplicates of a request in flight, only read: they take no write lock and wait for no
+/// writer.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
 ///
 /// # Transactions
-/// A handler's transaction is the file's only writer while it is open, and has the one connection
-/// that writes.
+/// While a handler's transaction is open, it is the only writer of the file and uses the store's
+/// single write connection.
 ///
-/// Nothing is committed on a connection that a handler has but the transaction itself, by the
-/// store. SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`,
-/// `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement); what the handler writes after that
-/// fails and is undone, and the request gets 500. So does a `COMMIT` or `ROLLBACK` of the
-/// handler's: both roll back. A progress handler stops the statement in the middle of which a
-/// handler was dropped. For this the store sets the connection's commit and rollback hooks and its
-/// progress handler, in place of the application's; on a [shared](Self::from_pool) connection for
-/// as long as the handler has it. A connection on which a handler has changed a setting that the store depends on,
-/// created a temporary object, attached a database, or replaced the hooks is closed and not used
-/// again. What a handler writes to an attached database is not covered if the machine loses power
-/// in the middle of the commit: in WAL mode SQLite commits each file separately.
+/// On a connection that a handler uses, only the store can commit, and only the whole transaction.
+/// SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK, …)`,
+/// a full disk, an interrupted statement). Whatever the handler writes after such an error fails
+/// and is undone, and the request gets 500. A `COMMIT` or `ROLLBACK` by the handler is treated in
+/// the same way: both roll back. If a handler is dropped in the middle of a statement, the
+/// statement is interrupted.
+///
+/// To do this, the store sets the connection's commit hook, rollback hook and progress handler, and
+/// replaces those of the application; on a [shared](Self::from_pool) connection only while a
+/// handler uses it. A connection is closed instead of reused if a handler has changed a setting
+/// that the store depends on, created a temporary object, attached a database, or replaced the
+/// hooks. Writes to an attached database are not covered if the machine loses power during the
+/// commit, because SQLite commits each file separately in WAL mode.
 ///
 /// # Files
-/// Beside the database and SQLite's own `-wal` and `-shm` the store keeps an empty file with the
+/// Beside the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file with the
 /// suffix `-renewals`. Renewals that wait for another connection's transaction lock it, so that
-/// claims do not take their keys over. It may be removed while no process has the database open.
+/// claims do not take over their keys. It may be removed while no process has the database open.
 ///
 /// # Examples
 /// ```
@@ -81,60 +89,75 @@ const ROUNDS: usize = 3;
 /// ```
 #[derive(Clone)]
 pub struct SqliteStore {
-    writer: Connections<SqliteConnection>,
-    readers: Connections<SqliteConnection>,
+    writer: ConnectionPool<SqliteConnection>,
+    readers: ConnectionPool<SqliteConnection>,
     statements: Arc<Statements>,
     namespace: Option<Arc<str>>,
     waiting: WaitingRenewals,
-    /// Of the connection that writes, where it is the store's own.
-    lock: Arc<WriteLock>,
+    /// Tracks who holds the write lock; of use only where the write connection is the store's own.
+    lock: Arc<WriteLockObserver>,
 }
 
 impl SqliteStore {
-    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it is not there
-    /// (unless the URL says `?mode=rw`). The store has connections of its own: one that writes, so
-    /// that the writers of this process queue up instead of sleeping on SQLite's lock, and a few
-    /// that read. A call waits at most 5 seconds for a connection, and 5 for the lock; a claim
-    /// within a transaction waits a second longer than its patience if that is more. Handlers with
-    /// a transaction take turns, since SQLite has one writer; there is no number of them to set.
+    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it does not
+    /// exist, unless the URL contains `?mode=rw`.
+    ///
+    /// The store opens its own connections: one that writes, so that the writers of this process
+    /// queue for it instead of sleeping on SQLite's lock, and up to four that read. A call waits at
+    /// most 5 seconds for a connection and 5 seconds for the lock; a claim in a transaction waits
+    /// at least a second longer than its own limit. SQLite has one writer, so handlers with a
+    /// transaction take turns, and their number cannot be set.
     ///
     /// # Errors
-    /// When the file cannot be opened; when SQLite is older than 3.51.3, whose predecessors can
-    /// corrupt a file in WAL mode; and for `sqlite::memory:`, which `memory:` does better.
+    /// A permanent error if the URL is not of this form, if it names a database in memory (use
+    /// `memory:` instead), if the file cannot be opened, or if SQLite is older than 3.51.3, which
+    /// can corrupt a file in WAL mode.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
-        let (writer, readers) = open::connect(&url).await?;
+        let (writer, readers) = connect::connect(&url).await?;
         Ok(Self { namespace, ..Self::new(writer, readers).await? })
     }
 
-    /// Shares a pool with the application. The pool's busy timeout applies to single statements,
-    /// and its time-out for a connection; a transaction waits for the write lock for 5 seconds at
-    /// most.
+    /// Shares a pool with the application. The pool's `busy_timeout` applies to single statements
+    /// and its `acquire_timeout` to waiting for a connection; a transaction waits at most 5 seconds
+    /// for the write lock.
+    ///
+    /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
     /// # Errors
-    /// When one of the pool's connections says that the version is below 3.51.3, that
-    /// `journal_mode` is not `wal`, or that `synchronous` is neither `full` nor `extra`. The
-    /// error's source names the setting.
+    /// A permanent error whose source names the setting, if one of the pool's connections reports a
+    /// SQLite version below 3.51.3, a `journal_mode` other than `wal`, or a `synchronous` other
+    /// than `full` and `extra`.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
-        let shared = Connections::shared(pool, None);
+        let shared = ConnectionPool::shared(pool, None);
         Self::new(shared.clone(), shared).await
     }
 
-    /// Creates or upgrades the table. Safe to call at every start and from several processes at
-    /// once.
+    /// Creates or upgrades the table. It is safe to call at every start and from several processes
+    /// at once; an up-to-date table is only read.
     ///
     /// # Errors
-    /// When the file cannot be written, or a later release has migrated the table to a version that
-    /// this one may not use.
+    /// A permanent error if the file cannot be written, or if a later release has migrated the
+    /// table to a version that this release cannot use; a transient one if the file stays locked
+    /// for 5 seconds.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        self.apply_migrations().await
+        Store::migrate(self).await
+    }
+
+    /// Verifies the version of the schema, and that the file can be read and written. It changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// A permanent error whose source names what is wrong with the file or the table.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        Store::check(self).await
     }
 
     async fn new(
-        writer: Connections<SqliteConnection>,
-        readers: Connections<SqliteConnection>,
+        writer: ConnectionPool<SqliteConnection>,
+        readers: ConnectionPool<SqliteConnection>,
     ) -> Result<Self, StoreError> {
-        let waiting = WaitingRenewals::of(&open::check(&writer).await?);
+        let waiting = WaitingRenewals::of(&connect::check(&writer).await?);
         Ok(Self {
             writer,
             readers,
@@ -145,7 +168,7 @@ impl SqliteStore {
         })
     }
 
-    /// Keeps the records in this table, in place of `idempotency_records`.
+    /// Sets the name of the table; the default is `idempotency_records`.
     ///
     /// # Errors
     /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
@@ -153,8 +176,8 @@ impl SqliteStore {
         Ok(Self { statements: Arc::new(Statements::new(TableName::new(name)?)), ..self })
     }
 
-    /// Writes what the state machine made of the record that was read; `false` if the record is no
-    /// longer that one.
+    /// Writes the record that the state machine has decided on; returns `false` if the record has
+    /// changed since it was read.
     async fn write_claim(
         &self,
         id: &RecordId,
@@ -170,7 +193,8 @@ impl SqliteStore {
             }
             Some(seen) if seen.owner == claim.owner => {
                 let lease = Lease { id: *id, owner: claim.owner };
-                let renewed = self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
+                let renewed =
+                    self.renew_leases("claim", &[Renewal { lease, extend: claim.lease }]).await?;
                 Ok(renewed.contains(&RenewOutcome::Renewed))
             }
             Some(seen) => self.take_over(id, claim, seen.attempt).await,
@@ -180,7 +204,9 @@ impl SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").field("table", &self.statements.table.as_str()).finish_non_exhaustive()
+        f.debug_struct("SqliteStore")
+            .field("table", &self.statements.table.as_str())
+            .finish_non_exhaustive()
     }
 }
 
@@ -200,22 +226,22 @@ impl Store for SqliteStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let (record, now) = self.read("claim", id).await?;
-            let now = self.waiting.time_of(record.as_ref(), now).await;
+            let now = self.waiting.effective_time(record.as_ref(), now).await;
             let (change, outcome) = transition::claim(record.as_ref(), claim, now);
             let Change::Put(new) = change else {
                 return Ok(outcome);
             };
-            let seen = record.as_ref().filter(|record| !record.expired(now));
-            // Between the read and the write another process may take the key; the statement
-            // repeats every guard and names the attempt that was seen, so it then changes nothing
-            // (case `one_of_many_concurrent_takeovers_wins`).
+            let seen = record.as_ref().filter(|record| !record.is_expired(now));
+            // Between the read and the write another process may take the key; the statement, which
+            // repeats every guard and names the attempt that was read, then changes nothing (case
+            // `one_of_many_concurrent_takeovers_wins`).
             if self.write_claim(id, claim, seen, &new).await? {
                 return Ok(outcome);
             }
         }
-        Err(StoreError::transient(NAME, "claim", Contended))
+        Err(StoreError::transient(NAME, "claim", ClaimContention))
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -232,12 +258,14 @@ impl Store for SqliteStore {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.write("abandon", || self.statements.abandon(lease, policy)).await.map(|rows| fence(rows != 0))
+        self.write("abandon", || self.statements.abandon(lease, policy))
+            .await
+            .map(|rows| fence(rows != 0))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let (record, at) = self.read("look up", id).await?;
-        Ok(record.filter(|record| !record.expired(at)).map(|record| Snapshot { record, at }))
+        Ok(record.filter(|record| !record.is_expired(at)).map(|record| Snapshot { record, at }))
     }
 
     async fn resolve(
@@ -248,7 +276,9 @@ impl Store for SqliteStore {
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
         let statement = || match resolution {
-            Resolution::Complete(recording) => self.statements.resolve_complete(&seen).bind(recording.as_ref()),
+            Resolution::Complete(recording) => {
+                self.statements.resolve_complete(&seen).bind(recording.as_ref())
+            }
             Resolution::Release => self.statements.resolve_release(&seen),
         };
         if self.write("resolve", statement).await? != 0 {

@@ -1,4 +1,4 @@
-//! The contract of a store in whose database the application writes too.
+//! The contract of a store that shares transactions with the application.
 
 use std::{
     any::{Any, TypeId},
@@ -17,110 +17,128 @@ use crate::{
     record_id::RecordId,
 };
 
-/// Transactions in which a record is completed together with what the application writes: either all of it is committed or none.
+/// Transactions that commit the completion of a record together with the application's writes.
 ///
-/// There are two ways. A claim that was committed before, by [`Store::claim`](crate::Store::claim), is completed in a transaction
-/// that was [begun](Self::begin) after it. Or the claim itself is [part of the transaction](Self::claim), which nobody else sees
-/// until it is committed, and which leaves no trace if it is not.
+/// There are two ways. A claim that [`Store::claim`](crate::Store::claim) has committed is
+/// completed in a transaction that [begins](Self::begin) after it. Or the claim itself is [part of
+/// the transaction](Self::claim): it is not visible until it is committed, and leaves no trace if
+/// it is not.
 #[async_trait]
 pub trait Transactions: Send + Sync {
-    /// The `sqlx::Database` that the connections are of.
+    /// Returns the type of the `sqlx::Database` of the connections.
     fn database(&self) -> TypeId;
 
     /// Begins a transaction.
     ///
     /// # Errors
-    /// When none could be begun; nothing has happened.
+    /// Fails if the store fails. Nothing has happened then.
     ///
     /// # Cancel safety
-    /// Nothing stays open.
+    /// Dropping the future leaves no transaction open.
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError>;
 
-    /// Begins a transaction and claims a key in it. Where another one is at work on the key, this one waits for it about as long as
-    /// `patience`; then the key is in flight. A store with one writer cannot read which key a
-    /// transaction is about: where one has been open for as long as `patience`, the key is reported
-    /// as in flight.
+    /// Begins a transaction and claims a key in it.
+    ///
+    /// If another transaction has claimed the key, this call waits for it for about `wait`; then
+    /// the key is in flight. A store with one writer cannot read which key a transaction has
+    /// claimed, so it reports the key in flight if any transaction stays open for `wait`.
     ///
     /// # Errors
-    /// When the store fails, or its writer is busy for too long. Nothing has happened.
+    /// Fails if the store fails, or its writer is busy for too long. Nothing has happened then.
     ///
     /// # Cancel safety
-    /// Nothing stays open.
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError>;
+    /// Dropping the future leaves no transaction open.
+    async fn claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<TransactionClaim, StoreError>;
 }
 
-/// What a claim within a transaction came to.
+/// The outcome of a claim in a transaction. Exhaustive: a caller must handle both cases.
 #[derive(Debug)]
 pub enum TransactionClaim {
-    /// The key is the caller's, if this transaction is committed.
+    /// The caller owns the key once this transaction is committed.
     Granted {
         /// 1 for the first attempt, as in [`ClaimOutcome::Granted`].
         attempt: u32,
-        /// Where the work is done.
+        /// The transaction for the handler.
         transaction: Box<dyn Transaction>,
     },
-    /// Nothing was begun: any outcome but [`ClaimOutcome::Granted`].
+    /// No transaction is open. Any outcome except [`ClaimOutcome::Granted`].
     Rejected(ClaimOutcome),
 }
 
-/// An open transaction. One that is dropped is rolled back.
+/// An open transaction. Dropping it rolls it back.
 ///
 /// # Cancel safety
-/// A call that is dropped leaves nothing open behind: the connection is closed, unless it is known to be clean.
+/// Dropping the future of a call leaves no transaction open: the connection is closed unless it is
+/// known to be clean.
 ///
 /// # Errors
-/// After an error only [`roll_back`](Self::roll_back) makes sense.
+/// After an error, only [`roll_back`](Self::roll_back) may be called.
 #[async_trait]
 pub trait Transaction: Send + Sync {
-    /// The connection, of the type `sqlx::Database::Connection`.
+    /// Returns the connection, of the type `sqlx::Database::Connection`.
     fn connection(&self) -> &(dyn Any + Send + Sync);
 
-    /// The same, to write through.
+    /// Returns the connection mutably.
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync);
 
-    /// Undoes what was written since [`Transactions::begin`] or [`Transactions::claim`]; the claim of the latter stays.
+    /// Undoes all writes since [`Transactions::begin`] or [`Transactions::claim`]. The claim of the
+    /// latter stays.
     async fn undo(&mut self) -> Result<(), StoreError>;
 
-    /// Keeps the answer, as [`Store::complete`](crate::Store::complete) does, if the rest is committed. It is the last statement: what a
-    /// transaction that is fenced has written must be rolled back.
+    /// Completes the record as [`Store::complete`](crate::Store::complete) does, once the
+    /// transaction is committed. This is the last statement: a transaction that is fenced must be
+    /// rolled back.
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
 
-    /// Ends the claim without an outcome, as [`Store::abandon`](crate::Store::abandon) does, if the rest is committed.
+    /// Abandons the claim as [`Store::abandon`](crate::Store::abandon) does, once the transaction
+    /// is committed.
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
 
-    /// Commits.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// The transaction may have been committed all the same: its acknowledgement may be what was lost. Read the record to know.
+    /// After an error the transaction may be committed nevertheless, since the acknowledgment may
+    /// be lost. Read the record to learn the outcome.
     async fn commit(self: Box<Self>) -> Result<(), StoreError>;
 
-    /// Rolls back, or closes the connection, which does the same. A handler that was dropped in the middle of a statement has left that
-    /// statement running; this does not wait for its end for longer than a moment.
+    /// Rolls the transaction back, or closes the connection, which has the same effect. Returns
+    /// whether the transaction has ended.
     ///
-    /// Returns whether the transaction has ended. If it has not, it is rolled back later, unless that statement was a `COMMIT` of the
-    /// handler's.
+    /// A handler that was dropped in the middle of a statement leaves that statement running, and
+    /// this waits only briefly for its end. A transaction that has not ended is rolled back later,
+    /// unless the statement was the handler's own `COMMIT`.
     async fn roll_back(self: Box<Self>) -> bool;
 
-    /// [Completes](Self::complete) and [commits](Self::commit), in one round trip where the store can. What is fenced is rolled back.
+    /// [Completes](Self::complete) and [commits](Self::commit), in one round trip if the store can.
+    /// A transaction that is fenced is rolled back.
     ///
     /// # Errors
-    /// As those of [`commit`](Self::commit): the transaction may have been committed all the same.
-    async fn complete_and_commit(mut self: Box<Self>, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let passed = self.complete(lease, recording).await;
-        commit_what(self, passed).await
+    /// As for [`commit`](Self::commit): the transaction may be committed nevertheless.
+    async fn complete_and_commit(
+        mut self: Box<Self>,
+        lease: &Lease,
+        recording: &Bytes,
+    ) -> Result<Fence, StoreError> {
+        let fence = self.complete(lease, recording).await;
+        commit_if_passed(self, fence).await
     }
 }
 
-/// Commits what has passed its fence, and rolls back everything else.
-pub(crate) async fn commit_what<T: Transaction + ?Sized>(
+/// Commits the transaction if its end has passed the fence, and rolls it back otherwise.
+pub(crate) async fn commit_if_passed<T: Transaction + ?Sized>(
     transaction: Box<T>,
-    passed: Result<Fence, StoreError>,
+    fence: Result<Fence, StoreError>,
 ) -> Result<Fence, StoreError> {
-    match passed {
+    match fence {
         Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),
         Ok(Fence::Fenced) | Err(_) => {
             transaction.roll_back().await;
-            passed
+            fence
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The same, in tests: within [`interleave`] another thread may run before each lock that is taken and each counter that is read.
+//! Locks and counters for tests: within [`interleave`] another thread may run before each lock that
+//! is taken and each counter that is read.
 
 use std::{
     cell::Cell,
@@ -12,11 +13,12 @@ thread_local! {
     static INTERLEAVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a debug build needs for a thread.
+/// The stack that a thread of a debug build needs, in bytes.
 const STACK: usize = 0x4_0000;
 
-/// Runs `body` so many times, its `shuttle` threads each time in another order, which the seed decides.
-pub(crate) fn interleave(seed: u64, times: usize, body: impl Fn() + Send + Sync + 'static) {
+/// Runs `body` this many times. Each time its `shuttle` threads run in another order, which the
+/// seed determines.
+pub fn interleave(seed: u64, times: usize, body: impl Fn() + Send + Sync + 'static) {
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -25,7 +27,7 @@ pub(crate) fn interleave(seed: u64, times: usize, body: impl Fn() + Send + Sync 
     }
     let mut config = Config::new();
     config.stack_size = STACK;
-    // All of them run on this thread.
+    // All `shuttle` threads run on this thread.
     INTERLEAVED.set(true);
     let _end = End;
     Runner::new(RandomScheduler::new_from_seed(seed, times), config).run(body);
@@ -37,29 +39,34 @@ fn let_others_run() {
     }
 }
 
-/// A mutex of std's. Within [`interleave`] those that wait for it are known to the scheduler.
+/// A mutex of std. Within [`interleave`] the scheduler knows the threads that wait for it.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     turn: shuttle::sync::Mutex<()>,
     value: std::sync::Mutex<T>,
 }
 
-/// Given up in this order.
-pub(crate) struct MutexGuard<'a, T> {
+/// The fields are dropped in this order.
+pub struct MutexGuard<'a, T> {
     value: std::sync::MutexGuard<'a, T>,
     _turn: Option<shuttle::sync::MutexGuard<'a, ()>>,
 }
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// As [`std::sync::Mutex::new`].
+    pub fn new(value: T) -> Self {
         Self { turn: shuttle::sync::Mutex::new(()), value: std::sync::Mutex::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        let _turn = INTERLEAVED.get().then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+    /// As [`std::sync::Mutex::lock`].
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let _turn =
+            INTERLEAVED.get().then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         match self.value.lock() {
             Ok(value) => Ok(MutexGuard { value, _turn }),
-            Err(poisoned) => Err(PoisonError::new(MutexGuard { value: poisoned.into_inner(), _turn })),
+            Err(poisoned) => {
+                Err(PoisonError::new(MutexGuard { value: poisoned.into_inner(), _turn }))
+            }
         }
     }
 }

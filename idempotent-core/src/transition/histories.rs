@@ -1,4 +1,5 @@
-//! Random histories of the pure function: many attempts, any of which may stall, be replaced, and come back.
+//! Random histories of the pure function: many attempts, any of which may stall, be replaced, and
+//! come back.
 
 use proptest::test_runner::{Config, TestRunner};
 
@@ -8,14 +9,14 @@ use crate::fingerprint::Fingerprint;
 
 mod acts;
 
-/// What an attempt knows.
+/// The state of an attempt.
 struct Attempt {
     claim: Claim,
-    /// Until when it believes that the key is its own, if it was granted and has not ended; by a clock that is never set back.
+    /// The end of its lease by a clock that is never set back, if it was granted and has not ended.
     lease_until: Option<Timestamp>,
 }
 
-/// How often what is worth testing came about.
+/// How many times each interesting event occurred.
 #[derive(Debug, Default)]
 struct Seen {
     takeovers: u32,
@@ -32,17 +33,18 @@ struct Seen {
     shortened: u32,
 }
 
-/// The record, and what an observer who never looks into it must be able to say of it.
+/// The record, and what an observer knows who sees only the outcomes.
 struct World<'a> {
     record: Option<Record>,
     /// The store's clock.
     now: Timestamp,
-    /// The attempts' clock.
+    /// The clock of the attempts, which is never set back.
     elapsed: Timestamp,
     attempts: Vec<Attempt>,
-    /// The attempt that was granted last and neither gave the key back nor was overruled.
+    /// The attempt that was granted last, unless it released the key or an operator resolved it.
     holder: Option<usize>,
-    /// The attempt that was granted the key with `hold`, until it is given back or its answer expires.
+    /// The attempt that was granted the key with `hold`, until the key is released or the recording
+    /// expires.
     sole: Option<usize>,
     seen: &'a mut Seen,
 }
@@ -51,7 +53,9 @@ impl World<'_> {
     fn act(&mut self, act: Act) {
         let before = self.record.clone();
         match act {
-            Act::Claim { fingerprint, lease, ttl, abandoned } => self.claim(fingerprint, lease, ttl, abandoned),
+            Act::Claim { fingerprint, lease, ttl, abandoned } => {
+                self.claim(fingerprint, lease, ttl, abandoned)
+            }
             Act::Resend { who } => {
                 if let Some(who) = self.who(who) {
                     self.send(who);
@@ -65,8 +69,11 @@ impl World<'_> {
                 }
             }
             Act::Complete { who } => {
-                let late = self.record.as_ref().is_some_and(|record| record.lapsed(self.now));
-                if let Some(who) = self.fenced(who, |owner, answer| Event::Complete(owner, answer)) {
+                let late =
+                    self.record.as_ref().is_some_and(|record| record.lease_expired(self.now));
+                if let Some(who) =
+                    self.fenced(who, |owner, recording| Event::Complete(owner, recording))
+                {
                     self.attempts[who].lease_until = None;
                     self.seen.late_completions += u32::from(late);
                 }
@@ -92,7 +99,8 @@ impl World<'_> {
             }
             Act::Wait { seconds } => self.wait(Duration::from_secs(seconds.into())),
             Act::SetBack { seconds } => {
-                self.now = Timestamp::from_millis(self.now.as_millis() - u64::from(seconds) * 1_000);
+                self.now =
+                    Timestamp::from_millis(self.now.as_millis() - u64::from(seconds) * 1_000);
             }
         }
         self.assert_invariants(before.as_ref(), act);
@@ -101,7 +109,8 @@ impl World<'_> {
     fn step(&mut self, event: &Event<'_>) -> Outcome {
         let (change, outcome) = transition(self.record.as_ref(), event, self.now);
         if let (Event::Claim(claim), Change::Put(new)) = (event, &change) {
-            self.seen.shortened += u32::from(new.state == RecordState::InFlight && new.owner != claim.owner);
+            self.seen.shortened +=
+                u32::from(new.state == RecordState::InFlight && new.owner != claim.owner);
         }
         match change {
             Change::Keep => {}
@@ -115,7 +124,8 @@ impl World<'_> {
         (self.now, self.elapsed) = (self.now.after(time), self.elapsed.after(time));
     }
 
-    /// However the clock was set, a key whose owner is gone is free, or held, a lease after it was claimed.
+    /// Asserts that a key whose owner died is free or held one lease later, however the clock was
+    /// set.
     fn assert_recovers(&mut self) {
         let Some(record) = self.record.clone() else { return };
         let claim = |byte| Claim {
@@ -139,8 +149,8 @@ impl World<'_> {
         self.attempts.len().checked_sub(ago + 1)
     }
 
-    /// An answer that says whose payload it belongs to.
-    fn answer_to(claim: &Claim) -> Bytes {
+    /// A recording that contains the fingerprint of its claim.
+    fn recording_of(claim: &Claim) -> Bytes {
         claim.fingerprint.to_bytes().to_vec().into()
     }
 
@@ -156,9 +166,15 @@ impl World<'_> {
     fn send(&mut self, who: usize) {
         let (before, claim) = (self.record.clone(), self.attempts[who].claim);
         match self.step(&Event::Claim(&claim)) {
-            Outcome::Claim(ClaimOutcome::Granted { attempt }) => self.granted(who, attempt, before.as_ref()),
-            Outcome::Claim(ClaimOutcome::Completed(answer)) => {
-                assert_eq!(answer, Self::answer_to(&claim), "I5: an answer to another payload");
+            Outcome::Claim(ClaimOutcome::Granted { attempt }) => {
+                self.granted(who, attempt, before.as_ref())
+            }
+            Outcome::Claim(ClaimOutcome::Completed(recording)) => {
+                assert_eq!(
+                    recording,
+                    Self::recording_of(&claim),
+                    "I5: a recording of another payload"
+                );
                 self.seen.replays += 1;
             }
             Outcome::Claim(ClaimOutcome::Held { .. }) => {
@@ -168,13 +184,15 @@ impl World<'_> {
             }
             Outcome::Claim(ClaimOutcome::Mismatch { .. }) => self.seen.mismatches += 1,
             Outcome::Claim(ClaimOutcome::InFlight { .. }) => {}
-            outcome @ (Outcome::Fence(_) | Outcome::Resolve(_) | Outcome::Purge(_)) => panic!("{outcome:?}"),
+            outcome @ (Outcome::Fence(_) | Outcome::Resolve(_) | Outcome::Purge(_)) => {
+                panic!("{outcome:?}")
+            }
         }
     }
 
     fn granted(&mut self, who: usize, attempt: u32, before: Option<&Record>) {
         let claim = self.attempts[who].claim;
-        let same_epoch = before.filter(|record| !record.expired(self.now));
+        let same_epoch = before.filter(|record| !record.is_expired(self.now));
         if let Some(record) = same_epoch {
             let own = record.owner == claim.owner;
             assert!(own || record.fingerprint == claim.fingerprint, "I5: another payload runs");
@@ -192,12 +210,18 @@ impl World<'_> {
         self.attempts[who].lease_until = Some(self.elapsed.after(claim.lease));
     }
 
-    /// Lets an attempt do something that only an owner may; the attempt if it passed.
-    fn fenced(&mut self, ago: usize, event: impl Fn(OwnerToken, &Bytes) -> Event<'_>) -> Option<usize> {
+    /// Sends an event that only the owner may send; returns the attempt if it passed.
+    fn fenced(
+        &mut self,
+        ago: usize,
+        event: impl Fn(OwnerToken, &Bytes) -> Event<'_>,
+    ) -> Option<usize> {
         let who = self.who(ago)?;
         let claim = self.attempts[who].claim;
-        if self.step(&event(claim.owner, &Self::answer_to(&claim))) == Outcome::Fence(Fence::Passed) {
-            assert_eq!(self.holder, Some(who), "I3: a fenced-off owner passed");
+        if self.step(&event(claim.owner, &Self::recording_of(&claim)))
+            == Outcome::Fence(Fence::Passed)
+        {
+            assert_eq!(self.holder, Some(who), "I3: a fenced owner passed");
             return Some(who);
         }
         self.seen.fenced += 1;
@@ -206,8 +230,8 @@ impl World<'_> {
 
     fn resolve(&mut self, ago: usize, done: bool) {
         let (Some(who), Some(record)) = (self.who(ago), &self.record) else { return };
-        let answer = record.fingerprint.to_bytes().to_vec().into();
-        let resolution = if done { Resolution::Complete(answer) } else { Resolution::Release };
+        let recording = record.fingerprint.to_bytes().to_vec().into();
+        let resolution = if done { Resolution::Complete(recording) } else { Resolution::Release };
         let outcome = self.step(&Event::Resolve(self.attempts[who].claim.owner, &resolution));
         if outcome == Outcome::Resolve(ResolveOutcome::Resolved) {
             self.seen.resolved += 1;
@@ -218,11 +242,14 @@ impl World<'_> {
     }
 
     fn assert_invariants(&self, before: Option<&Record>, act: Act) {
-        let at_work = |attempt: &&Attempt| attempt.lease_until.is_some_and(|until| until > self.elapsed);
-        let live = self.attempts.iter().filter(at_work).count();
+        let in_flight =
+            |attempt: &&Attempt| attempt.lease_until.is_some_and(|until| until > self.elapsed);
+        let live = self.attempts.iter().filter(in_flight).count();
         assert!(live <= 1, "I1: {live} live owners after {act:?}");
-        if let Some(before) = before.filter(|record| is_completed(record) && record.expires_at > self.now) {
-            assert_eq!(self.record.as_ref(), Some(before), "I2: {act:?} changed an answer");
+        if let Some(before) =
+            before.filter(|record| is_completed(record) && record.expires_at > self.now)
+        {
+            assert_eq!(self.record.as_ref(), Some(before), "I2: {act:?} changed a recording");
         }
     }
 }
@@ -234,12 +261,21 @@ fn is_completed(record: &Record) -> bool {
 #[test]
 fn the_invariants_hold_in_random_histories() {
     let seen = std::cell::RefCell::new(Seen::default());
-    let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let run = |acts: Vec<Act>| {
         let mut seen = seen.borrow_mut();
         let now = Timestamp::from_millis(1_000_000_000);
         let attempts = Vec::new();
-        let mut world = World { record: None, now, elapsed: now, attempts, holder: None, sole: None, seen: &mut seen };
+        let mut world = World {
+            record: None,
+            now,
+            elapsed: now,
+            attempts,
+            holder: None,
+            sole: None,
+            seen: &mut seen,
+        };
         acts.into_iter().for_each(|act| world.act(act));
         world.assert_recovers();
         Ok(())

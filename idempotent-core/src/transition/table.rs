@@ -1,12 +1,15 @@
-//! Every state × every event, as a table.
+//! Every event in every state, as a table.
 
 use super::*;
 use crate::fingerprint::Fingerprint;
 
 /// `event state owner payload policy lease ttl = change outcome`
 ///
-/// *owner*: whether the event's is the record's. *payload*: whether the claim's fingerprint is the record's. *policy*, *lease* and
-/// *ttl* are the record's; a lease that is *beyond* would last longer than its length. `a|b` is either, `*` is any. Every combination is in exactly one row.
+/// *owner*: whether the event has the record's owner token. *payload*: whether the claim has the
+/// record's fingerprint. *policy*, *lease* and *ttl* are the record's; the end of a lease that is
+/// *beyond* is further away than the length of the lease. `a|b` matches either, `*` matches any.
+/// Every combination matches exactly one row. The change `operator` is a completion whose owner is
+/// the operator, and `anew` starts the ttl anew.
 const TABLE: &str = "
     claim:*          absent         *     *     *     *    *    = first     granted:1
     claim:*          completed      *     *     *     *    over = first     granted:1
@@ -32,8 +35,8 @@ const TABLE: &str = "
     renew            in-flight      other *     *     *    *    = keep      fenced
     renew            absent|held|completed *  * *     *    *    = keep      fenced
 
-    complete         in-flight|held mine  *     *     *    live = answer    passed
-    complete         in-flight|held mine  *     *     *    over = answer-again-for-the-ttl passed
+    complete         in-flight|held mine  *     *     *    live = complete  passed
+    complete         in-flight|held mine  *     *     *    over = complete-anew passed
     complete         completed      mine  *     *     *    *    = keep      passed
     complete         in-flight|held|completed other * * *  *    = keep      fenced
     complete         absent         *     *     *     *    *    = keep      fenced
@@ -42,16 +45,16 @@ const TABLE: &str = "
     release          in-flight      other *     *     *    *    = keep      fenced
     release          absent|held|completed *  * *     *    *    = keep      fenced
 
-    abandon:retry    in-flight      mine  *     retry *    *    = lapse     passed
+    abandon:retry    in-flight      mine  *     retry *    *    = expire    passed
     abandon:retry    in-flight      mine  *     hold  *    *    = hold      passed
     abandon:hold     in-flight      mine  *     *     *    *    = hold      passed
     abandon:*        in-flight      other *     *     *    *    = keep      fenced
     abandon:*        absent|held|completed *  * *     *    *    = keep      fenced
 
-    resolve:complete held           mine  *     *     *    live = nobodys-answer resolved
-    resolve:complete held           mine  *     *     *    over = nobodys-answer-again-for-the-ttl resolved
-    resolve:complete in-flight      mine  *     hold  over live = nobodys-answer resolved
-    resolve:complete in-flight      mine  *     hold  over over = nobodys-answer-again-for-the-ttl resolved
+    resolve:complete held           mine  *     *     *    live = operator resolved
+    resolve:complete held           mine  *     *     *    over = operator-anew resolved
+    resolve:complete in-flight      mine  *     hold  over live = operator resolved
+    resolve:complete in-flight      mine  *     hold  over over = operator-anew resolved
     resolve:release  held           mine  *     *     *    *    = remove    resolved
     resolve:release  in-flight      mine  *     hold  over *    = remove    resolved
     resolve:*        held           other *     *     *    *    = keep      conflict
@@ -74,12 +77,13 @@ const TABLE: &str = "
 
 const NOW: Timestamp = Timestamp::from_millis(100_000);
 const LEASE: Duration = Duration::from_secs(7);
-/// The length of the record's lease, so short that a lease is beyond it a moment after one that is not.
+/// The length of the record's lease: short, so that times just within and just beyond it differ
+/// little.
 const LENGTH: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(50);
 const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
 const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
-const ANSWER: Bytes = Bytes::from_static(b"the answer");
+const RECORDING: Bytes = Bytes::from_static(b"the recording");
 const EVENTS: [&str; 10] = [
     "claim:retry",
     "claim:hold",
@@ -119,8 +123,12 @@ fn combinations() -> Vec<[&'static str; 7]> {
 
 /// A row's pattern and its result.
 fn rows() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
-    let rows = TABLE.lines().filter(|row| !row.trim().is_empty()).map(|row| row.split_once('=').unwrap());
-    rows.map(|(pattern, result)| (pattern.split_whitespace().collect(), result.split_whitespace().collect())).collect()
+    let rows =
+        TABLE.lines().filter(|row| !row.trim().is_empty()).map(|row| row.split_once('=').unwrap());
+    rows.map(|(pattern, result)| {
+        (pattern.split_whitespace().collect(), result.split_whitespace().collect())
+    })
+    .collect()
 }
 
 fn matches(pattern: &[&str], combination: &[&str; 7]) -> bool {
@@ -133,7 +141,7 @@ fn matches(pattern: &[&str], combination: &[&str; 7]) -> bool {
     })
 }
 
-/// A time that is to come, or one that has just passed: the very moment counts as passed.
+/// A future time, or the present, which counts as passed.
 fn time(word: &str) -> Timestamp {
     match word {
         "live" => NOW.after(LENGTH),
@@ -150,7 +158,7 @@ fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Reco
     let state = match state {
         "in-flight" => RecordState::InFlight,
         "held" => RecordState::Held,
-        "completed" => RecordState::Completed(Bytes::from_static(b"the first answer")),
+        "completed" => RecordState::Completed(Bytes::from_static(b"the first recording")),
         _ => return None,
     };
     Some(Record {
@@ -177,18 +185,18 @@ fn step(combination: [&str; 7]) -> (Change, Outcome) {
     let event = match combination[0] {
         "claim:retry" | "claim:hold" => Event::Claim(&claim),
         "renew" => Event::Renew(MINE, LEASE),
-        "complete" => Event::Complete(MINE, &ANSWER),
+        "complete" => Event::Complete(MINE, &RECORDING),
         "release" => Event::Release(MINE),
         "abandon:retry" => Event::Abandon(MINE, Abandoned::Retry),
         "abandon:hold" => Event::Abandon(MINE, Abandoned::Hold),
-        "resolve:complete" => Event::Resolve(MINE, &Resolution::Complete(ANSWER)),
+        "resolve:complete" => Event::Resolve(MINE, &Resolution::Complete(RECORDING)),
         "resolve:release" => Event::Resolve(MINE, &Resolution::Release),
         _ => Event::Purge,
     };
     transition(record.as_ref(), &event, NOW)
 }
 
-/// What the word of a change says, in full.
+/// The change that a word of the table stands for.
 fn change(word: &str, combination: [&str; 7]) -> Change {
     let old = record(combination);
     let claim = claim_of(combination);
@@ -209,22 +217,30 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
         }),
         "lease" => put(|old| Record { lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
         "shorten" => put(|old| Record { lease_until: NOW.after(LENGTH), ..old }),
-        "take" => put(|old| Record { owner: MINE, attempt: 4, lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
-        "lapse" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
+        "take" => put(|old| Record {
+            owner: MINE,
+            attempt: 4,
+            lease: LEASE,
+            lease_until: NOW.after(LEASE),
+            ..old
+        }),
+        "expire" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
         "hold" => put(|old| Record { state: RecordState::Held, ..old }),
-        "answer" => put(answered),
-        "answer-again-for-the-ttl" => put(|old| kept_again(answered(old))),
-        "nobodys-answer" => put(|old| Record { owner: NOBODY, ..answered(old) }),
-        "nobodys-answer-again-for-the-ttl" => put(|old| kept_again(Record { owner: NOBODY, ..answered(old) })),
+        "complete" => put(with_recording),
+        "complete-anew" => put(|old| with_new_ttl(with_recording(old))),
+        "operator" => put(|old| Record { owner: OPERATOR, ..with_recording(old) }),
+        "operator-anew" => {
+            put(|old| with_new_ttl(Record { owner: OPERATOR, ..with_recording(old) }))
+        }
         _ => panic!("{word}"),
     }
 }
 
-fn answered(old: Record) -> Record {
-    Record { state: RecordState::Completed(ANSWER), ..old }
+fn with_recording(old: Record) -> Record {
+    Record { state: RecordState::Completed(RECORDING), ..old }
 }
 
-fn kept_again(old: Record) -> Record {
+fn with_new_ttl(old: Record) -> Record {
     Record { expires_at: Timestamp::from_millis(160_000), ..old }
 }
 
@@ -236,22 +252,25 @@ fn outcome(word: &str) -> Outcome {
         "conflict" => return Outcome::Resolve(ResolveOutcome::Conflict),
         "purged" => return Outcome::Purge(true),
         "spared" => return Outcome::Purge(false),
-        "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first answer")),
+        "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first recording")),
         "held" => ClaimOutcome::Held { newly: false },
         "newly-held" => ClaimOutcome::Held { newly: true },
         "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
         "in-flight" => ClaimOutcome::InFlight { lease_left: LENGTH },
-        granted => ClaimOutcome::Granted { attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap() },
+        granted => ClaimOutcome::Granted {
+            attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap(),
+        },
     };
     Outcome::Claim(claim)
 }
 
 #[test]
-fn every_event_in_every_state_does_what_its_row_says() {
+fn every_event_in_every_state_has_the_result_of_its_row() {
     let rows = rows();
     let mut used = vec![0; rows.len()];
     for combination in combinations() {
-        let fitting: Vec<_> = (0..rows.len()).filter(|row| matches(&rows[*row].0, &combination)).collect();
+        let fitting: Vec<_> =
+            (0..rows.len()).filter(|row| matches(&rows[*row].0, &combination)).collect();
         let [row] = fitting[..] else { panic!("{combination:?} is in {} rows", fitting.len()) };
         used[row] += 1;
         let [change_word, outcome_word] = rows[row].1[..] else { panic!("{:?}", rows[row]) };
@@ -266,10 +285,11 @@ fn every_event_in_every_state_does_what_its_row_says() {
 fn counters_and_times_at_their_end_do_not_wrap() {
     let old = record(["", "in-flight", "other", "", "retry", "over", "live"]).unwrap();
     let last = Record { attempt: u32::MAX, ..old };
-    let claim = Claim { lease: Duration::MAX, ..claim_of(["claim:retry", "", "", "same", "", "", ""]) };
+    let claim =
+        Claim { lease: Duration::MAX, ..claim_of(["claim:retry", "", "", "same", "", "", ""]) };
     let (change, outcome) = super::claim(Some(&last), &claim, NOW);
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: u32::MAX });
     let Change::Put(taken) = change else { panic!("{change:?}") };
     assert_eq!(taken.lease_until, Timestamp::from_millis(u64::MAX));
-    assert_eq!(taken.shortened(NOW), None);
+    assert_eq!(taken.with_shortened_lease(NOW), None);
 }

@@ -1,2 +1,6 @@
-//! What the compiler says of `#[idempotent]`: `cases/pass` compiles without a warning, `cases/fail` gets our
-//! messages, `cases/rustc` gets rustc's own at the user's tokens. The tests are in `tests/ui.rs`.
+//! Compiles the examples in the documentation of `#[idempotent]`, which cannot depend on
+//! `idempotent-actix` where they are written.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../idempotent-macros/src/attribute.md")]
+pub struct AttributeDocs;

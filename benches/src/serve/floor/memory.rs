@@ -1,4 +1,4 @@
-//! A map of answers.
+//! A map of responses.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -6,24 +6,24 @@ use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 
 use super::{
-    super::{Size, answer, created},
+    super::{Size, created, response},
     key,
 };
 
 pub(super) type Answers = Mutex<HashMap<Vec<u8>, Bytes>>;
 
-/// Reads; what is not there is done and kept.
+/// Reads the response; if there is none, does the work and records it.
 #[post("/work")]
 pub(super) async fn read(
     request: HttpRequest,
     body: Bytes,
     size: web::Data<Size>,
-    answers: web::Data<Answers>,
+    responses: web::Data<Answers>,
 ) -> HttpResponse {
-    let kept = answers.lock().unwrap().get(key(&request)).cloned();
-    created(kept.unwrap_or_else(|| {
-        let answer = answer(&body, &size);
-        answers.lock().unwrap().insert(key(&request).to_vec(), answer.clone());
-        answer
+    let recorded = responses.lock().unwrap().get(key(&request)).cloned();
+    created(recorded.unwrap_or_else(|| {
+        let response = response(&body, &size);
+        responses.lock().unwrap().insert(key(&request).to_vec(), response.clone());
+        response
     }))
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, RedisError, aio::MultiplexedConnection, io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, IntoConnectionInfo, RedisError, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
 };
 
 use super::{
-    super::{Size, answer, created},
+    super::{Size, created, response},
     key,
 };
 
@@ -20,10 +21,11 @@ pub(super) fn open(url: &str) -> Client {
     Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true))).unwrap()
 }
 
-/// Each worker has a connection of its own, on its own runtime.
+/// Each worker has its own connection, on its own runtime.
 pub(super) async fn connect(client: Client) -> Result<MultiplexedConnection, RedisError> {
-    let config =
-        AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(2))).set_pipeline_buffer_size(1024);
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(Some(Duration::from_secs(2)))
+        .set_pipeline_buffer_size(1024);
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
@@ -37,18 +39,18 @@ pub(super) async fn claim(
     let mut connection = (**connection).clone();
     let mut set = redis::cmd("SET");
     set.arg(key(&request)).arg(b"in flight").arg("NX").arg("GET").arg("PX").arg(DAY);
-    let kept: Option<Vec<u8>> = set.query_async(&mut connection).await.unwrap();
-    if let Some(kept) = kept {
-        return created(kept.into());
+    let recorded: Option<Vec<u8>> = set.query_async(&mut connection).await.unwrap();
+    if let Some(recorded) = recorded {
+        return created(recorded.into());
     }
-    let answer = answer(&body, &size);
+    let response = response(&body, &size);
     let mut complete = redis::cmd("SET");
-    complete.arg(key(&request)).arg(&answer[..]).arg("PX").arg(DAY);
+    complete.arg(key(&request)).arg(&response[..]).arg("PX").arg(DAY);
     let () = complete.query_async(&mut connection).await.unwrap();
-    created(answer)
+    created(response)
 }
 
-/// Reads; what is not there is done and kept.
+/// Reads the response; if there is none, does the work and records it.
 #[post("/work")]
 pub(super) async fn read(
     request: HttpRequest,
@@ -57,18 +59,19 @@ pub(super) async fn read(
     connection: web::Data<MultiplexedConnection>,
 ) -> HttpResponse {
     let mut connection = (**connection).clone();
-    let kept: Option<Vec<u8>> = redis::cmd("GET").arg(key(&request)).query_async(&mut connection).await.unwrap();
-    if let Some(kept) = kept {
-        return created(kept.into());
+    let recorded: Option<Vec<u8>> =
+        redis::cmd("GET").arg(key(&request)).query_async(&mut connection).await.unwrap();
+    if let Some(recorded) = recorded {
+        return created(recorded.into());
     }
-    let answer = answer(&body, &size);
+    let response = response(&body, &size);
     let () = redis::cmd("SET")
         .arg(key(&request))
-        .arg(&answer[..])
+        .arg(&response[..])
         .arg("PX")
         .arg(DAY)
         .query_async(&mut connection)
         .await
         .unwrap();
-    created(answer)
+    created(response)
 }

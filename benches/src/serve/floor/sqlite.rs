@@ -10,15 +10,17 @@ use sqlx::{
 };
 
 use super::{
-    super::{Size, answer, created},
+    super::{Size, created, response},
     id,
 };
 
-const INSERT: &str = "INSERT INTO floor (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at) \
-                      VALUES (?1, 1, ?2, ?3, 1, 0, 1, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
+const INSERT: &str = "INSERT INTO floor \
+    (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, \
+    first_seen, expires_at) \
+    VALUES (?1, 1, ?2, ?3, 1, 0, 1, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = ?2 WHERE id = ?1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = ?1";
-pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, answer) VALUES (?1, ?2)";
+pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, response) VALUES (?1, ?2)";
 
 #[derive(Clone)]
 pub(in crate::serve) struct Pools {
@@ -28,7 +30,8 @@ pub(in crate::serve) struct Pools {
 
 pub(super) async fn open(url: &str) -> Pools {
     let options = SqliteConnectOptions::from_str(url).unwrap().busy_timeout(Duration::from_secs(5));
-    let writing = options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
+    let writing =
+        options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let pool = |connections| {
         SqlitePoolOptions::new()
             .max_connections(connections)
@@ -41,13 +44,18 @@ pub(super) async fn open(url: &str) -> Pools {
 }
 
 async fn insert(id: &[u8], pools: &Pools) {
-    let new =
-        sqlx::query(INSERT).bind(id).bind(&[7_u8; 36][..]).bind(&[8_u8; 16][..]).bind(1_i64).bind(1_i64).bind(i64::MAX);
+    let new = sqlx::query(INSERT)
+        .bind(id)
+        .bind(&[7_u8; 36][..])
+        .bind(&[8_u8; 16][..])
+        .bind(1_i64)
+        .bind(1_i64)
+        .bind(i64::MAX);
     new.execute(&pools.writer).await.unwrap();
 }
 
-async fn complete(id: &[u8], answer: &Bytes, pools: &Pools) {
-    sqlx::query(UPDATE).bind(id).bind(&answer[..]).execute(&pools.writer).await.unwrap();
+async fn complete(id: &[u8], response: &Bytes, pools: &Pools) {
+    sqlx::query(UPDATE).bind(id).bind(&response[..]).execute(&pools.writer).await.unwrap();
 }
 
 #[post("/work")]
@@ -59,12 +67,12 @@ pub(super) async fn claim(
 ) -> HttpResponse {
     let id = id(&request);
     insert(&id, &pools).await;
-    let answer = answer(&body, &size);
-    complete(&id, &answer, &pools).await;
-    created(answer)
+    let response = response(&body, &size);
+    complete(&id, &response, &pools).await;
+    created(response)
 }
 
-/// Reads; what is not there is done and kept.
+/// Reads the response; if there is none, does the work and records it.
 #[post("/work")]
 pub(super) async fn read(
     request: HttpRequest,
@@ -73,14 +81,15 @@ pub(super) async fn read(
     pools: web::Data<Pools>,
 ) -> HttpResponse {
     let id = id(&request);
-    let kept: Option<Vec<u8>> = sqlx::query_scalar(SELECT).bind(&id[..]).fetch_optional(&pools.readers).await.unwrap();
-    if let Some(kept) = kept {
-        return created(kept.into());
+    let recorded: Option<Vec<u8>> =
+        sqlx::query_scalar(SELECT).bind(&id[..]).fetch_optional(&pools.readers).await.unwrap();
+    if let Some(recorded) = recorded {
+        return created(recorded.into());
     }
-    let answer = answer(&body, &size);
+    let response = response(&body, &size);
     insert(&id, &pools).await;
-    complete(&id, &answer, &pools).await;
-    created(answer)
+    complete(&id, &response, &pools).await;
+    created(response)
 }
 
 #[post("/work")]
@@ -91,8 +100,13 @@ pub(super) async fn effect(
     pools: web::Data<Pools>,
 ) -> HttpResponse {
     let mut transaction = pools.writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let answer = answer(&body, &size);
-    sqlx::query(EFFECT).bind(id(&request)).bind(&answer[..]).execute(&mut *transaction).await.unwrap();
+    let response = response(&body, &size);
+    sqlx::query(EFFECT)
+        .bind(id(&request))
+        .bind(&response[..])
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
     transaction.commit().await.unwrap();
-    created(answer)
+    created(response)
 }

@@ -1,111 +1,122 @@
-//! What ends with time, and what does not.
+//! Expiry of records, and purging.
 
 use crate::{
-    conformance::bench::{Bench, answer, granted},
+    conformance::fixture::{Fixture, granted, recording},
     policy::Abandoned,
     protocol::{ClaimOutcome, Fence, Resolution},
 };
 
-pub(in crate::conformance) async fn an_expired_answer_makes_room_for_a_new_request(bench: Bench) {
-    let key = bench.key();
-    key.completed(&answer("past")).await;
-    bench.expire().await;
+pub(in crate::conformance) async fn an_expired_record_makes_room_for_a_new_request(
+    fixture: Fixture,
+) {
+    let key = fixture.key();
+    key.completed(&recording("past")).await;
+    fixture.expire_records().await;
     assert_eq!(key.record().await, None);
-    let lease = key.claimed(bench.other_request()).await;
-    assert_eq!(key.complete(&lease, &answer("present")).await, Fence::Passed);
-    assert_eq!(key.claim(&bench.other_request()).await, ClaimOutcome::Completed(answer("present")));
+    let lease = key.claimed(fixture.other_request()).await;
+    assert_eq!(key.complete(&lease, &recording("present")).await, Fence::Passed);
+    assert_eq!(
+        key.claim(&fixture.other_request()).await,
+        ClaimOutcome::Completed(recording("present"))
+    );
 }
 
-pub(in crate::conformance) async fn a_claim_at_work_outlives_its_ttl(bench: Bench) {
-    for request in [bench.request(), bench.hold_request()] {
-        let key = bench.key();
+pub(in crate::conformance) async fn a_claim_in_flight_outlives_its_ttl(fixture: Fixture) {
+    for request in [fixture.request(), fixture.hold_request()] {
+        let key = fixture.key();
         let lease = key.claimed(request).await;
-        assert_eq!(key.renew(&lease, bench.tick() * 6).await, Fence::Passed);
-        bench.expire().await;
-        bench.purge_all().await;
-        assert!(matches!(key.claim(&bench.request()).await, ClaimOutcome::InFlight { .. }));
+        assert_eq!(key.renew(&lease, fixture.tick() * 6).await, Fence::Passed);
+        fixture.expire_records().await;
+        fixture.purge_all().await;
+        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
         key.assert_mismatch().await;
-        assert_eq!(key.renew(&lease, bench.tick()).await, Fence::Passed);
+        assert_eq!(key.renew(&lease, fixture.tick()).await, Fence::Passed);
     }
 }
 
-pub(in crate::conformance) async fn an_answer_that_comes_after_the_ttl_is_replayed(bench: Bench) {
-    let (working, held) = (bench.key(), bench.key());
-    let at_work = working.claimed(bench.request()).await;
-    // Once its lease is over too, anyone may purge it.
-    assert_eq!(working.renew(&at_work, bench.tick() * 6).await, Fence::Passed);
+pub(in crate::conformance) async fn a_completion_after_the_ttl_is_replayed(fixture: Fixture) {
+    let (working, held) = (fixture.key(), fixture.key());
+    let at_work = working.claimed(fixture.request()).await;
+    // Once its lease has expired too, any caller may purge it.
+    assert_eq!(working.renew(&at_work, fixture.tick() * 6).await, Fence::Passed);
     let abandoned = held.held().await;
-    bench.expire().await;
+    fixture.expire_records().await;
     for (key, lease) in [(working, at_work), (held, abandoned)] {
-        assert_eq!(key.complete(&lease, &answer("late")).await, Fence::Passed);
-        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("late")));
-        bench.lapse().await;
-        assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("late")));
+        assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Passed);
+        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+        fixture.expire_leases().await;
+        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
     }
 }
 
-pub(in crate::conformance) async fn a_resolution_that_comes_after_the_ttl_is_replayed(bench: Bench) {
-    let key = bench.key();
+pub(in crate::conformance) async fn a_resolution_after_the_ttl_is_replayed(fixture: Fixture) {
+    let key = fixture.key();
     let seen = key.held().await.owner;
-    bench.expire().await;
-    key.resolve(&seen, Resolution::Complete(answer("known"))).await;
-    assert_eq!(key.claim(&bench.request()).await, ClaimOutcome::Completed(answer("known")));
-    bench.expire().await;
-    assert_eq!(key.claim(&bench.other_request()).await, granted(1));
+    fixture.expire_records().await;
+    key.resolve(&seen, Resolution::Complete(recording("known"))).await;
+    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("known")));
+    fixture.expire_records().await;
+    assert_eq!(key.claim(&fixture.other_request()).await, granted(1));
 }
 
-pub(in crate::conformance) async fn a_lapsed_claim_expires_with_its_ttl(bench: Bench) {
-    let key = bench.key();
-    let past = key.claimed(bench.request()).await;
-    bench.expire().await;
+pub(in crate::conformance) async fn a_claim_with_an_expired_lease_expires_with_its_ttl(
+    fixture: Fixture,
+) {
+    let key = fixture.key();
+    let past = key.claimed(fixture.request()).await;
+    fixture.expire_records().await;
     assert_eq!(key.record().await, None);
-    assert_eq!(key.claim(&bench.other_request()).await, granted(1));
+    assert_eq!(key.claim(&fixture.other_request()).await, granted(1));
     key.assert_fenced(past.owner).await;
 }
 
-pub(in crate::conformance) async fn a_purge_spares_what_is_alive(bench: Bench) {
-    let [renewed, held, given_up, lapsed_hold] = [bench.key(), bench.key(), bench.key(), bench.key()];
-    let lease = renewed.claimed(bench.request()).await;
-    renewed.renew(&lease, bench.tick() * 7).await;
+pub(in crate::conformance) async fn a_purge_spares_live_records(fixture: Fixture) {
+    let [renewed, held, given_up, lapsed_hold] =
+        [fixture.key(), fixture.key(), fixture.key(), fixture.key()];
+    let lease = renewed.claimed(fixture.request()).await;
+    renewed.renew(&lease, fixture.tick() * 7).await;
     held.held().await;
-    let lease = given_up.claimed(bench.request()).await;
+    let lease = given_up.claimed(fixture.request()).await;
     given_up.abandon(&lease, Abandoned::Hold).await;
-    lapsed_hold.claimed(bench.hold_request()).await;
-    bench.expire().await;
-    let [live, completed, lapsed] = [bench.key(), bench.key(), bench.key()];
-    lapsed.claimed(bench.request()).await;
-    bench.lapse().await;
-    live.claimed(bench.request()).await;
-    completed.completed(&answer("done")).await;
+    lapsed_hold.claimed(fixture.hold_request()).await;
+    fixture.expire_records().await;
+    let [live, completed, expired] = [fixture.key(), fixture.key(), fixture.key()];
+    expired.claimed(fixture.request()).await;
+    fixture.expire_leases().await;
+    live.claimed(fixture.request()).await;
+    completed.completed(&recording("done")).await;
 
     let mut before = Vec::new();
-    for key in [&renewed, &held, &given_up, &lapsed_hold, &live, &completed, &lapsed] {
+    for key in [&renewed, &held, &given_up, &lapsed_hold, &live, &completed, &expired] {
         before.push(key.record().await.unwrap());
     }
-    bench.purge_all().await;
-    for (key, before) in [renewed, held, given_up, lapsed_hold, live, completed, lapsed].iter().zip(before) {
+    fixture.purge_all().await;
+    for (key, before) in
+        [renewed, held, given_up, lapsed_hold, live, completed, expired].iter().zip(before)
+    {
         assert_eq!(key.record().await, Some(before));
     }
 }
 
-pub(in crate::conformance) async fn a_purge_removes_what_has_expired(bench: Bench) {
-    let (completed, lapsed) = (bench.key(), bench.key());
-    let leases = [completed.completed(&answer("done")).await, lapsed.claimed(bench.request()).await];
-    bench.expire().await;
-    bench.purge_all().await;
-    // An expired record that was still there would let its owner complete it.
-    for (key, lease) in [completed, lapsed].iter().zip(leases) {
-        assert_eq!(key.complete(&lease, &answer("late")).await, Fence::Fenced);
+pub(in crate::conformance) async fn a_purge_removes_expired_records(fixture: Fixture) {
+    let (completed, expired) = (fixture.key(), fixture.key());
+    let leases =
+        [completed.completed(&recording("done")).await, expired.claimed(fixture.request()).await];
+    fixture.expire_records().await;
+    fixture.purge_all().await;
+    // If the expired record were still stored, its owner could complete it.
+    for (key, lease) in [completed, expired].iter().zip(leases) {
+        assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Fenced);
         assert_eq!(key.record().await, None);
     }
 }
 
-pub(in crate::conformance) async fn a_purge_removes_no_more_than_it_may(bench: Bench) {
+pub(in crate::conformance) async fn a_purge_removes_at_most_its_limit(fixture: Fixture) {
     for _ in 0..5 {
-        bench.key().completed(&answer("done")).await;
+        fixture.key().completed(&recording("done")).await;
     }
-    bench.expire().await;
+    fixture.expire_records().await;
     for limit in [0, 1, 2] {
-        assert!(bench.store().purge(limit).await.unwrap() <= u64::from(limit));
+        assert!(fixture.store().purge(limit).await.unwrap() <= u64::from(limit));
     }
 }

@@ -1,141 +1,168 @@
-//! What holds when the store's clock is set back. A subject whose clock cannot be set back passes each of these.
+//! A store's clock that is set back. A subject whose clock cannot be set back passes every case.
 
 use crate::{
     clock::Timestamp,
-    conformance::bench::{Bench, Key, answer, granted, many, owner},
+    conformance::fixture::{Fixture, Key, granted, many, owner, recording},
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
     record::{Record, RecordState},
     store::TransactionClaim,
 };
 
-/// Keys whose owner is gone and whose lease ends eight ticks from now, though it is one tick long; `None` where the clock cannot be
-/// set back.
-async fn stranded<const N: usize>(bench: &Bench, claims: [Claim; N]) -> Option<[Key; N]> {
-    let keys = [(); N].map(|()| bench.key());
+/// Keys whose owner is gone and whose lease ends eight ticks from now, though it is one tick long;
+/// `None` where the clock cannot be set back.
+async fn stranded<const N: usize>(fixture: &Fixture, claims: [Claim; N]) -> Option<[Key; N]> {
+    let keys = [(); N].map(|()| fixture.key());
     for (key, claim) in keys.iter().zip(claims) {
         key.claimed(claim).await;
     }
-    bench.set_back(7).await.then_some(keys)
+    fixture.set_back(7).await.then_some(keys)
 }
 
-fn assert_in_flight(outcome: &ClaimOutcome, bench: &Bench) {
-    let in_flight = matches!(outcome, ClaimOutcome::InFlight { lease_left } if *lease_left <= bench.tick());
+fn assert_in_flight(outcome: &ClaimOutcome, fixture: &Fixture) {
+    let in_flight =
+        matches!(outcome, ClaimOutcome::InFlight { lease_left } if *lease_left <= fixture.tick());
     assert!(in_flight, "{outcome:?}");
 }
 
-pub(in crate::conformance) async fn a_lease_lasts_no_longer_than_its_length(bench: Bench) {
-    let Some([retried, held]) = stranded(&bench, [bench.request(), bench.hold_request()]).await else { return };
+pub(in crate::conformance) async fn a_lease_lasts_no_longer_than_its_length(fixture: Fixture) {
+    let Some([retried, held]) =
+        stranded(&fixture, [fixture.request(), fixture.hold_request()]).await
+    else {
+        return;
+    };
     for key in [&retried, &held] {
         let before = key.record().await.unwrap();
-        assert_in_flight(&key.claim(&bench.request()).await, &bench);
+        assert_in_flight(&key.claim(&fixture.request()).await, &fixture);
         let after = key.record().await.unwrap();
         assert!(after.lease_until < before.lease_until);
-        // A second one does not prolong it.
-        assert_in_flight(&key.claim(&bench.hold_request()).await, &bench);
+        // A second claim does not prolong the lease.
+        assert_in_flight(&key.claim(&fixture.hold_request()).await, &fixture);
         assert_eq!(key.record().await, Some(after.clone()));
         assert_eq!(after, Record { lease_until: after.lease_until, ..before });
     }
-    bench.lapse().await;
-    assert_eq!(retried.claim(&bench.request()).await, granted(2));
-    assert_eq!(held.claim(&bench.request()).await, ClaimOutcome::Held { newly: true });
+    fixture.expire_leases().await;
+    assert_eq!(retried.claim(&fixture.request()).await, granted(2));
+    assert_eq!(held.claim(&fixture.request()).await, ClaimOutcome::Held { newly: true });
 }
 
-pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set_back(bench: Bench) {
-    let (renewed, completed) = (bench.key(), bench.key());
-    let (lease, done) = (renewed.claimed(bench.request()).await, completed.claimed(bench.request()).await);
-    if !bench.set_back(7).await {
+pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set_back(
+    fixture: Fixture,
+) {
+    let (renewed, completed) = (fixture.key(), fixture.key());
+    let (lease, done) =
+        (renewed.claimed(fixture.request()).await, completed.claimed(fixture.request()).await);
+    if !fixture.set_back(7).await {
         return;
     }
-    assert_in_flight(&renewed.claim(&bench.request()).await, &bench);
-    bench.advance_half_a_tick().await;
-    assert_in_flight(&renewed.claim(&bench.request()).await, &bench);
-    assert_eq!(renewed.renew(&lease, bench.tick() * 3).await, Fence::Passed);
-    bench.lapse().await;
-    let ClaimOutcome::InFlight { lease_left } = renewed.claim(&bench.request()).await else {
+    assert_in_flight(&renewed.claim(&fixture.request()).await, &fixture);
+    fixture.advance_half_a_tick().await;
+    assert_in_flight(&renewed.claim(&fixture.request()).await, &fixture);
+    assert_eq!(renewed.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
+    fixture.expire_leases().await;
+    let ClaimOutcome::InFlight { lease_left } = renewed.claim(&fixture.request()).await else {
         unreachable!("the lease was renewed");
     };
-    assert!(lease_left > bench.tick(), "it has the length with which it was renewed: {lease_left:?}");
-    assert_eq!(completed.complete(&done, &answer("done")).await, Fence::Passed);
-    assert_eq!(completed.claim(&bench.request()).await, ClaimOutcome::Completed(answer("done")));
+    assert!(
+        lease_left > fixture.tick(),
+        "it has the length with which it was renewed: {lease_left:?}"
+    );
+    assert_eq!(completed.complete(&done, &recording("done")).await, Fence::Passed);
+    assert_eq!(
+        completed.claim(&fixture.request()).await,
+        ClaimOutcome::Completed(recording("done"))
+    );
 }
 
-pub(in crate::conformance) async fn the_length_of_a_lease_is_that_of_its_last_grant(bench: Bench) {
-    let key = bench.key();
+pub(in crate::conformance) async fn the_length_of_a_lease_is_that_of_its_last_grant(
+    fixture: Fixture,
+) {
+    let key = fixture.key();
     let length = async || key.record().await.unwrap().lease;
-    let claim = bench.request();
+    let claim = fixture.request();
     let lease = key.claimed(claim).await;
-    assert_eq!(length().await, bench.tick());
-    assert_eq!(key.renew(&lease, bench.tick() * 3).await, Fence::Passed);
-    assert_eq!(length().await, bench.tick() * 3);
-    assert_eq!(key.claim(&Claim { lease: bench.tick() * 2, ..claim }).await, granted(1));
-    assert_eq!(length().await, bench.tick() * 2);
+    assert_eq!(length().await, fixture.tick());
+    assert_eq!(key.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
+    assert_eq!(length().await, fixture.tick() * 3);
+    assert_eq!(key.claim(&Claim { lease: fixture.tick() * 2, ..claim }).await, granted(1));
+    assert_eq!(length().await, fixture.tick() * 2);
     key.abandon(&lease, Abandoned::Retry).await;
-    assert_eq!(key.claim(&Claim { lease: bench.tick() / 2, ..bench.request() }).await, granted(2));
-    assert_eq!(length().await, bench.tick() / 2);
-    bench.expire().await;
-    assert_eq!(key.claim(&Claim { lease: bench.tick() * 3, ..bench.request() }).await, granted(1));
-    assert_eq!(length().await, bench.tick() * 3);
+    assert_eq!(
+        key.claim(&Claim { lease: fixture.tick() / 2, ..fixture.request() }).await,
+        granted(2)
+    );
+    assert_eq!(length().await, fixture.tick() / 2);
+    fixture.expire_records().await;
+    assert_eq!(
+        key.claim(&Claim { lease: fixture.tick() * 3, ..fixture.request() }).await,
+        granted(1)
+    );
+    assert_eq!(length().await, fixture.tick() * 3);
 }
 
-pub(in crate::conformance) async fn an_abandoned_key_is_free_at_once_wherever_the_clock_is(bench: Bench) {
-    let (before, after) = (bench.key(), bench.key());
-    let leases = [before.claimed(bench.request()).await, after.claimed(bench.request()).await];
+pub(in crate::conformance) async fn an_abandoned_key_is_free_at_once_wherever_the_clock_is(
+    fixture: Fixture,
+) {
+    let (before, after) = (fixture.key(), fixture.key());
+    let leases = [before.claimed(fixture.request()).await, after.claimed(fixture.request()).await];
     assert_eq!(before.abandon(&leases[0], Abandoned::Retry).await, Fence::Passed);
-    if !bench.set_back(7).await {
+    if !fixture.set_back(7).await {
         return;
     }
     assert_eq!(after.abandon(&leases[1], Abandoned::Retry).await, Fence::Passed);
     for key in [before, after] {
         assert_eq!(key.record().await.unwrap().lease_until, Timestamp::EPOCH);
-        assert_eq!(key.claim(&bench.request()).await, granted(2));
+        assert_eq!(key.claim(&fixture.request()).await, granted(2));
     }
 }
 
-pub(in crate::conformance) async fn a_shortening_touches_no_other_record(bench: Bench) {
-    let claim = bench.request();
-    let Some([one, other]) = stranded(&bench, [claim, claim]).await else { return };
+pub(in crate::conformance) async fn a_shortening_touches_no_other_record(fixture: Fixture) {
+    let claim = fixture.request();
+    let Some([one, other]) = stranded(&fixture, [claim, claim]).await else { return };
     let before = other.record().await;
-    assert_in_flight(&one.claim(&bench.request()).await, &bench);
+    assert_in_flight(&one.claim(&fixture.request()).await, &fixture);
     assert_eq!(other.record().await, before);
-    assert_in_flight(&other.claim(&bench.request()).await, &bench);
+    assert_in_flight(&other.claim(&fixture.request()).await, &fixture);
 }
 
-pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(bench: Bench) {
-    let [claimed, purged, held, young] = [(); 4].map(|()| bench.key());
-    let claim = bench.request();
+pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(fixture: Fixture) {
+    let [claimed, purged, held, young] = [(); 4].map(|()| fixture.key());
+    let claim = fixture.request();
     for key in [&claimed, &purged, &held] {
         key.claimed(claim).await;
     }
     for _ in 0..2 {
-        bench.expire().await;
+        fixture.expire_records().await;
     }
     for key in [&claimed, &purged, &held] {
-        assert_eq!(key.renew(&key.lease(claim.owner), bench.tick()).await, Fence::Passed);
+        assert_eq!(key.renew(&key.lease(claim.owner), fixture.tick()).await, Fence::Passed);
     }
     assert_eq!(held.abandon(&held.lease(claim.owner), Abandoned::Hold).await, Fence::Passed);
-    young.claimed(bench.request()).await;
-    if !bench.set_back(3).await {
+    young.claimed(fixture.request()).await;
+    if !fixture.set_back(3).await {
         return;
     }
     let untouched = [held.record().await, young.record().await];
-    assert!(matches!(claimed.claim(&bench.other_request()).await, ClaimOutcome::Mismatch { .. }));
-    bench.purge_all().await;
+    assert!(matches!(claimed.claim(&fixture.other_request()).await, ClaimOutcome::Mismatch { .. }));
+    fixture.purge_all().await;
     assert!(purged.record().await.is_some());
     assert_eq!([held.record().await, young.record().await], untouched);
-    bench.lapse().await;
-    claimed.claimed(bench.other_request()).await;
-    bench.purge_all().await;
-    assert_eq!(purged.complete(&purged.lease(claim.owner), &answer("late")).await, Fence::Fenced);
+    fixture.expire_leases().await;
+    claimed.claimed(fixture.other_request()).await;
+    fixture.purge_all().await;
+    assert_eq!(
+        purged.complete(&purged.lease(claim.owner), &recording("late")).await,
+        Fence::Fenced
+    );
 }
 
-pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(bench: Bench) {
-    let claims = [bench.hold_request(), bench.hold_request()];
-    let (completed, held) = (bench.key(), bench.key());
-    let done = completed.completed(&answer("done")).await;
+pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(fixture: Fixture) {
+    let claims = [fixture.hold_request(), fixture.hold_request()];
+    let (completed, held) = (fixture.key(), fixture.key());
+    let done = completed.completed(&recording("done")).await;
     held.held().await;
-    let Some(keys) = stranded(&bench, claims).await else { return };
-    let known = Resolution::Complete(answer("known"));
+    let Some(keys) = stranded(&fixture, claims).await else { return };
+    let known = Resolution::Complete(recording("known"));
     for (key, claim) in keys.iter().zip(claims) {
         let before = key.record().await;
         assert_eq!(key.resolve(&owner(), known.clone()).await, ResolveOutcome::Conflict);
@@ -145,47 +172,48 @@ pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(ben
     }
     let before = [completed.record().await, held.record().await];
     assert_eq!(completed.resolve(&done.owner, known.clone()).await, ResolveOutcome::Conflict);
-    for request in [bench.request(), bench.hold_request()] {
-        assert_eq!(completed.claim(&request).await, ClaimOutcome::Completed(answer("done")));
+    for request in [fixture.request(), fixture.hold_request()] {
+        assert_eq!(completed.claim(&request).await, ClaimOutcome::Completed(recording("done")));
         assert_eq!(held.claim(&request).await, ClaimOutcome::Held { newly: false });
     }
     assert_eq!([completed.record().await, held.record().await], before);
-    bench.lapse().await;
+    fixture.expire_leases().await;
     for ((key, claim), resolution) in keys.iter().zip(claims).zip([known, Resolution::Release]) {
         assert_eq!(key.resolve(&claim.owner, resolution).await, ResolveOutcome::Resolved);
     }
 }
 
-pub(in crate::conformance) async fn a_shortening_does_not_undo_an_abandonment(bench: Bench) {
+pub(in crate::conformance) async fn a_shortening_does_not_undo_an_abandonment(fixture: Fixture) {
     for _ in 0..8 {
-        let key = bench.key();
-        let lease = key.claimed(bench.request()).await;
-        if !bench.set_back(1).await {
+        let key = fixture.key();
+        let lease = key.claimed(fixture.request()).await;
+        if !fixture.set_back(1).await {
             return;
         }
         let abandonment = key.clone();
-        let abandonment = tokio::spawn(async move { abandonment.abandon(&lease, Abandoned::Retry).await });
+        let abandonment =
+            tokio::spawn(async move { abandonment.abandon(&lease, Abandoned::Retry).await });
         let claims = many(|| {
-            let (key, claim) = (key.clone(), bench.request());
+            let (key, claim) = (key.clone(), fixture.request());
             async move { key.claim(&claim).await }
         })
         .await;
         assert_eq!(abandonment.await.unwrap(), Fence::Passed);
         let granted_once = claims.iter().filter(|outcome| **outcome == granted(2)).count();
-        let next = key.claim(&bench.request()).await;
+        let next = key.claim(&fixture.request()).await;
         assert_eq!(granted_once + usize::from(next == granted(2)), 1, "{claims:?}, then {next:?}");
     }
 }
 
-pub(in crate::conformance) async fn a_claim_within_a_transaction_shortens_a_lease(bench: Bench) {
-    if bench.store().transactions().is_none() {
+pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fixture: Fixture) {
+    if fixture.store().transactions().is_none() {
         return;
     }
-    let claims = [bench.request(), bench.request(), bench.hold_request()];
-    let Some([retried, other, held]) = stranded(&bench, claims).await else { return };
+    let claims = [fixture.request(), fixture.request(), fixture.hold_request()];
+    let Some([retried, other, held]) = stranded(&fixture, claims).await else { return };
     let claim = async |key: &Key, claim: Claim| {
-        let transactions = bench.store().transactions().unwrap();
-        match transactions.claim(&key.id, &claim, bench.tick()).await.unwrap() {
+        let transactions = fixture.store().transactions().unwrap();
+        match transactions.claim(&key.id, &claim, fixture.tick()).await.unwrap() {
             TransactionClaim::Granted { attempt, transaction } => {
                 transaction.roll_back().await;
                 granted(attempt)
@@ -193,11 +221,11 @@ pub(in crate::conformance) async fn a_claim_within_a_transaction_shortens_a_leas
             TransactionClaim::Rejected(outcome) => outcome,
         }
     };
-    assert_in_flight(&claim(&retried, bench.request()).await, &bench);
-    assert_in_flight(&claim(&held, bench.request()).await, &bench);
-    assert!(matches!(claim(&other, bench.other_request()).await, ClaimOutcome::Mismatch { .. }));
-    bench.lapse().await;
-    assert_eq!(claim(&retried, bench.request()).await, granted(2));
-    assert_eq!(claim(&other, bench.request()).await, granted(2));
-    assert_eq!(claim(&held, bench.request()).await, ClaimOutcome::Held { newly: true });
+    assert_in_flight(&claim(&retried, fixture.request()).await, &fixture);
+    assert_in_flight(&claim(&held, fixture.request()).await, &fixture);
+    assert!(matches!(claim(&other, fixture.other_request()).await, ClaimOutcome::Mismatch { .. }));
+    fixture.expire_leases().await;
+    assert_eq!(claim(&retried, fixture.request()).await, granted(2));
+    assert_eq!(claim(&other, fixture.request()).await, granted(2));
+    assert_eq!(claim(&held, fixture.request()).await, ClaimOutcome::Held { newly: true });
 }

@@ -1,4 +1,4 @@
--- The settings that safety hangs on. One row.
+-- Reads the settings on which safety depends. Returns one row.
 SELECT current_setting('server_version_num')::bigint AS version,
        pg_is_in_recovery() AS standby,
        current_setting('default_transaction_read_only') = 'on' AS read_only,

@@ -1,16 +1,19 @@
--- Claims a key that has no record, or reads the record that stands in the way. One row: a granted claim has no state. No row: a
--- record came between the look and the insert, which this statement cannot see; then run it again.
--- It never locks a record that is there (an ON CONFLICT DO UPDATE would), and writes nothing for one. A record that another transaction
--- has not committed yet is waited for, as long as `lock_timeout` says.
--- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned
+-- Claims a key that has no record, or reads the record that exists. Returns one row, without a
+-- state if the claim is granted; or no row if another process inserted a record after this
+-- statement began, in which case it has to be run again.
+-- It neither locks nor writes an existing record, as an ON CONFLICT DO UPDATE would. It waits for
+-- the uncommitted record of another transaction for as long as lock_timeout says.
+-- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned policy (0 retry, 1
+-- hold)
 WITH seen AS MATERIALIZED (
-    SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint, r.lease, r.lease_until, r.first_seen,
-           r.expires_at, r.recording
+    SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint,
+           r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording
     FROM {schema}"{table}" AS r
     WHERE r.id = $1
 ), granted AS (
     INSERT INTO {schema}"{table}"
-        (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at)
+        (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until,
+         first_seen, expires_at)
     SELECT $1, 1, $2, $3, 1, $6, $4, clock.now + $4, clock.now, clock.now + $5
     FROM (SELECT {now} AS now) AS clock
     WHERE NOT EXISTS (SELECT FROM seen){bounded}

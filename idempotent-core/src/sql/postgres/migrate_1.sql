@@ -1,12 +1,13 @@
--- Version 1: the records. Times are milliseconds since the Unix epoch, on the server's clock: whole numbers, so that the state
--- machine and the statements round alike (`to_timestamp(expires_at / 1000.0)` shows one). There are no CHECKs: the server would read their
--- text anew for each insert and each update, which takes it longer than the rest; what is read is checked by whoever reads it.
+-- Version 1: the records. Times are milliseconds since the Unix epoch on the server's clock, as
+-- integers, so that the state machine and the statements round alike; `to_timestamp(expires_at /
+-- 1000.0)` displays one. There are no CHECK constraints, which the server would parse for each
+-- insert and update; the store validates what it reads.
 CREATE TABLE {schema}"{table}" (
     id          bytea    NOT NULL PRIMARY KEY,
     fingerprint bytea    NOT NULL,
     owner       bytea    NOT NULL,
     attempt     bigint   NOT NULL,
-    lease       bigint   NOT NULL, -- its length
+    lease       bigint   NOT NULL, -- length in ms
     lease_until bigint   NOT NULL, -- 0 once abandoned
     first_seen  bigint   NOT NULL,
     expires_at  bigint   NOT NULL,
@@ -15,5 +16,6 @@ CREATE TABLE {schema}"{table}" (
     recording   bytea
 ) {storage};
 
--- For the purge. The lease has no index: each renewal would write it. The rest of a page is for the new versions of its records.
+-- For the purge. The lease has no index, because each renewal would have to update it. The free
+-- part of each page holds new versions of its records.
 CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at);

@@ -1,4 +1,4 @@
--- One of the parts that the table is divided into by a hash of the id. (By time would be a trap: a unique key that includes the
--- time lets the same id in twice.)
+-- Creates one hash partition of the table. Partitions by time would admit the same id twice,
+-- because a unique key must then include the time.
 CREATE TABLE {schema}"{table}_p{part}" PARTITION OF {schema}"{table}"
 FOR VALUES WITH (MODULUS {parts}, REMAINDER {part}) {storage};

@@ -1,5 +1,5 @@
--- What the role lacks to use the table. One row, or none where there is no such table.
--- The schemas that are searched include those that the role may not use, which the server passes over without a word.
+-- Returns the privileges that the role lacks on the table: one row, or none if there is no such
+-- table. It also searches schemas that the role may not use, which the server would skip silently.
 WITH searched AS MATERIALIZED (
     SELECT name, place
     FROM unnest({searched}) WITH ORDINALITY AS schemas (name, place)

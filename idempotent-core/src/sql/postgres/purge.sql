@@ -1,10 +1,10 @@
--- Removes expired records, oldest first; never one that is held or within its lease, and none that another purge is at. One row:
--- how many.
--- $1 how many at most
+-- Deletes expired records, oldest first; never a held one, one within its lease, or one that
+-- another session has locked. Returns one row with their number.
+-- $1 maximum number of records
 WITH expired AS MATERIALIZED (
     SELECT id
     FROM {schema}"{table}"
-    WHERE expires_at <= (SELECT {now}) -- a subquery is a constant to the index; the clock itself is not
+    WHERE expires_at <= (SELECT {now}) -- a constant for the index scan, unlike the clock
       AND (state = 2 OR (state = 1 AND abandoned = 0 AND lease_until <= {now}))
     ORDER BY expires_at
     LIMIT $1

@@ -1,6 +1,8 @@
--- Renews many leases. A row for each record in flight, with its owner: one that another transaction has locked is not waited for, and so
--- not renewed. No row with the owner of a lease that was lost.
--- $1 ids, $2 owners, $3 leases in ms: arrays of one length
+-- Renews many leases. Returns a row for each record in flight, with its owner; `renewed` is false
+-- if another transaction has locked the record, which is not waited for. A lost lease has no row
+-- with its owner.
+-- Guard: the record is in flight and owned by the caller.
+-- $1 ids, $2 owners, $3 leases in ms: arrays of equal length
 WITH due AS MATERIALIZED (
     SELECT r.id, r.owner, lease.ms
     FROM unnest($1, $2, $3) AS lease (id, owner, ms)

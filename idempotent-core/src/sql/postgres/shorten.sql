@@ -1,5 +1,6 @@
--- Ends a lease no later than it would if it began now: only a clock that was set back lets it last longer.
--- $1 id, $2 the owner that was seen
+-- Limits a lease to its length from now; only a clock that was set back makes it longer.
+-- Guard: in flight, the owner that was read, lease longer than its length.
+-- $1 id, $2 owner that was read
 UPDATE {schema}"{table}"
 SET lease_until = {now} + lease
 WHERE id = $1

@@ -1,8 +1,10 @@
--- The same for every record whose ttl is over, for the purge; none that another session has locked.
+-- Limits the lease, as shorten.sql does, of every record whose ttl has expired. Skips records that
+-- another session has locked.
+-- Guard: in flight, lease longer than its length.
 WITH longer AS MATERIALIZED (
     SELECT id
     FROM {schema}"{table}"
-    WHERE expires_at <= (SELECT {now}) -- as in the purge
+    WHERE expires_at <= (SELECT {now}) -- as in purge.sql
       AND state = 1
       AND lease_until > {now} + lease
     FOR NO KEY UPDATE SKIP LOCKED

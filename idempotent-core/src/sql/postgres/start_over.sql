@@ -1,5 +1,8 @@
--- Claims a key whose record has expired, if it is still the record that was seen.
--- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned, $7 the owner that was seen
+-- Claims a key whose record has expired.
+-- Guard: the owner that was read; a completed record past its ttl, or one in flight under "retry"
+-- past its ttl and its lease.
+-- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned policy (0 retry, 1
+-- hold), $7 owner that was read
 UPDATE {schema}"{table}" AS r
 SET state       = 1,
     fingerprint = $2,

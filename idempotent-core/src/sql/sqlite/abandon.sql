@@ -1,5 +1,6 @@
--- Ends a claim without an outcome: held, or its lease is over at once.
--- ?1 id, ?2 owner, ?3 abandoned
+-- Ends a claim without a response: the key becomes held, or its lease expires at once.
+-- Guard: the record is in flight and owned by the caller.
+-- ?1 id, ?2 owner, ?3 abandoned policy (0 retry, 1 hold)
 UPDATE main."{table}"
 SET state = CASE WHEN abandoned = 1 OR ?3 = 1 THEN 3 ELSE 1 END,
     lease_until = CASE WHEN abandoned = 1 OR ?3 = 1 THEN lease_until ELSE 0 END

@@ -1,5 +1,8 @@
--- Claims an absent key: there is no record, or the one that is there has expired.
--- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 ttl in ms, ?6 abandoned
+-- Claims a key that has no record, or whose record has expired.
+-- Guard: a completed record past its ttl, or one in flight under "retry" past its ttl and its
+-- lease.
+-- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 ttl in ms, ?6 abandoned policy (0 retry, 1
+-- hold)
 INSERT INTO main."{table}" AS r
     (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at)
 SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5

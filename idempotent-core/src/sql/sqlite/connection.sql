@@ -1,5 +1,5 @@
--- What a handler could have changed of the connection within a transaction and what would outlive
--- it; and how many rows the last write has changed. One row.
+-- Reads every setting of the connection that a handler can change within a transaction and that
+-- outlives it, and the number of rows that the last write changed. Returns one row.
 SELECT changes() AS changed,
        concat_ws(' ',
            (SELECT query_only FROM pragma_query_only),

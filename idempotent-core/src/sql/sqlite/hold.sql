@@ -1,5 +1,6 @@
--- Holds a key whose lease is over, when its record or the new claim wants it held.
--- ?1 id, ?2 fingerprint, ?3 the owner that was seen
+-- Holds a key whose lease has expired, if its record or the new claim has the policy "hold".
+-- Guard: in flight, the owner that was read, the same fingerprint, lease expired.
+-- ?1 id, ?2 fingerprint, ?3 owner that was read
 UPDATE main."{table}"
 SET state = 3
 WHERE id = ?1

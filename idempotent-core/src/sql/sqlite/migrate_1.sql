@@ -6,12 +6,12 @@ CREATE TABLE "{table}" (
     owner       BLOB    NOT NULL CHECK (length(owner) = 16),
     attempt     INTEGER NOT NULL CHECK (attempt BETWEEN 1 AND 4294967295),
     abandoned   INTEGER NOT NULL CHECK (abandoned IN (0, 1)), -- retry, hold
-    lease       INTEGER NOT NULL, -- its length
+    lease       INTEGER NOT NULL, -- length in ms
     lease_until INTEGER NOT NULL, -- 0 once abandoned
     first_seen  INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL,
     recording   BLOB             CHECK ((recording IS NULL) = (state <> 2))
 ) STRICT;
 
--- For the purge. The lease has no index: each renewal would write it.
+-- For the purge. The lease has no index, because each renewal would have to update it.
 CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at);

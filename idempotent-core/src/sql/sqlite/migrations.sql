@@ -1,4 +1,4 @@
--- The list of the migrations that were applied; sqlx's own list belongs to the application.
+-- Creates the store's list of applied migrations; sqlx's own list belongs to the application.
 CREATE TABLE IF NOT EXISTS "{table}_migrations" (
     version         INTEGER NOT NULL PRIMARY KEY,
     compatible_from INTEGER NOT NULL, -- the oldest version whose releases may go on using the table

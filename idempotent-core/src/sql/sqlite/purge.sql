@@ -1,5 +1,5 @@
--- Removes expired records, oldest first; never one that is held or within its lease.
--- ?1 how many at most
+-- Deletes expired records, oldest first; never a held one or one within its lease.
+-- ?1 maximum number of records
 DELETE FROM main."{table}"
 WHERE id IN (
     SELECT id

@@ -1,5 +1,6 @@
--- Reads a record, whatever its state. Always one row: the time, and the record's columns or NULLs.
+-- Reads a record in any state. Returns one row: the time, and the columns of the record or NULLs.
 -- ?1 id
-SELECT clock.now, r.state, r.fingerprint, r.owner, r.attempt, r.abandoned, r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording
+SELECT clock.now, r.state, r.fingerprint, r.owner, r.attempt, r.abandoned, r.lease, r.lease_until,
+       r.first_seen, r.expires_at, r.recording
 FROM (SELECT {now} AS now) AS clock
 LEFT JOIN main."{table}" AS r ON r.id = ?1

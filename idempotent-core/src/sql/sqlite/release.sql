@@ -1,4 +1,5 @@
--- Gives a key back.
+-- Deletes a claim, as if the key had never been claimed.
+-- Guard: the record is in flight and owned by the caller.
 -- ?1 id, ?2 owner
 DELETE FROM main."{table}"
 WHERE id = ?1

@@ -1,8 +1,12 @@
--- Renews many leases. A row for each that was renewed.
--- ?1 a JSON array of [id in hex, owner in hex, lease in ms]
+-- Renews many leases. Returns a row for each renewed one.
+-- Guard: the record is in flight and owned by the caller.
+-- ?1 JSON array of [id in hex, owner in hex, lease in ms]
 UPDATE main."{table}" AS r
 SET lease = lease.ms, lease_until = {now} + lease.ms
-FROM (SELECT unhex(value ->> 0) AS id, unhex(value ->> 1) AS owner, value ->> 2 AS ms FROM json_each(?1)) AS lease
+FROM (
+    SELECT unhex(value ->> 0) AS id, unhex(value ->> 1) AS owner, value ->> 2 AS ms
+    FROM json_each(?1)
+) AS lease
 WHERE r.id = lease.id
   AND r.owner = lease.owner
   AND r.state = 1

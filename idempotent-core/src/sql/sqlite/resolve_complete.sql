@@ -1,10 +1,12 @@
--- Completes a held key as an operator says; nobody owns that answer.
--- ?1 id, ?2 the owner that was seen, ?3 recording
+-- Completes a held key for an operator. The owner becomes all zeros, which fences a late owner.
+-- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
+-- ?1 id, ?2 owner that was read, ?3 recording
 UPDATE main."{table}"
 SET state = 2,
     owner = zeroblob(16),
     recording = ?3,
-    expires_at = CASE WHEN expires_at <= {now} THEN {now} + expires_at - first_seen ELSE expires_at END
+    expires_at =
+        CASE WHEN expires_at <= {now} THEN {now} + expires_at - first_seen ELSE expires_at END
 WHERE id = ?1
   AND owner = ?2
   AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))

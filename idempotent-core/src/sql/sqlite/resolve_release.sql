@@ -1,5 +1,6 @@
--- Gives a held key back as an operator says.
--- ?1 id, ?2 the owner that was seen
+-- Releases a held key for an operator.
+-- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
+-- ?1 id, ?2 owner that was read
 DELETE FROM main."{table}"
 WHERE id = ?1
   AND owner = ?2

@@ -1,6 +1,8 @@
--- Takes over a key whose lease has expired, if its attempt is still the one that was read. The owner is not enough: if its claim is
--- sent again after others had the key, it has a later attempt.
--- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 the attempt that was seen
+-- Takes over a key whose lease has expired. The guard compares the attempt rather than the owner: a
+-- claim that is sent again after others had the key has a later attempt with the same owner.
+-- Guard: in flight, the attempt that was read, the same fingerprint, policy "retry", lease expired,
+-- ttl not expired.
+-- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 attempt that was read
 UPDATE main."{table}"
 SET owner = ?3, attempt = min(attempt + 1, 4294967295), lease = ?4, lease_until = {now} + ?4
 WHERE id = ?1

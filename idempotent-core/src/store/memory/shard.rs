@@ -1,8 +1,7 @@
-//! Sharded maps of records, and the bounds that they share.
+//! Sharded maps of records, and the limits that the shards share.
 
 use std::{
     collections::HashMap,
-    error::Error,
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
     sync::{PoisonError, atomic::Ordering},
@@ -18,19 +17,20 @@ use crate::{
     transition::{Change, Event, transition},
 };
 
-/// A shard is walked as a whole under its lock, so it holds about this many records when the store is full.
+/// The number of records in each shard of a full store; small, because a purge walks a whole shard
+/// under its lock.
 const RECORDS_A_SHARD: usize = 256;
 
-/// Every record of a store.
+/// All records of a store.
 pub(super) struct Shards {
     shards: Box<[Mutex<Map>]>,
-    hashing: Seed,
-    room: Room,
+    hashing: IdHashBuilder,
+    capacity: Capacity,
 }
 
-type Map = HashMap<RecordId, Entry, Seed>;
+type Map = HashMap<RecordId, Entry, IdHashBuilder>;
 
-/// A record, and whose share of the store it counts towards.
+/// A record, and the principal whose share it counts towards.
 struct Entry {
     record: Record,
     principal: Option<Principal>,
@@ -38,25 +38,29 @@ struct Entry {
 
 impl Shards {
     pub(super) fn new(max_records: usize, max_bytes: usize, share: Share) -> Self {
-        let hashing = Seed::random();
+        let hashing = IdHashBuilder::random();
         let shards = (max_records / RECORDS_A_SHARD).clamp(1, 65_536).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Mutex::new(Map::with_hasher(hashing))).collect(),
             hashing,
-            room: Room { records: Gauge::new(max_records), bytes: Gauge::new(max_bytes), shares: Shares::new(share) },
+            capacity: Capacity {
+                records: Gauge::new(max_records),
+                bytes: Gauge::new(max_bytes),
+                shares: Shares::new(share),
+            },
         }
     }
 
     pub(super) fn max_records(&self) -> usize {
-        self.room.records.max
+        self.capacity.records.max
     }
 
     pub(super) fn max_bytes(&self) -> usize {
-        self.room.bytes.max
+        self.capacity.bytes.max
     }
 
     pub(super) fn share(&self) -> Share {
-        self.room.shares.share
+        self.capacity.shares.share
     }
 
     pub(super) fn count(&self) -> usize {
@@ -64,100 +68,112 @@ impl Shards {
     }
 
     /// Locks the shard of a record.
-    pub(super) fn lock(&self, id: &RecordId) -> Slot<'_> {
-        // The map uses the hash's lowest and highest bits, the shards those between.
+    pub(super) fn lock(&self, id: &RecordId) -> LockedRecord<'_> {
+        // The map uses the lowest and highest bits of the hash; the shard index uses those between.
         let shard = usize::try_from(self.hashing.hash_one(id) >> 32 & 0xffff).unwrap_or(0);
-        Slot { id: *id, map: self.lock_shard(shard), room: &self.room }
+        LockedRecord { id: *id, map: self.lock_shard(shard), capacity: &self.capacity }
     }
 
-    /// Removes up to `limit` expired records of a shard, and says how many.
+    /// Removes up to `limit` expired records of a shard and returns their number.
     pub(super) fn drop_expired(&self, shard: usize, now: Timestamp, limit: usize) -> usize {
-        drop_expired(&mut self.lock_shard(shard), &self.room, now, limit)
+        drop_expired(&mut self.lock_shard(shard), &self.capacity, now, limit)
     }
 
     fn lock_shard(&self, shard: usize) -> MutexGuard<'_, Map> {
         #[expect(clippy::indexing_slicing, reason = "there is at least one shard")]
         let shard = &self.shards[shard % self.shards.len()];
-        // A step changes the map only after all of it was decided: a panic leaves the record as it was.
+        // A step changes the map only after it was fully decided, so a panic leaves the record
+        // intact.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} records, ", self.room.records, self.room.records.max)?;
-        write!(f, "{} of {} bytes", self.room.bytes, self.room.bytes.max)
+        write!(f, "{} of {} records, ", self.capacity.records, self.capacity.records.max)?;
+        write!(f, "{} of {} bytes", self.capacity.bytes, self.capacity.bytes.max)
     }
 }
 
-fn drop_expired(map: &mut Map, room: &Room, now: Timestamp, limit: usize) -> usize {
-    let expired = map.extract_if(|_, entry| match transition(Some(&entry.record), &Event::Purge, now).0 {
-        Change::Remove => true,
-        Change::Keep => false,
-        Change::Put(shortened) => {
-            entry.record = shortened;
-            false
-        }
-    });
-    expired.take(limit).map(|(_, entry)| room.give_back(&entry)).count()
+fn drop_expired(map: &mut Map, capacity: &Capacity, now: Timestamp, limit: usize) -> usize {
+    let expired =
+        map.extract_if(|_, entry| match transition(Some(&entry.record), &Event::Purge, now).0 {
+            Change::Remove => true,
+            Change::Keep => false,
+            Change::Put(shortened) => {
+                entry.record = shortened;
+                false
+            }
+        });
+    expired.take(limit).map(|(_, entry)| capacity.give_back(&entry)).count()
 }
 
-/// The place of one record, locked.
-pub(super) struct Slot<'a> {
+/// A record, present or absent, whose shard is locked.
+pub(super) struct LockedRecord<'a> {
     id: RecordId,
     map: MutexGuard<'a, Map>,
-    room: &'a Room,
+    capacity: &'a Capacity,
 }
 
-impl Slot<'_> {
+impl LockedRecord<'_> {
     pub(super) fn record(&self) -> Option<&Record> {
         self.map.get(&self.id).map(|entry| &entry.record)
     }
 
-    /// Applies what the state machine decided. A record that is there stays its principal's.
+    /// Applies what the state machine decided. An existing record keeps its principal.
     pub(super) fn apply(&mut self, change: Change, principal: Option<Principal>) {
         let old = match change {
             Change::Keep => None,
             Change::Put(record) => {
                 let principal = self.map.get(&self.id).map_or(principal, |entry| entry.principal);
                 let entry = Entry { record, principal };
-                self.room.take(&entry);
+                self.capacity.take(&entry);
                 self.map.insert(self.id, entry)
             }
             Change::Remove => self.map.remove(&self.id),
         };
         if let Some(old) = old {
-            self.room.give_back(&old);
+            self.capacity.give_back(&old);
         }
     }
 
-    /// Ensures that there is room for one more record of a principal, if need be by dropping the expired records of this shard.
-    pub(super) fn make_room(&mut self, now: Timestamp, principal: Option<Principal>) -> Result<(), NoRoom> {
-        if self.room.admits(principal).is_err() {
-            drop_expired(&mut self.map, self.room, now, usize::MAX);
+    /// Ensures that there is room for one more record of a principal, if necessary by dropping the
+    /// expired records of this shard.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        principal: Option<Principal>,
+    ) -> Result<(), CapacityExceeded> {
+        if self.capacity.admits(principal).is_err() {
+            drop_expired(&mut self.map, self.capacity, now, usize::MAX);
         }
-        self.room.admits(principal)
+        self.capacity.admits(principal)
     }
 }
 
-/// What the shards share. The bounds are checked and counted in two steps, so claims that run side by side can go beyond them by
-/// one record a thread.
-struct Room {
+/// The limits that all shards share. Checking and counting are separate steps, so each concurrent
+/// claim can exceed a limit by one record.
+struct Capacity {
     records: Gauge,
     bytes: Gauge,
     shares: Shares,
 }
 
-impl Room {
+impl Capacity {
     /// Whether there is room for one more record of a principal.
-    fn admits(&self, principal: Option<Principal>) -> Result<(), NoRoom> {
+    fn admits(&self, principal: Option<Principal>) -> Result<(), CapacityExceeded> {
         if self.records.is_full() || self.bytes.is_full() {
-            return Err(NoRoom::Full { records: self.records.used(), bytes: self.bytes.used() });
+            return Err(CapacityExceeded::Store {
+                records: self.records.used(),
+                bytes: self.bytes.used(),
+            });
         }
-        // While half of the store is free, no principal takes another one's place.
+        // While half of the store is free, no principal can crowd out another.
         let half = self.records.is_half_full() || self.bytes.is_half_full();
         match principal {
-            Some(principal) if half && self.shares.is_used_up(principal) => Err(NoRoom::Share(self.shares.share)),
+            Some(principal) if half && self.shares.is_used_up(principal) => {
+                Err(CapacityExceeded::Principal(self.shares.share))
+            }
             _ => Ok(()),
         }
     }
@@ -218,41 +234,34 @@ impl fmt::Display for Gauge {
 }
 
 /// Why a claim is refused.
-#[derive(Debug)]
-pub(super) enum NoRoom {
-    Full { records: usize, bytes: usize },
-    Share(Share),
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CapacityExceeded {
+    #[error(
+        "the store is full: {records} records with {bytes} bytes of recordings, none of them \
+         expired; raise `max_records` or `max_bytes`"
+    )]
+    Store { records: usize, bytes: usize },
+    #[error(
+        "the store is half full, and the principal has used its share of {} records or {} bytes \
+         of recordings; see `max_share`",
+        .0.records, .0.bytes
+    )]
+    Principal(Share),
 }
 
-impl fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { records, bytes } => {
-                write!(f, "it is full: {records} records with {bytes} bytes of recordings, none of them expired")
-            }
-            Self::Share(Share { records, bytes }) => write!(
-                f,
-                "it is half full, and the principal has its share of {records} records or {bytes} bytes of recordings"
-            ),
-        }
-    }
-}
-
-impl Error for NoRoom {}
-
-/// Hashes record ids, which are SHA-256 digests already: 16 of their bytes in one multiplication. The seeds keep a client that picks
-/// its keys from choosing where in the maps its records go.
+/// Hashes record ids, which are SHA-256 digests already: one multiplication of 16 of their bytes.
+/// The random seeds keep a client that chooses its keys from choosing their places in the maps.
 #[derive(Clone, Copy)]
-struct Seed([u64; 2]);
+struct IdHashBuilder([u64; 2]);
 
-impl Seed {
+impl IdHashBuilder {
     fn random() -> Self {
         let random = RandomState::new();
         Self([random.hash_one(0), random.hash_one(1)])
     }
 }
 
-impl BuildHasher for Seed {
+impl BuildHasher for IdHashBuilder {
     type Hasher = IdHasher;
 
     fn build_hasher(&self) -> IdHasher {
@@ -261,15 +270,16 @@ impl BuildHasher for Seed {
 }
 
 struct IdHasher {
-    seed: Seed,
+    seed: IdHashBuilder,
     hash: u64,
 }
 
 impl Hasher for IdHasher {
     fn write(&mut self, id: &[u8]) {
-        let Seed([one, two]) = self.seed;
+        let IdHashBuilder([one, two]) = self.seed;
         if let Some(([first, second], _)) = id.as_chunks::<8>().0.split_first_chunk::<2>() {
-            let (first, second) = (u64::from_le_bytes(*first) ^ one, u64::from_le_bytes(*second) ^ two);
+            let (first, second) =
+                (u64::from_le_bytes(*first) ^ one, u64::from_le_bytes(*second) ^ two);
             let product = u128::from(first) * u128::from(second);
             self.hash = fold(product);
         }

@@ -1,4 +1,4 @@
-//! How much of a store each principal has.
+//! How much of a store each principal uses.
 
 use std::{
     collections::{
@@ -11,17 +11,17 @@ use std::{
 
 use crate::scope::Principal;
 
-/// Principals are spread over this many locks.
+/// The number of locks over which principals are spread.
 const LOCKS: usize = 64;
 
-/// Records, and bytes of their recordings.
+/// A number of records, and the bytes of their recordings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     pub(super) records: usize,
     pub(super) bytes: usize,
 }
 
-/// What each principal has, and what it may have.
+/// The usage of each principal, and the limit for one principal.
 pub(super) struct Shares {
     pub(super) share: Share,
     used: Box<[Mutex<HashMap<Principal, Share>>]>,
@@ -34,7 +34,7 @@ impl Shares {
         Self { share, used, hashing: RandomState::new() }
     }
 
-    /// Whether a principal may have nothing more.
+    /// Whether a principal has reached its limit.
     pub(super) fn is_used_up(&self, principal: Principal) -> bool {
         let used = self.lock(principal).get(&principal).copied().unwrap_or_default();
         used.records >= self.share.records || used.bytes >= self.share.bytes

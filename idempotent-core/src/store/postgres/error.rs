@@ -1,6 +1,6 @@
-//! What goes wrong, and what can be done about it.
+//! Postgres errors, classified by what the store does about them.
 
-use std::{error::Error, fmt};
+use std::error::Error;
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
@@ -10,166 +10,166 @@ use crate::{
     store::sql::{MissingTable, TableName},
 };
 
-/// What an error says about the statement that met it.
+/// What an error means for the statement that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It lost against another transaction, and nothing of it happened.
+pub(super) enum ErrorKind {
+    /// Lost against another transaction; the statement had no effect.
     Conflict,
-    /// Its connection is gone. It may have happened.
-    Lost,
-    /// There was no response in time, or the store is known to be down. It may have happened.
-    Unanswered,
-    /// It waited too long for a lock, and nothing of it happened.
-    Locked,
-    /// The server refused it for a reason that passes.
-    Passing,
-    /// The table is not there.
+    /// The connection is lost; the statement may have taken effect.
+    ConnectionLost,
+    /// There was no response in time, or the server is known to be down; the statement may have
+    /// taken effect.
+    NoResponse,
+    /// Waited too long for a lock; the statement had no effect.
+    LockTimeout,
+    /// Refused by the server for a transient reason.
+    Transient,
+    /// The table does not exist.
     MissingTable,
-    /// Its prepared form is not there, or is another one: something between here and the server hands connections around.
-    Pooled,
-    /// Anything else.
+    /// The prepared statement is missing or another one's: a pooler shares the session between
+    /// clients.
+    PoolerInterference,
+    /// Any other error.
     Other,
 }
 
-pub(super) fn kind(error: &sqlx::Error) -> Kind {
+fn is_no_response(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Io(error) = error else { return false };
+    error.get_ref().is_some_and(|inner| inner.is::<NoResponse>())
+}
+
+pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
     use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
-    if let Some(reply) = error.as_database_error().and_then(|reply| reply.try_downcast_ref::<PgDatabaseError>()) {
+    if let Some(reply) =
+        error.as_database_error().and_then(|reply| reply.try_downcast_ref::<PgDatabaseError>())
+    {
         kind_of_code(reply.code(), reply.severity())
-    } else if matches!(error, Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Unanswered>())) {
-        Kind::Unanswered
+    } else if is_no_response(error) {
+        ErrorKind::NoResponse
     } else if matches!(error, Io(_) | Protocol(_)) {
-        Kind::Lost
+        ErrorKind::ConnectionLost
     } else if matches!(error, PoolTimedOut | PoolClosed | WorkerCrashed) {
-        Kind::Passing
+        ErrorKind::Transient
     } else {
-        Kind::Other
+        ErrorKind::Other
     }
 }
 
-/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
-fn kind_of_code(code: &str, severity: PgSeverity) -> Kind {
+/// See <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+fn kind_of_code(code: &str, severity: PgSeverity) -> ErrorKind {
     match code {
-        // What PgBouncer reports of itself before it hangs up: that a client has waited too long, or a session could not be opened.
-        "08P01" if severity == PgSeverity::Fatal => Kind::Lost,
-        "40001" | "40P01" => Kind::Conflict,
-        LOCKED => Kind::Locked,
-        // An undefined table.
-        "42P01" => Kind::MissingTable,
-        // No such prepared statement; one of that name is there already; another one's parameters.
-        "26000" | "42P05" | "08P01" => Kind::Pooled,
-        // Shut down by the administrator or a crash, starting up, dropped; and a primary that has become a standby, where a new
-        // connection may find the new primary.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => Kind::Lost,
+        // PgBouncer's own errors before it closes a connection: a client waited too long, or no
+        // session could be opened.
+        "08P01" if severity == PgSeverity::Fatal => ErrorKind::ConnectionLost,
+        "40001" | "40P01" => ErrorKind::Conflict,
+        LOCKED => ErrorKind::LockTimeout,
+        // `undefined_table`.
+        "42P01" => ErrorKind::MissingTable,
+        // No such prepared statement; a duplicate name; the parameters of another statement.
+        "26000" | "42P05" | "08P01" => ErrorKind::PoolerInterference,
+        // Shut down, crashed, starting up, or dropped; and a primary that has become a standby,
+        // where a new connection may reach the new primary.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => ErrorKind::ConnectionLost,
         _ => match code.get(..2) {
-            Some("08") => Kind::Lost,
-            // Rolled back, out of resources, locked, cancelled, an error of the system.
-            Some("40" | "53" | "55" | "57" | "58") => Kind::Passing,
-            _ => Kind::Other,
+            Some("08") => ErrorKind::ConnectionLost,
+            // Rolled back, out of resources, locked, cancelled, or a system error.
+            Some("40" | "53" | "55" | "57" | "58") => ErrorKind::Transient,
+            _ => ErrorKind::Other,
         },
     }
 }
 
-/// `lock_not_available`: the wait was too long.
+/// `lock_not_available`: the wait for a lock exceeded `lock_timeout`.
 pub(super) const LOCKED: &str = "55P03";
 
-/// Whether an error is a reply of the server's, which is then alive.
+/// Whether an error was sent by the server, which is therefore responding.
 pub(super) fn is_reply(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some()
 }
 
-/// `query_canceled`: by an operator, or because the statement took longer than the role's `statement_timeout`.
+/// `query_canceled`: by an operator, or because the statement exceeded `statement_timeout`.
 const CANCELLED: &str = "57014";
 
-/// Whether a statement waited too long for a record that another transaction has. One that waited for the whole table has no context.
+/// Whether a statement waited too long for a record that another transaction holds. The error of a
+/// wait for the whole table has no context.
 pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.is_some_and(|error| [LOCKED, CANCELLED].contains(&error.code()) && error.r#where().is_some())
+    let error =
+        error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| {
+        [LOCKED, CANCELLED].contains(&error.code()) && error.r#where().is_some()
+    })
 }
 
-pub(super) fn store_error(operation: &'static str, table: &TableName, source: sqlx::Error) -> StoreError {
-    let kind = kind(&source);
-    let source = cause(source);
+pub(super) fn store_error(
+    operation: &'static str,
+    table: &TableName,
+    source: sqlx::Error,
+) -> StoreError {
+    let kind = error_kind(&source);
+    let source = without_row_values(source);
     match kind {
-        Kind::Conflict | Kind::Lost | Kind::Unanswered | Kind::Locked | Kind::Passing => {
-            StoreError::transient(NAME, operation, source)
+        ErrorKind::Conflict
+        | ErrorKind::ConnectionLost
+        | ErrorKind::NoResponse
+        | ErrorKind::LockTimeout
+        | ErrorKind::Transient => StoreError::transient(NAME, operation, source),
+        ErrorKind::MissingTable => {
+            StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source })
         }
-        Kind::MissingTable => StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source }),
-        Kind::Pooled => StoreError::permanent(NAME, operation, Pooled { source }),
-        Kind::Other => StoreError::permanent(NAME, operation, source),
+        ErrorKind::PoolerInterference => {
+            StoreError::permanent(NAME, operation, PoolerInterference { source })
+        }
+        ErrorKind::Other => StoreError::permanent(NAME, operation, source),
     }
 }
 
-/// An error without what the server quotes of rows and values. `Debug` of sqlx's error shows all of it, such as `Failing row contains (…)`.
-fn cause(error: sqlx::Error) -> Cause {
+/// Removes the row values that the server quotes. The `Debug` output of sqlx's error contains all
+/// of them, such as `Failing row contains (…)`.
+fn without_row_values(error: sqlx::Error) -> BoxedError {
     match error.as_database_error().map(|reply| reply.try_downcast_ref::<PgDatabaseError>()) {
         Some(Some(reply)) => {
             let (code, message) = (reply.code().to_owned(), reply.message().to_owned());
-            Box::new(Reply { severity: reply.severity(), code, message })
+            Box::new(ServerError { severity: reply.severity(), code, message })
         }
         Some(None) | None => error.into(),
     }
 }
 
-type Cause = Box<dyn Error + Send + Sync>;
+type BoxedError = Box<dyn Error + Send + Sync>;
 
-/// An error that the server has sent.
-#[derive(Debug)]
-struct Reply {
+/// An error that the server sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the server returned {severity:?} {code}: {message}")]
+struct ServerError {
     severity: PgSeverity,
     code: String,
     message: String,
 }
 
-impl fmt::Display for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server returned {:?} {}: {}", self.severity, self.code, self.message)
-    }
-}
-
-impl Error for Reply {}
-
-/// Why a call has had no response. Its outcome is unknown.
-#[derive(Debug)]
-pub(super) enum Unanswered {
-    /// The server took longer than anyone waits.
-    TooSlow,
+/// Why a call got no response. Its outcome is unknown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoResponse {
+    /// The time limit of the call was exceeded.
+    #[error("the server did not respond in time")]
+    TimedOut,
     /// The server is known not to respond.
+    #[error("the server does not respond")]
     Down,
 }
 
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooSlow => "the server did not respond in time",
-            Self::Down => "the server does not respond",
-        })
+impl From<NoResponse> for sqlx::Error {
+    fn from(no_response: NoResponse) -> Self {
+        Self::Io(std::io::Error::other(no_response))
     }
 }
 
-impl Error for Unanswered {}
-
-impl From<Unanswered> for sqlx::Error {
-    fn from(unanswered: Unanswered) -> Self {
-        Self::Io(std::io::Error::other(unanswered))
-    }
-}
-
-/// A pooler came between.
-#[derive(Debug)]
-struct Pooled {
-    source: Cause,
-}
-
-impl fmt::Display for Pooled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a pooler mixed up prepared statements; add `?statement-cache-capacity=0` to the store's URL")
-    }
-}
-
-impl Error for Pooled {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
-    }
+/// A pooler shares the server's session with another client.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a pooler mixed up prepared statements; add `?statement-cache-capacity=0` to the store's URL"
+)]
+struct PoolerInterference {
+    source: BoxedError,
 }
 
 #[cfg(test)]
@@ -177,27 +177,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_whether_to_try_again() {
+    fn errors_are_classified_by_how_to_handle_them() {
         for (code, expected) in [
-            ("40001", Kind::Conflict),
-            ("40003", Kind::Passing),
-            ("08006", Kind::Lost),
-            ("08P01", Kind::Pooled),
-            ("57P01", Kind::Lost),
-            ("57014", Kind::Passing),
-            ("55P03", Kind::Locked),
-            ("53300", Kind::Passing),
-            ("25006", Kind::Lost),
-            ("42P01", Kind::MissingTable),
-            ("42501", Kind::Other),
-            ("28P01", Kind::Other),
-            ("", Kind::Other),
+            ("40001", ErrorKind::Conflict),
+            ("40003", ErrorKind::Transient),
+            ("08006", ErrorKind::ConnectionLost),
+            ("08P01", ErrorKind::PoolerInterference),
+            ("57P01", ErrorKind::ConnectionLost),
+            ("57014", ErrorKind::Transient),
+            ("55P03", ErrorKind::LockTimeout),
+            ("53300", ErrorKind::Transient),
+            ("25006", ErrorKind::ConnectionLost),
+            ("42P01", ErrorKind::MissingTable),
+            ("42501", ErrorKind::Other),
+            ("28P01", ErrorKind::Other),
+            ("", ErrorKind::Other),
         ] {
             assert_eq!(kind_of_code(code, PgSeverity::Error), expected, "{code}");
         }
-        assert_eq!(kind_of_code("08P01", PgSeverity::Fatal), Kind::Lost);
-        assert_eq!(kind(&sqlx::Error::PoolTimedOut), Kind::Passing);
-        assert_eq!(kind(&sqlx::Error::RowNotFound), Kind::Other);
-        assert_eq!(kind(&Unanswered::Down.into()), Kind::Unanswered);
+        assert_eq!(kind_of_code("08P01", PgSeverity::Fatal), ErrorKind::ConnectionLost);
+        assert_eq!(error_kind(&sqlx::Error::PoolTimedOut), ErrorKind::Transient);
+        assert_eq!(error_kind(&sqlx::Error::RowNotFound), ErrorKind::Other);
+        assert_eq!(error_kind(&NoResponse::Down.into()), ErrorKind::NoResponse);
     }
 }

@@ -1,89 +1,87 @@
-//! Whether the role may do what the statements do.
-
-use std::{error::Error, fmt};
+//! Verifies the privileges of the role.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-use super::{NAME, PostgresStore, connect::check, statements::Names};
+use super::{NAME, PostgresStore, names::Names, server::check};
 use crate::{error::StoreError, record_id::RecordId, store::sql::TableName};
 
 const PRIVILEGES: &str = include_str!("../../sql/postgres/privileges.sql");
-/// The schemas that the server searches, with those that the role may not use.
-const SEARCHED: &str = "string_to_array(replace(replace(replace(current_setting('search_path'), ' ', ''), '\"', ''), \
-                        '$user', current_user), ',')";
+/// The schemas in the server's `search_path`, including those that the role may not use.
+const SEARCHED: &str = "string_to_array(replace(replace(replace(\
+    current_setting('search_path'), ' ', ''), '\"', ''), '$user', current_user), ',')";
 
 impl PostgresStore {
-    /// Checks the server's settings, that the table is there, and the role's privileges on it.
+    /// Checks the server's settings, the existence of the table, and the role's privileges on it.
     pub(super) async fn verify(&self, operation: &'static str) -> Result<(), StoreError> {
-        let failed = |error| self.failed(operation, error);
-        let mut connection = self.pools.steps.live().await.map_err(failed)?;
+        let to_store_error = |error| self.store_error(operation, error);
+        let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
         check(&mut connection, operation).await?;
-        let lacking = lacking(&mut connection, &self.statements.names).await.map_err(failed)?;
+        let missing_privilege = missing_privilege(&mut connection, &self.statements.names)
+            .await
+            .map_err(to_store_error)?;
         connection.give_back();
-        match lacking {
-            Some(lacking) => Err(StoreError::permanent(NAME, operation, lacking)),
-            // It says so if there is no table.
-            None => self.read(operation, self.statements.read(&RecordId::from_bytes([0; 32]))).await.map(drop),
+        match missing_privilege {
+            Some(missing_privilege) => {
+                Err(StoreError::permanent(NAME, operation, missing_privilege))
+            }
+            // This read fails with an error that says so if there is no table.
+            None => self
+                .read(operation, self.statements.read(&RecordId::from_bytes([0; 32])))
+                .await
+                .map(drop),
         }
     }
 }
 
-async fn lacking(connection: &mut PgConnection, names: &Names) -> Result<Option<Lacking>, sqlx::Error> {
+async fn missing_privilege(
+    connection: &mut PgConnection,
+    names: &Names,
+) -> Result<Option<MissingPrivilege>, sqlx::Error> {
     let searched = names.schema.as_ref().map(|schema| format!("ARRAY['{}']", schema.as_str()));
     let text = PRIVILEGES.replace("{searched}", searched.as_deref().unwrap_or(SEARCHED));
     let rows = sqlx::raw_sql(AssertSqlSafe(names.fill(&text))).fetch_all(connection).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let lacking = |what| Ok(Some(Lacking { role: row.try_get("role")?, table: names.table.clone(), what }));
-    what_is_lacking(row)?.map_or(Ok(None), lacking)
+    let with_problem = |problem| {
+        Ok(Some(MissingPrivilege {
+            role: row.try_get("role")?,
+            table: names.table.clone(),
+            problem,
+        }))
+    };
+    privilege_problem(row)?.map_or(Ok(None), with_problem)
 }
 
-fn what_is_lacking(row: &PgRow) -> Result<Option<What>, sqlx::Error> {
+fn privilege_problem(row: &PgRow) -> Result<Option<PrivilegeProblem>, sqlx::Error> {
     let missing: Vec<String> = row.try_get("missing")?;
     Ok(if !row.try_get("usable")? {
-        Some(What::Schema(row.try_get("schema")?))
+        Some(PrivilegeProblem::Schema(row.try_get("schema")?))
     } else if !missing.is_empty() {
-        Some(What::Table(missing.join(", ")))
+        Some(PrivilegeProblem::Table(missing.join(", ")))
     } else if row.try_get("filtered")? {
-        Some(What::AllRows)
+        Some(PrivilegeProblem::RowSecurity)
     } else {
         None
     })
 }
 
-/// The role may not do what the store has to.
-#[derive(Debug)]
-struct Lacking {
+/// A privilege that the role lacks.
+#[derive(Debug, thiserror::Error)]
+#[error("the role `{role}` cannot use the table `{}`: {problem}", table.as_str())]
+struct MissingPrivilege {
     role: String,
     table: TableName,
-    what: What,
+    problem: PrivilegeProblem,
 }
 
-#[derive(Debug)]
-enum What {
-    /// USAGE on it.
+/// What the role lacks.
+#[derive(Debug, thiserror::Error)]
+enum PrivilegeProblem {
+    #[error("grant it USAGE on the schema `{0}`")]
     Schema(String),
-    /// These privileges.
+    #[error("grant it {0} on the table")]
     Table(String),
-    /// Row-level security applies.
-    AllRows,
+    #[error(
+        "row-level security hides rows from it; give it BYPASSRLS, or disable row-level security"
+    )]
+    RowSecurity,
 }
-
-impl fmt::Display for Lacking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (role, table) = (&self.role, self.table.as_str());
-        match &self.what {
-            What::Schema(schema) => {
-                write!(f, "the role `{role}` lacks the privilege USAGE on the schema `{schema}` of the table `{table}`")
-            }
-            What::Table(missing) => {
-                write!(f, "the role `{role}` lacks the privileges on the table `{table}`: {missing}")
-            }
-            What::AllRows => write!(
-                f,
-                "row-level security hides rows of the table `{table}` from the role `{role}`; give the role BYPASSRLS, or disable it"
-            ),
-        }
-    }
-}
-
-impl Error for Lacking {}

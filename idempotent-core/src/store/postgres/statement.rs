@@ -1,22 +1,23 @@
-//! A statement and its parameters, for each way to send it.
+//! A statement and its parameters, for each mode of sending it.
 
 use std::{borrow::Cow, fmt::Write};
 
 use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
 
-use super::connect::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
+use super::timeouts::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 
-/// Two claims that meet under another isolation level make one of them fail, and it has to be sent again. The time-outs bound what the
-/// statement may take in the server; they are what sessions of the store's own are opened with. Rows come as text, whose bytes the driver
-/// reads in one form only.
+/// Settings of a plain statement. Under another isolation level one of two concurrent claims would
+/// fail and have to be sent again. The timeouts are those of the store's own sessions. Rows arrive
+/// as text, and the driver decodes only the hexadecimal form of `bytea`.
 fn settings() -> String {
     format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
          SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'; SET LOCAL bytea_output = hex; "
     )
 }
 
-/// A parameter.
+/// A parameter of a statement.
 pub(super) enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
     Int(i64),
@@ -24,12 +25,12 @@ pub(super) enum Value<'a> {
     Ints(Vec<i64>),
 }
 
-/// A statement and its parameters, for either way to send it.
+/// A statement and its parameters, which can be sent in either mode.
 pub(super) struct Statement<'a> {
     pub(super) text: &'a SqlStr,
     pub(super) values: Vec<Value<'a>>,
-    /// Whether one of its values is a response or the digest of a request. Then it is never sent as text, which the server writes into
-    /// its log if the statement fails.
+    /// Whether a value is a response or the digest of a request. Such a value is never sent as
+    /// text, because the server logs the text of a failing statement.
     pub(super) confidential: bool,
 }
 
@@ -42,7 +43,7 @@ impl<'a> Statement<'a> {
         Self { text, values, confidential: true }
     }
 
-    /// With its values apart from its text. It stays with its connection unless the caller says otherwise.
+    /// As a statement with separate parameters, which stays prepared on its connection by default.
     pub(super) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
         self.values.iter().fold(sqlx::query(self.text.clone()), |query, value| match value {
             Value::Bytes(bytes) => query.bind(bytes.as_ref()),
@@ -52,13 +53,15 @@ impl<'a> Statement<'a> {
         })
     }
 
-    /// Begins a transaction for a statement that is sent apart from its values: it keeps the session that the statement is prepared in.
+    /// Begins a transaction for a statement with separate parameters; it keeps the session in which
+    /// the statement is prepared.
     pub(super) fn begins() -> SqlStr {
         AssertSqlSafe(format!("BEGIN; {}", settings())).into_sql_str()
     }
 
-    /// As one message, and so one transaction, that holds everything and leaves nothing behind. Its parameters become literals; they are numbers and
-    /// hexadecimal digits only, so there is nothing to escape. Not for what is [confidential](Self::confidential).
+    /// As a single message, and so a single transaction, that leaves nothing in the session. Its
+    /// parameters become literals of numbers and hexadecimal digits only, so nothing needs
+    /// escaping. Not for [confidential](Self::confidential) values.
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
         let mut text = settings();
         self.write(&mut text);
@@ -71,7 +74,10 @@ impl<'a> Statement<'a> {
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
             let (number, rest) = part.split_at(end);
-            let value = number.parse::<usize>().ok().and_then(|number| self.values.get(number.checked_sub(1)?));
+            let value = number
+                .parse::<usize>()
+                .ok()
+                .and_then(|number| self.values.get(number.checked_sub(1)?));
             if let Some(value) = value {
                 value.write(text);
             }
@@ -85,7 +91,9 @@ impl Value<'_> {
         match self {
             Self::Bytes(bytes) => write_bytes(text, bytes),
             Self::Int(int) => write_int(text, int),
-            Self::ByteArrays(arrays) => write_array(text, arrays, "bytea", |text, bytes| write_bytes(text, bytes)),
+            Self::ByteArrays(arrays) => {
+                write_array(text, arrays, "bytea", |text, bytes| write_bytes(text, bytes))
+            }
             Self::Ints(ints) => write_array(text, ints, "bigint", write_int),
         }
     }
@@ -95,13 +103,16 @@ fn write_bytes(text: &mut String, bytes: &[u8]) {
     text.reserve(bytes.len() * 2 + 16);
     text.push_str(r"E'\\x");
     text.extend(
-        bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]).filter_map(|digit| char::from_digit(digit.into(), 16)),
+        bytes
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 0xf])
+            .filter_map(|digit| char::from_digit(digit.into(), 16)),
     );
     text.push_str("'::bytea");
 }
 
 fn write_int(text: &mut String, int: &i64) {
-    // Writing to a string does not fail.
+    // Writing to a `String` does not fail.
     let _ = write!(text, "({int})::bigint");
 }
 
@@ -131,7 +142,11 @@ mod tests {
             Value::Ints(vec![]),
         ];
         let plain = Statement::new(&text, values).plain().into_sql_str();
-        let expected = r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];";
-        assert_eq!(plain.as_str().strip_prefix(&settings()), Some(expected));
+        let expected = [
+            r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ",
+            r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];",
+        ]
+        .concat();
+        assert_eq!(plain.as_str().strip_prefix(&settings()), Some(expected.as_str()));
     }
 }

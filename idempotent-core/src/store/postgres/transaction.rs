@@ -13,15 +13,15 @@ use tokio::time::timeout;
 
 use super::{
     NAME, PostgresStore,
-    claiming::IN_FLIGHT,
-    connect::{Server, Way},
-    driver::{driven, entered},
-    error::{Kind, kind, store_error},
-    health::{Health, LONGEST},
-    run::LIMIT,
-    sessions::GRACE,
+    claim::IN_FLIGHT,
+    error::{ErrorKind, error_kind, store_error},
+    io_thread::{in_io_context, on_io_thread},
+    lifecycle::STATEMENT_GRACE,
+    server::{Server, StatementMode},
+    server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
     statements::Statements,
+    timeouts::RESPONSE_TIMEOUT,
 };
 use crate::{
     error::StoreError,
@@ -31,59 +31,81 @@ use crate::{
     record_id::RecordId,
     store::{
         Transaction, TransactionClaim, Transactions,
-        sql::{Lent, NotOurs, Open, fence},
+        sql::{OpenTransaction, PooledConnection, UnexpectedTransactionState, fence},
     },
 };
 
 mod begin;
-mod claiming;
-mod mark;
+mod claim;
+mod token;
 
-use self::mark::Mark;
+use self::token::TransactionToken;
 
-/// The least time that a claim waits for another transaction. Zero would be without end.
-const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+/// The minimum wait of a claim for another transaction; 0 would mean no limit to the server.
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
 struct PgTransaction {
-    /// `None` once it has been ended.
-    open: Option<Open<PgConnection>>,
+    /// `None` once the transaction has ended.
+    open: Option<OpenTransaction<PgConnection>>,
     statements: Arc<Statements>,
     server: Server,
-    health: Arc<Health>,
-    mark: Mark,
-    /// Whether a handler had the connection and nothing has proved since that the transaction is still open.
-    unproved: bool,
+    health: Arc<ServerHealth>,
+    token: TransactionToken,
+    /// Whether a handler has used the connection since the transaction was last proved to be open.
+    unverified: bool,
 }
 
 impl PostgresStore {
-    fn opened(&self, open: Open<PgConnection>, mark: Mark) -> PgTransaction {
+    fn new_transaction(
+        &self,
+        open: OpenTransaction<PgConnection>,
+        token: TransactionToken,
+    ) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
-        PgTransaction { open: Some(open), statements: self.statements.clone(), server, health, mark, unproved: false }
+        PgTransaction {
+            open: Some(open),
+            statements: self.statements.clone(),
+            server,
+            health,
+            token,
+            unverified: false,
+        }
     }
 
-    /// Begins, a second time where the first connection turns out to be broken, or a handler has dropped what was prepared on it: nothing
-    /// that was begun is left then.
-    async fn begun<T, F>(&self, limit: Duration, begin: impl Fn(Lent<PgConnection>) -> F) -> Result<T, sqlx::Error>
+    /// Begins a transaction; tries a second time if the first connection is broken or a handler has
+    /// dropped its prepared statements, which leave nothing begun.
+    async fn begin_retrying<T, F>(
+        &self,
+        limit: Duration,
+        begin: impl Fn(PooledConnection<PgConnection>) -> F,
+    ) -> Result<T, sqlx::Error>
     where
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let begin = |connection| self.pools.health.exchange(limit, begin(connection));
         match begin(self.pools.transactions.get().await?).await {
-            Err(error) if matches!(kind(&error), Kind::Lost | Kind::Pooled) => {
-                begin(self.pools.transactions.live().await?).await
+            Err(error)
+                if matches!(
+                    error_kind(&error),
+                    ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
+                ) =>
+            {
+                begin(self.pools.transactions.get_verified().await?).await
             }
-            begun => begun,
+            begin_retrying => begin_retrying,
         }
     }
 }
 
-/// What is set until a key is claimed: how long the claim waits for another transaction is the caller's to say and not the role's. In
-/// milliseconds, of which 0 are without end.
-fn while_claiming(patience: Duration, server: Server) -> impl Iterator<Item = (&'static str, i32)> {
+/// The settings during a claim, in milliseconds, of which 0 means no limit. The caller limits how
+/// long the claim waits for another transaction, not the role.
+fn claim_settings(max_wait: Duration, server: Server) -> impl Iterator<Item = (&'static str, i32)> {
     let millis = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
-    let longest = millis(patience.saturating_add(LIMIT));
-    let always = [("lock_timeout", millis(patience)), ("statement_timeout", longest)];
-    always.into_iter().chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
+    let longest = millis(max_wait.saturating_add(RESPONSE_TIMEOUT));
+    let always = [("lock_timeout", millis(max_wait)), ("statement_timeout", longest)];
+    always
+        .into_iter()
+        .chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
 }
 
 fn in_flight() -> TransactionClaim {
@@ -97,13 +119,20 @@ impl Transactions for PostgresStore {
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        let begun = async { self.begin_transaction().await.map_err(|error| self.failed("begin", error)) };
-        Ok(Box::new(driven("begin", begun).await?))
+        let begun = async {
+            self.begin_transaction().await.map_err(|error| self.store_error("begin", error))
+        };
+        Ok(Box::new(on_io_thread("begin", begun).await?))
     }
 
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError> {
-        let patience = patience.clamp(LEAST_PATIENCE, LONGEST);
-        driven("claim", self.claim_within(id, claim, patience)).await
+    async fn claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<TransactionClaim, StoreError> {
+        let max_wait = wait.clamp(MIN_WAIT, MAX_WAIT);
+        on_io_thread("claim", self.claim_in_transaction(id, claim, max_wait)).await
     }
 }
 
@@ -113,48 +142,58 @@ impl PgTransaction {
         self.open.as_mut().expect("the transaction is open").connection_mut()
     }
 
-    async fn change(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<Fence, StoreError> {
-        let query = statement.prepared().persistent(self.server.way == Way::Prepared);
+    async fn change(
+        &mut self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Fence, StoreError> {
+        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
         let health = self.health.clone();
-        let rows = health.exchange(LIMIT, query.fetch_all(self.connection_mut())).await;
-        let rows = self.proved(operation, rows)?;
+        let rows = health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await;
+        let rows = self.check_response(operation, rows)?;
         let changed = rows.first().map(|row| row.try_get("changed")).transpose();
-        let passed = changed.map_err(|error| self.failed(operation, error))?.unwrap_or(false);
-        self.unproved = !passed;
+        let passed = changed.map_err(|error| self.store_error(operation, error))?.unwrap_or(false);
+        self.unverified = !passed;
         Ok(fence(passed))
     }
 
-    /// Proves that the transaction is open and can be committed, for requests without a key: no completion has proved it.
-    async fn prove(&mut self) -> Result<(), StoreError> {
-        let (health, prove) = (self.health.clone(), AssertSqlSafe(self.mark.prove()));
-        let rows = health.exchange(LIMIT, sqlx::raw_sql(prove).fetch_all(self.connection_mut())).await;
-        self.proved("commit", rows).map(drop)
+    /// Proves that the transaction is open and can be committed, for requests without a key, where
+    /// no completion has proved it.
+    async fn verify(&mut self) -> Result<(), StoreError> {
+        let (health, verify) = (self.health.clone(), AssertSqlSafe(self.token.verify()));
+        let rows = health
+            .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(verify).fetch_all(self.connection_mut()))
+            .await;
+        self.check_response("commit", rows).map(drop)
     }
 
-    /// Passes the response to a statement that names the mark. Where the transaction is not the one that was begun, or the session
-    /// not what it was, its connection is closed.
-    fn proved(
+    /// Checks the response to a statement that names the token. If the transaction is not the one
+    /// that was begun, or its session was changed, the connection is closed.
+    fn check_response(
         &mut self,
         operation: &'static str,
         rows: Result<Vec<PgRow>, sqlx::Error>,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let proof = rows.and_then(|rows| self.mark.read(&rows).map(|proof| (rows, proof)));
+        let proof = rows.and_then(|rows| self.token.read(&rows).map(|proof| (rows, proof)));
         match (proof, &mut self.open) {
             (Ok((rows, proof)), Some(open)) if proof.ours => {
                 if proof.has_temporary_tables {
-                    open.retire();
+                    open.close_after_use();
                 }
                 Ok(rows)
             }
             (Ok(_), _) => {
                 self.close();
-                Err(StoreError::permanent(NAME, operation, NotOurs))
+                Err(StoreError::permanent(NAME, operation, UnexpectedTransactionState))
             }
             (Err(error), _) => {
-                if matches!(kind(&error), Kind::Lost | Kind::Pooled) {
+                if matches!(
+                    error_kind(&error),
+                    ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
+                ) {
                     self.close();
                 }
-                Err(self.failed(operation, error))
+                Err(self.store_error(operation, error))
             }
         }
     }
@@ -165,7 +204,7 @@ impl PgTransaction {
         }
     }
 
-    fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+    fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.names.table, error)
     }
 }
@@ -178,58 +217,78 @@ impl Transaction for PgTransaction {
     }
 
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
-        self.unproved = true;
+        self.unverified = true;
         self.connection_mut()
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
-        let (health, undo) = (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", self.mark.savepoint()));
-        let undone = health.exchange(LIMIT, sqlx::raw_sql(AssertSqlSafe(undo)).execute(self.connection_mut())).await;
-        undone.map(drop).map_err(|error| self.failed("undo", error))
+        let (health, undo) =
+            (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", self.token.savepoint()));
+        let undone = health
+            .exchange(
+                RESPONSE_TIMEOUT,
+                sqlx::raw_sql(AssertSqlSafe(undo)).execute(self.connection_mut()),
+            )
+            .await;
+        undone.map(drop).map_err(|error| self.store_error("undo", error))
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        driven("complete", self.change("complete", statements.complete_within(lease, recording, self.mark.0))).await
+        on_io_thread(
+            "complete",
+            self.change(
+                "complete",
+                statements.complete_in_transaction(lease, recording, self.token.0),
+            ),
+        )
+        .await
     }
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        driven("abandon", self.change("abandon", statements.abandon_within(lease, policy, self.mark.0))).await
+        on_io_thread(
+            "abandon",
+            self.change("abandon", statements.abandon_in_transaction(lease, policy, self.token.0)),
+        )
+        .await
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
-        if self.unproved && self.open.as_ref().is_some_and(Open::is_ours) {
-            let proved = driven("commit", self.prove()).await;
-            if proved.is_err() {
+        if self.unverified && self.open.as_ref().is_some_and(OpenTransaction::is_outermost) {
+            let verified = on_io_thread("commit", self.verify()).await;
+            if verified.is_err() {
                 self.roll_back().await;
-                return proved;
+                return verified;
             }
         }
-        let Some(open) = self.open.take().filter(Open::is_ours) else {
-            return Err(StoreError::permanent(NAME, "commit", NotOurs));
+        let Some(open) = self.open.take().filter(OpenTransaction::is_outermost) else {
+            return Err(StoreError::permanent(NAME, "commit", UnexpectedTransactionState));
         };
         let commit = async {
-            let committed = self.health.exchange(LIMIT, open.commit()).await;
-            committed.map_err(|error| self.failed("commit", error))
+            let committed = self.health.exchange(RESPONSE_TIMEOUT, open.commit()).await;
+            committed.map_err(|error| self.store_error("commit", error))
         };
-        driven("commit", commit).await
+        on_io_thread("commit", commit).await
     }
 
     async fn roll_back(mut self: Box<Self>) -> bool {
         let Some(open) = self.open.take() else { return true };
         let rolled_back = async {
-            // It may wait for a statement of the handler's, in the middle of which the handler was dropped, and which says nothing about the
-            // server. Dropped in the middle, the session is given up, which rolls back as well.
-            Ok(timeout(GRACE, open.roll_back()).await.is_ok_and(|rolled_back| rolled_back))
+            // The handler may have been dropped in the middle of a statement, which must not be
+            // mistaken for an unresponsive server. When the time is over, dropping the transaction
+            // closes the session, which also rolls back.
+            Ok(timeout(STATEMENT_GRACE, open.roll_back())
+                .await
+                .is_ok_and(|rolled_back| rolled_back))
         };
-        driven("roll back", rolled_back).await.unwrap_or(false)
+        on_io_thread("roll back", rolled_back).await.unwrap_or(false)
     }
 }
 
 impl Drop for PgTransaction {
     fn drop(&mut self) {
         let open = self.open.take();
-        entered(|| drop(open));
+        in_io_context(|| drop(open));
     }
 }

@@ -1,10 +1,10 @@
-//! What a URL names, and how a connection to it is made.
+//! URLs of Redis servers, and the connections they describe.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisError,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, RedisError,
     aio::MultiplexedConnection,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
@@ -12,22 +12,22 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::Failure;
 
-/// How many commands may be on their way to a server before a caller waits for its turn to write.
-const BUFFER: usize = 1024;
-/// How long a connection is idle before the kernel asks for a sign of life, and how often it asks
-/// again.
-const IDLE: Duration = Duration::from_secs(30);
-const PROBES: Duration = Duration::from_secs(5);
-/// How long the kernel waits until the other end has acknowledged what was sent.
+/// How many commands can be queued on a connection before a caller waits.
+const PIPELINE_BUFFER: usize = 1024;
+/// How long a connection is idle before the kernel sends keepalive probes, and the interval between
+/// them.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the kernel waits for the acknowledgment of sent data before it closes the connection.
 #[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 const SENTINEL_PORT: u16 = 26379;
 
-/// One server, a master that Sentinels know, or a cluster.
+/// A single server, a master behind Sentinels, or a cluster.
 pub(super) enum Address {
     Server(Box<ConnectionInfo>),
     Sentinels(Box<Sentinels>),
-    /// The first node of the URL, and all of them.
+    /// The first node in the URL, and all of them.
     Cluster(Box<ConnectionInfo>, Vec<ConnectionInfo>),
 }
 
@@ -51,42 +51,54 @@ impl Address {
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let node = |user: &str, host: &str, path: &str| {
-            let node = format!("{scheme}://{user}{host}{path}").into_connection_info().map_err(InvalidUrl::Part)?;
+            let node = format!("{scheme}://{user}{host}{path}")
+                .into_connection_info()
+                .map_err(InvalidUrl::Part)?;
             Ok(node.set_tcp_settings(tcp()))
         };
         match kind {
             "" => Ok(Self::Server(Box::new(node(user, hosts, path)?))),
             "cluster" => {
-                let nodes: Result<Vec<_>, _> = hosts.split(',').map(|host| node(user, host, path)).collect();
+                let nodes: Result<Vec<_>, _> =
+                    hosts.split(',').map(|host| node(user, host, path)).collect();
                 let nodes = nodes?;
                 let first = nodes.first().ok_or(InvalidUrl::Scheme)?;
                 Ok(Self::Cluster(Box::new(first.clone()), nodes))
             }
             "sentinel" => {
                 let (path, query) = path.split_once('?').unwrap_or((path, ""));
-                let (service, db) =
-                    path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_matches('/'), ""));
+                let (service, db) = path
+                    .trim_start_matches('/')
+                    .split_once('/')
+                    .unwrap_or((path.trim_matches('/'), ""));
                 if service.is_empty() {
                     return Err(InvalidUrl::NoService);
                 }
                 let sentinel_user = sentinel_user(query)?;
-                // In this version of the protocol a connection that subscribes can also ask.
+                // RESP3 allows commands on a connection that has subscriptions.
                 let resp3 = |info: ConnectionInfo| {
-                    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+                    let settings =
+                        info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
                     info.set_redis_settings(settings)
                 };
                 let hosts: Result<_, _> = hosts
                     .split(',')
-                    .map(|host| node(&sentinel_user, &with_port(host, SENTINEL_PORT), "").map(resp3))
+                    .map(|host| {
+                        node(&sentinel_user, &with_port(host, SENTINEL_PORT), "").map(resp3)
+                    })
                     .collect();
                 let server = node(user, "master", &format!("/{db}"))?;
-                Ok(Self::Sentinels(Box::new(Sentinels { service: service.to_owned(), server, hosts: hosts? })))
+                Ok(Self::Sentinels(Box::new(Sentinels {
+                    service: service.to_owned(),
+                    server,
+                    hosts: hosts?,
+                })))
             }
             _ => Err(InvalidUrl::Scheme),
         }
     }
 
-    /// What the connections to all servers of the URL have in common.
+    /// What the connections to all servers of the URL share: user, database and encryption.
     pub(super) fn template(&self) -> &ConnectionInfo {
         match self {
             Self::Server(server) => server,
@@ -100,17 +112,19 @@ impl Address {
 pub(super) type Endpoint = (String, u16);
 
 pub(super) fn endpoint(info: &ConnectionInfo) -> Endpoint {
-    let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) = info.addr() else {
-        // No URL names anything else.
+    let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) = info.addr()
+    else {
+        // URLs with another kind of address are not accepted.
         return (info.addr().to_string(), 0);
     };
     (host.clone(), *port)
 }
 
-/// The same user, database and encryption at another host.
+/// Connection parameters for another host, with the user, database and encryption of the template.
 pub(super) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> ConnectionInfo {
     let (host, port) = (host.clone(), *port);
-    let addr = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = template.addr().clone() {
+    let addr = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = template.addr().clone()
+    {
         ConnectionAddr::TcpTls { host, port, insecure, tls_params }
     } else {
         ConnectionAddr::Tcp(host, port)
@@ -118,7 +132,8 @@ pub(super) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> Con
     template.clone().set_addr(addr)
 }
 
-/// Opens a connection that the present runtime drives. Its calls set their own limits.
+/// Opens a connection that the current runtime drives. Responses have no time limit here; callers
+/// set their own.
 pub(super) async fn connect(
     info: &ConnectionInfo,
     published: Option<UnboundedSender<PushInfo>>,
@@ -127,23 +142,25 @@ pub(super) async fn connect(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(within))
         .set_response_timeout(None)
-        .set_pipeline_buffer_size(BUFFER);
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
     let config = match published {
         Some(published) => config.set_push_sender(published),
         None => config,
     };
     let client = Client::open(info.clone())?;
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(Failure::of_opening)
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(Failure::from_connect)
 }
 
-/// Small requests are sent at once: waiting for more of them costs tens of milliseconds. A
-/// connection whose other end is gone without a word is found out by the kernel, also while no call
-/// is in progress.
+/// `TCP_NODELAY`, since collecting small requests costs tens of milliseconds; and keepalives, so
+/// that the kernel detects a silently lost connection even while no call is in progress.
 fn tcp() -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBES);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(UNACKNOWLEDGED);
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
 }
 
@@ -152,7 +169,7 @@ fn with_port(host: &str, port: u16) -> String {
     if has_port { host.to_owned() } else { format!("{host}:{port}") }
 }
 
-/// The `user:password@` of the Sentinels, from the URL's query.
+/// Returns the `user:password@` of the Sentinels from the URL's query.
 fn sentinel_user(query: &str) -> Result<String, InvalidUrl> {
     let (mut username, mut password) = ("", None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -168,10 +185,10 @@ fn sentinel_user(query: &str) -> Result<String, InvalidUrl> {
 #[cfg(feature = "redis-tls")]
 fn prepare_tls() -> Result<(), InvalidUrl> {
     use rustls::crypto::{CryptoProvider, ring};
-    // rustls takes the one provider that is compiled in, and panics where there are several and the
-    // program names none.
+    // rustls uses the single provider that is compiled in, and panics if there are several and the
+    // program has installed none.
     if CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster, with a provider that does as well.
+        // Another thread may install a provider first; any provider is suitable.
         let _ = ring::default_provider().install_default();
     }
     Ok(())
@@ -182,40 +199,29 @@ fn prepare_tls() -> Result<(), InvalidUrl> {
     Err(InvalidUrl::TlsNotCompiledIn)
 }
 
-/// Why a URL names no server. It shows nothing of the URL, which can hold a password.
-#[derive(Debug)]
+/// Why a URL is refused. It contains nothing of the URL, which can hold a password.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidUrl {
+    #[error(
+        "the URL must start with `redis://`, `redis+sentinel://` or `redis+cluster://`, or with \
+         `rediss` in place of `redis` for TLS"
+    )]
     Scheme,
     #[cfg_attr(feature = "redis-tls", expect(dead_code, reason = "it is compiled in"))]
+    #[error("`rediss` needs the Cargo feature `redis-tls`, which this program was built without")]
     TlsNotCompiledIn,
+    #[error(
+        "a `redis+sentinel://` URL names the master after its hosts, \
+         as in `redis+sentinel://host/name`"
+    )]
     NoService,
+    #[error(
+        "a `redis+sentinel://` URL accepts only `sentinel_username`, `sentinel_password` and \
+         `namespace` in its query"
+    )]
     Query,
-    Part(RedisError),
-}
-
-impl fmt::Display for InvalidUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Scheme => {
-                "the URL starts with none of `redis://`, `redis+sentinel://`, `redis+cluster://`, nor with `rediss` in their place"
-            }
-            Self::TlsNotCompiledIn => "`rediss` needs the Cargo feature `redis-tls`, which this program was built without",
-            Self::NoService => "a `redis+sentinel://` URL names the master after its hosts, as in `redis+sentinel://host/name`",
-            Self::Query => {
-                "a `redis+sentinel://` URL takes `sentinel_username` and `sentinel_password` in its query, and nothing else"
-            }
-            Self::Part(_) => "the URL cannot be read",
-        })
-    }
-}
-
-impl std::error::Error for InvalidUrl {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Part(error) => Some(error),
-            Self::Scheme | Self::TlsNotCompiledIn | Self::NoService | Self::Query => None,
-        }
-    }
+    #[error("the URL cannot be parsed")]
+    Part(#[source] RedisError),
 }
 
 #[cfg(test)]
@@ -224,20 +230,29 @@ mod tests {
 
     #[test]
     fn a_sentinel_url_names_hosts_master_and_both_passwords() {
-        let url =
-            "redis+sentinel://me:p%40ss@one,two:5000,[::1]/payments/3?sentinel_password=s%2Fp&sentinel_username=you";
-        let Address::Sentinels(sentinels) = Address::parse(url).unwrap() else { panic!("no Sentinels") };
+        let url = "redis+sentinel://me:p%40ss@one,two:5000,[::1]/payments/3\
+                   ?sentinel_password=s%2Fp&sentinel_username=you";
+        let Address::Sentinels(sentinels) = Address::parse(url).unwrap() else {
+            panic!("no Sentinels")
+        };
         assert_eq!(sentinels.service, "payments");
         let server = sentinels.server.redis_settings();
-        assert_eq!((server.username(), server.password(), server.db()), (Some("me"), Some("p@ss"), 3));
-        let of = |at: usize| (sentinels.hosts[at].addr().to_string(), sentinels.hosts[at].redis_settings());
+        assert_eq!(
+            (server.username(), server.password(), server.db()),
+            (Some("me"), Some("p@ss"), 3)
+        );
+        let of = |at: usize| {
+            (sentinels.hosts[at].addr().to_string(), sentinels.hosts[at].redis_settings())
+        };
         assert_eq!([of(0).0, of(1).0, of(2).0], ["one:26379", "two:5000", "::1:26379"]);
         assert_eq!((of(0).1.username(), of(0).1.password()), (Some("you"), Some("s/p")));
     }
 
     #[test]
     fn a_cluster_url_names_its_nodes() {
-        let Address::Cluster(_, nodes) = Address::parse("redis+cluster://:secret@one:7000,two").unwrap() else {
+        let Address::Cluster(_, nodes) =
+            Address::parse("redis+cluster://:secret@one:7000,two").unwrap()
+        else {
             panic!("no cluster")
         };
         let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();

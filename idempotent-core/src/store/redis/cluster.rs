@@ -1,93 +1,73 @@
-//! A cluster: which node has which slots.
+//! Which node of a cluster has which slots.
 
-use std::{ops::RangeInclusive, sync::Weak, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use redis::{ConnectionInfo, FromRedisValue, Value, aio::MultiplexedConnection, from_redis_value};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{
     address::{Endpoint, connect, endpoint},
     error::Failure,
-    servers::Servers,
 };
 
 pub(super) const SLOTS: usize = 16_384;
-/// How many nodes are asked at once. One that does not respond delays nothing.
+/// How many nodes are queried at the same time, so that an unresponsive one delays nothing.
 const AT_ONCE: usize = 3;
-/// How long a node may take to say who has which slots.
-const RESPONDING: Duration = Duration::from_secs(1);
-/// How often the slots are looked up when nothing calls for it.
-const CALM: Duration = Duration::from_secs(5);
-/// The least time between two looks.
-const PAUSE: Duration = Duration::from_millis(400);
+/// How long a node may take to report the slots.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The slots of each master.
 pub(super) type SlotRanges = Vec<(RangeInclusive<usize>, Endpoint)>;
 
-/// Which node has which slots, as one node of the cluster sees it.
+/// Which node has which slots, according to one node of the cluster.
 #[derive(Debug, PartialEq)]
 pub(super) struct ClusterView {
-    /// The highest configuration epoch that the node knows. A failover and a slot that moves
-    /// increase it, so a node that has been stopped or cut off meanwhile has a lower one.
+    /// The highest configuration epoch that the node knows. Failovers and slot migrations increase
+    /// it, so a node that was stopped or cut off has a lower one.
     pub(super) epoch: u64,
     pub(super) ranges: SlotRanges,
 }
 
 impl ClusterView {
-    /// How many slots have a master.
+    /// The number of slots that have a master.
     fn covered(&self) -> usize {
         self.ranges.iter().map(|(range, _)| range.clone().count()).sum()
     }
 }
 
-/// Keeps the store's view of the cluster up to date until the store is dropped.
-pub(super) async fn watch(servers: Weak<Servers>) {
-    let Some(stale) = servers.upgrade().map(|servers| servers.stale()) else { return };
-    loop {
-        let _ = timeout(CALM.mul_f64(0.5 + fastrand::f64()), stale.notified()).await;
-        let Some((sources, epoch)) = servers.upgrade().map(|servers| (servers.sources(), servers.epoch())) else {
-            return;
-        };
-        match discover(sources, Some(epoch)).await {
-            Ok(view) => {
-                let Some(servers) = servers.upgrade() else { return };
-                servers.install(&view);
-            }
-            Err(failure) => {
-                tracing::debug!(error = %failure, "no node of the cluster said who has which slots; retrying");
-                stale.notify_one();
-            }
-        }
-        sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
-    }
-}
-
-/// Queries the nodes in random order, a few at once, until one has a master for every slot and an
-/// epoch of at least `known`. If none has, returns the view with the highest epoch; of views that
-/// are as new as `known`, the one with the most slots.
+/// Queries the nodes in random order, a few at a time, until one reports a master for every slot
+/// and an epoch of at least `known`. If none does, returns the view with the highest epoch; among
+/// views that are as new as `known`, the one with the most slots.
 ///
-/// Without a known epoch, waits for all of the first few nodes, and compares them.
+/// Without a known epoch it waits for all of the first few nodes and compares their views.
 ///
 /// # Errors
-/// The last failure where no node knows of any slot.
-pub(super) async fn discover(mut sources: Vec<ConnectionInfo>, known: Option<u64>) -> Result<ClusterView, Failure> {
+/// The last failure, if no node knows any slot.
+pub(super) async fn discover(
+    mut sources: Vec<ConnectionInfo>,
+    known: Option<u64>,
+) -> Result<ClusterView, Failure> {
     fastrand::shuffle(&mut sources);
     let (mut failed, mut best) = (Failure::NoMaster, None::<ClusterView>);
     let rank = |view: &ClusterView| (view.epoch.min(known.unwrap_or(u64::MAX)), view.covered());
     for some in sources.chunks(AT_ONCE) {
-        let asked = some
-            .iter()
-            .map(|source| async move { timeout(RESPONDING, view_of(source)).await.unwrap_or(Err(Failure::Slow)) });
-        let mut asked = asked.collect::<FuturesUnordered<_>>();
-        while let Some(view) = asked.next().await {
+        let queries = some.iter().map(|source| async move {
+            timeout(RESPONSE_TIMEOUT, view_of(source)).await.unwrap_or(Err(Failure::ConnectTimeout))
+        });
+        let mut queries = queries.collect::<FuturesUnordered<_>>();
+        while let Some(view) = queries.next().await {
             match view {
-                Ok(view) if view.covered() >= SLOTS && known.is_some_and(|known| view.epoch >= known) => {
+                Ok(view)
+                    if view.covered() >= SLOTS
+                        && known.is_some_and(|known| view.epoch >= known) =>
+                {
                     return Ok(view);
                 }
-                // The node has not met all the others yet, some slots have no master, or it does not
-                // know of the last failover.
-                Ok(view) if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) => best = Some(view),
+                // The view is incomplete, or the node does not know of the last failover.
+                Ok(view) if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) => {
+                    best = Some(view)
+                }
                 Ok(_) => {}
                 Err(failure) => failed = failure,
             }
@@ -102,69 +82,78 @@ pub(super) async fn discover(mut sources: Vec<ConnectionInfo>, known: Option<u64
 }
 
 async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
-    let mut node = connect(source, None, RESPONDING).await?;
-    // The epoch first: slots may be newer than it says, but not older.
-    let info: String = ask(&mut node, "INFO", "CLUSTER|INFO").await?;
-    let ranges = ranges(ask(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
-    // A node that was added, and has not met the others yet.
-    if ranges.is_empty() { Err(Failure::NoMaster) } else { Ok(ClusterView { epoch: epoch(&info)?, ranges }) }
+    let mut node = connect(source, None, RESPONSE_TIMEOUT).await?;
+    // The epoch is read first, so that the slots are never older than the epoch says.
+    let info: String = query(&mut node, "INFO", "CLUSTER|INFO").await?;
+    let ranges = ranges(query(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
+    // A node that was just added and has not met the others yet.
+    if ranges.is_empty() {
+        Err(Failure::NoMaster)
+    } else {
+        Ok(ClusterView { epoch: epoch(&info)?, ranges })
+    }
 }
 
-async fn ask<T: FromRedisValue>(
+async fn query<T: FromRedisValue>(
     node: &mut MultiplexedConnection,
     what: &str,
     privilege: &'static str,
 ) -> Result<T, Failure> {
-    let asked = redis::cmd("CLUSTER").arg(what).query_async(node).await;
-    asked.map_err(|error| Failure::from(error).lacking(privilege))
+    let reply = redis::cmd("CLUSTER").arg(what).query_async(node).await;
+    reply.map_err(|error| Failure::from(error).or_missing_privilege(privilege))
 }
 
-/// Reads the epoch in what `CLUSTER INFO` returns.
+/// Parses the epoch from the reply to `CLUSTER INFO`.
 fn epoch(info: &str) -> Result<u64, Failure> {
     let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
     epoch.and_then(|epoch| epoch.trim().parse().ok()).ok_or(Failure::Unexpected)
 }
 
-/// Reads what `CLUSTER SLOTS` returns: for each range its first and last slot, its master, and its
+/// Parses the reply to `CLUSTER SLOTS`: for each range its first and last slot, its master and its
 /// replicas.
-fn ranges(slots: Value, asked: &str) -> Result<SlotRanges, Failure> {
-    let slots: Vec<Vec<Value>> = from_redis_value(slots).map_err(Failure::reply)?;
+fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, Failure> {
+    let slots: Vec<Vec<Value>> = from_redis_value(slots).map_err(Failure::unexpected_reply)?;
     let mut ranges = SlotRanges::new();
     for range in slots {
         let mut parts = range.into_iter();
-        let (Some(first), Some(last), Some(master)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(first), Some(last), Some(master)) = (parts.next(), parts.next(), parts.next())
+        else {
             return Err(Failure::Unexpected);
         };
         let [first, last] = [from_redis_value::<usize>(first), from_redis_value::<usize>(last)];
-        let mut master = from_redis_value::<Vec<Value>>(master).map_err(Failure::reply)?.into_iter();
-        let (Some(host), Some(port)) = (master.next(), master.next()) else { return Err(Failure::Unexpected) };
-        let host: Option<String> = from_redis_value(host).map_err(Failure::reply)?;
-        let port: u16 = from_redis_value(port).map_err(Failure::reply)?;
+        let mut master =
+            from_redis_value::<Vec<Value>>(master).map_err(Failure::unexpected_reply)?.into_iter();
+        let (Some(host), Some(port)) = (master.next(), master.next()) else {
+            return Err(Failure::Unexpected);
+        };
+        let host: Option<String> = from_redis_value(host).map_err(Failure::unexpected_reply)?;
+        let port: u16 = from_redis_value(port).map_err(Failure::unexpected_reply)?;
         let host = match host.as_deref() {
-            // The node does not know its own address; it is where it was asked.
-            None | Some("") => asked.to_owned(),
-            // It does not know another's.
+            // The node does not know its own address, which is the one that was queried.
+            None | Some("") => queried.to_owned(),
+            // The node does not know the address of another node.
             Some("?") => continue,
             Some(host) => host.to_owned(),
         };
-        ranges.push((first.map_err(Failure::reply)?..=last.map_err(Failure::reply)?, (host, port)));
+        ranges.push((
+            first.map_err(Failure::unexpected_reply)?..=last.map_err(Failure::unexpected_reply)?,
+            (host, port),
+        ));
     }
     Ok(ranges)
 }
 
-/// The slot of a key: CRC-16/XMODEM of what stands between its first braces, or of all of it,
-/// modulo 16,384.
+/// The slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16,384.
 pub(super) fn slot(key: &[u8]) -> u16 {
     let crc = tag(key).unwrap_or(key).iter().fold(0u16, |crc, byte| {
-        (0..8).fold(
-            crc ^ (u16::from(*byte) << 8),
-            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
-        )
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
     });
     crc % 16_384
 }
 
-/// What stands between the first braces of a key, if anything does.
+/// The hash tag of a key: the text between its first braces.
 pub(super) fn tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|byte| *byte == b'{')?;
     let rest = key.get(open + 1..)?;
@@ -183,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// A node whose view is that one master has the slots up to this one.
+    /// A node that reports one master for the first `slots` slots.
     async fn node(epoch: u64, slots: usize) -> ConnectionInfo {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -204,7 +193,7 @@ mod tests {
             let response = match line.as_str() {
                 "INFO" => format!("${}\r\n{info}\r\n", info.len()),
                 "SLOTS" => format!("*1\r\n*3\r\n:0\r\n:{}\r\n*2\r\n$0\r\n\r\n:7000\r\n", slots - 1),
-                // What the client says of itself when it connects.
+                // What the client library sends when it connects.
                 "SETINFO" => "+OK\r\n".to_owned(),
                 _ => continue,
             };
@@ -213,29 +202,30 @@ mod tests {
     }
 
     async fn nodes(views: &[(u64, usize)]) -> Vec<ConnectionInfo> {
-        futures_util::future::join_all(views.iter().map(|(epoch, slots)| node(*epoch, *slots))).await
+        futures_util::future::join_all(views.iter().map(|(epoch, slots)| node(*epoch, *slots)))
+            .await
     }
 
-    /// Fails if a node that was stopped while its replica was promoted brings the old master back:
-    /// what that acknowledges is lost.
+    /// Fails if a node that was stopped during a failover can bring the old master back; writes to
+    /// it are lost.
     #[tokio::test]
     async fn a_view_that_is_older_than_the_known_one_does_not_displace_it() {
         let half = SLOTS / 2;
         for (views, known, expected) in [
-            // A view that is as new as the known one, and whole, is enough.
+            // A complete view that is as new as the known one is sufficient.
             (vec![(7, SLOTS), (6, SLOTS), (5, SLOTS)], Some(7), (7..8, SLOTS)),
             (vec![(8, SLOTS), (6, SLOTS), (6, SLOTS), (6, SLOTS)], Some(7), (8..9, SLOTS)),
-            // So is one that is not whole, where those that are new enough have no better one.
+            // An incomplete view is used if no other view is new enough.
             (vec![(7, half), (6, SLOTS), (6, SLOTS)], Some(7), (7..8, half)),
             (vec![(7, half), (8, SLOTS), (9, half)], Some(7), (8..9, SLOTS)),
-            // The cluster was set up anew.
+            // The cluster was created anew.
             (vec![(2, SLOTS), (1, SLOTS), (2, half)], Some(7), (2..3, SLOTS)),
-            // The first look: there is nothing to compare with but the other nodes.
+            // Without a known epoch, views are compared with each other.
             (vec![(6, SLOTS), (7, SLOTS), (6, SLOTS)], None, (7..8, SLOTS)),
             (vec![(6, half), (6, half), (6, half), (6, SLOTS)], None, (6..7, SLOTS)),
         ] {
             let nodes = nodes(&views).await;
-            // The order in which nodes are asked is random.
+            // The order of the queries is random.
             for _ in 0..20 {
                 let found = discover(nodes.clone(), known).await.unwrap();
                 let (epochs, slots): (Range<u64>, usize) = expected.clone();
@@ -253,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_servers() {
-        // From the cluster specification, and `CLUSTER KEYSLOT`.
+    fn slots_match_those_of_the_server() {
+        // From the cluster specification and `CLUSTER KEYSLOT`.
         assert_eq!(slot(b"123456789"), 0x31c3);
         assert_eq!(slot(b"foo"), 12182);
         assert_eq!(slot(b"a{foo}b{bar}"), 12182);
@@ -263,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_without_an_address_is_where_it_was_asked() {
+    fn a_master_without_an_address_is_the_node_that_was_queried() {
         let text = |text: &str| Value::BulkString(text.into());
         let range = |first, last, host: Value, port| {
             Value::Array(vec![
@@ -279,10 +269,13 @@ mod tests {
             range(300, 399, text("?"), 7003),
         ]);
         let at = |host: &str, port| (host.to_owned(), port);
-        let expected =
-            vec![(0..=99, at("10.0.0.1", 7000)), (100..=199, at("asked", 7001)), (200..=299, at("asked", 7002))];
-        assert_eq!(ranges(slots, "asked").unwrap(), expected);
-        assert!(ranges(Value::Array(vec![Value::Array(vec![Value::Int(1)])]), "asked").is_err());
-        assert!(ranges(Value::Okay, "asked").is_err());
+        let expected = vec![
+            (0..=99, at("10.0.0.1", 7000)),
+            (100..=199, at("queried", 7001)),
+            (200..=299, at("queried", 7002)),
+        ];
+        assert_eq!(ranges(slots, "queried").unwrap(), expected);
+        assert!(ranges(Value::Array(vec![Value::Array(vec![Value::Int(1)])]), "queried").is_err());
+        assert!(ranges(Value::Okay, "queried").is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! One server, its connections and its health.
 //!
-//! A connection is driven by a task of the runtime that it was opened on, so each runtime has its
-//! own, one for each [`Lane`]. The health of a server is shared: what one runtime finds out, no
-//! other has to wait for.
+//! A connection is driven by a task of the runtime that opened it, so each runtime has its own
+//! connections, one for each [`ConnectionRole`]. The health of a server is shared: what one runtime
+//! finds out, the others need not wait for.
 
 use std::{
     collections::HashMap,
@@ -11,73 +11,76 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, ConnectionInfo, Value, aio::MultiplexedConnection};
+use redis::{ConnectionInfo, Value, aio::MultiplexedConnection};
 use tokio::{
     runtime::Id,
     sync::watch,
     time::{Instant, timeout},
 };
 
-use super::{address::connect, error::Failure, server::Requirements};
+pub(super) use self::route::{Message, Route};
+use super::{address::connect, error::Failure, requirements::Requirements};
 
-/// How long a connection may take to open, with the checks of the server.
-pub(super) const OPENING: Duration = Duration::from_secs(2);
+mod route;
+
+/// How long opening a connection and verifying the server may take.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a call waits for a connection to a server that did not respond before.
-const PROBING: Duration = Duration::from_millis(500);
-/// The first pause after a connection could not be opened; it doubles.
+const PROBE_WAIT: Duration = Duration::from_millis(500);
+/// The first pause after a failed connection attempt; it doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a call waits for a response that came in time, but was not read while a handler blocked
-/// the runtime, or the process was stopped. That says nothing about the server.
-const UNREAD: Duration = Duration::from_millis(100);
-/// The epoch of a server that is not used any more.
+/// How long a call waits for a response that may have arrived in time but was not read, because a
+/// handler blocked the runtime or the process was stopped.
+const READ_GRACE: Duration = Duration::from_millis(100);
+/// The epoch of a server that is no longer used.
 const RETIRED: u64 = u64::MAX;
 
-/// What a connection is for.
+/// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
-    /// The steps of requests.
-    Work,
-    /// Renewals, which do not queue behind recordings.
-    Renewal,
-    /// A step that waits for replicas and blocks its connection meanwhile.
-    Waiting(usize),
+pub(super) enum ConnectionRole {
+    /// Calls for requests.
+    Requests,
+    /// Renewals, which must not queue behind large recordings.
+    Renewals,
+    /// A call that waits for replicas and blocks its connection meanwhile.
+    Replication(usize),
 }
 
-/// A server, shared by all runtimes.
+/// A server and its connections from all runtimes.
 pub(super) struct Node {
     info: ConnectionInfo,
     requirements: Arc<Requirements>,
-    /// Connections of an earlier epoch are not used any more, and calls on them end. A new epoch
-    /// begins when the server does not respond.
+    /// Connections of an earlier epoch are closed and calls on them end. A new epoch begins when
+    /// the server does not respond.
     epoch: watch::Sender<u64>,
-    down: Mutex<Option<Down>>,
-    slots: Mutex<HashMap<(Id, Lane), Arc<Slot>>>,
+    outage: Mutex<Option<Outage>>,
+    connections: Mutex<HashMap<(Id, ConnectionRole), Arc<ConnectionCell>>>,
 }
 
-/// A server that could not be reached, or did not respond.
-struct Down {
-    last: Failure,
+/// The state of a server that could not be reached or did not respond.
+struct Outage {
+    failure: Failure,
     pause: Duration,
-    /// When the next call tries it again.
-    due: Instant,
-    /// Until then calls wait for a connection: the server may have been slow only.
-    patient: Instant,
+    /// When the next call tries to connect again.
+    retry_at: Instant,
+    /// Until then calls wait for a connection, since the server may only have been slow.
+    wait_until: Instant,
 }
 
-/// The place of one runtime's connection for one lane.
+/// One runtime's connection for one role.
 #[derive(Default)]
-struct Slot(Mutex<Slotted>);
+struct ConnectionCell(Mutex<CellState>);
 
 #[derive(Default)]
-struct Slotted {
+struct CellState {
     live: Option<Connection>,
-    /// How many connections there have been.
+    /// How many connections have been opened.
     opened: u64,
-    opening: Option<Opening>,
+    opening: Option<PendingConnection>,
 }
 
-type Opening = watch::Receiver<Option<Result<Connection, Failure>>>;
+type PendingConnection = watch::Receiver<Option<Result<Connection, Failure>>>;
 
 /// A connection that any number of calls share.
 #[derive(Clone)]
@@ -87,27 +90,26 @@ pub(super) struct Connection {
     number: u64,
 }
 
-/// Where a command was sent.
-pub(super) struct Sent {
-    pub(super) node: Arc<Node>,
-    connection: Connection,
-    lane: Lane,
-}
-
 impl Node {
     pub(super) fn new(info: ConnectionInfo, requirements: Arc<Requirements>) -> Self {
-        Self { info, requirements, epoch: watch::Sender::new(0), down: Mutex::default(), slots: Mutex::default() }
+        Self {
+            info,
+            requirements,
+            epoch: watch::Sender::new(0),
+            outage: Mutex::default(),
+            connections: Mutex::default(),
+        }
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
-    /// Ends the calls on this server and closes its connections: it is no master any more.
+    /// Closes all connections and ends the calls on them: the server is no longer a master.
     pub(super) fn retire(&self) {
         self.epoch.send_replace(RETIRED);
-        let slots = std::mem::take(&mut *lock(&self.slots));
-        drop(slots);
+        let connections = std::mem::take(&mut *lock(&self.connections));
+        drop(connections);
     }
 
     pub(super) fn is_retired(&self) -> bool {
@@ -115,10 +117,10 @@ impl Node {
     }
 
     /// Closes the connections that a runtime drove.
-    pub(super) fn forget(&self, runtime: Id) {
-        let mut slots = lock(&self.slots);
-        let gone: Vec<_> = slots.extract_if(|(of, _), _| *of == runtime).collect();
-        drop(slots);
+    pub(super) fn close_connections_of(&self, runtime: Id) {
+        let mut connections = lock(&self.connections);
+        let gone: Vec<_> = connections.extract_if(|(of, _), _| *of == runtime).collect();
+        drop(connections);
         drop(gone);
     }
 
@@ -132,193 +134,175 @@ impl Node {
         let mut wire = connection.wire.clone();
         let mut epochs = self.epoch.subscribe();
         let ended = epochs.wait_for(|epoch| *epoch != connection.epoch);
-        let sent = async {
-            let mut sent = pin!(message.send(&mut wire));
-            match timeout(within, &mut sent).await {
+        let response = async {
+            let mut response = pin!(message.send(&mut wire));
+            match timeout(within, &mut response).await {
                 Ok(value) => value,
-                Err(_) => timeout(UNREAD, sent).await.unwrap_or(Err(Failure::Late)),
+                Err(_) => {
+                    timeout(READ_GRACE, response).await.unwrap_or(Err(Failure::ResponseTimeout))
+                }
             }
         };
         let value = tokio::select! {
             biased;
-            value = sent => value,
-            _ = ended => Err(Failure::Left),
+            value = response => value,
+            _ = ended => Err(Failure::ConnectionClosed),
         };
         match value {
-            // What a server acknowledges after another has taken its place may be forgotten.
-            Ok(_) if self.is_retired() => Err(Failure::Left),
+            // What a server acknowledges after another has taken its place may be lost.
+            Ok(_) if self.is_retired() => Err(Failure::ConnectionClosed),
             value => value,
         }
     }
 
-    /// Draws the conclusions from a call that failed.
-    fn note(&self, lane: Lane, connection: &Connection, failure: &Failure) {
-        if matches!(failure, Failure::Late) {
-            self.suspect(connection.epoch);
+    /// Updates the state of the server and its connections after a failed call.
+    fn record_failure(&self, role: ConnectionRole, connection: &Connection, failure: &Failure) {
+        if matches!(failure, Failure::ResponseTimeout) {
+            self.mark_unresponsive(connection.epoch);
         } else if failure.breaks_connection()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && let Some(slot) = lock(&self.slots).get(&(runtime.id(), lane)).cloned()
+            && let Some(cell) = lock(&self.connections).get(&(runtime.id(), role)).cloned()
         {
-            // Another call may have replaced it already.
-            let gone = lock(&slot.0).live.take_if(|live| live.number == connection.number);
+            // Another call may have replaced the connection already.
+            let gone = lock(&cell.0).live.take_if(|live| live.number == connection.number);
             drop(gone);
         }
     }
 
-    /// Closes all connections and ends the calls on them, unless that was done since.
-    fn suspect(&self, epoch: u64) {
-        // Calls that end look for another connection at once: they wait for this lock, and then
-        // know that the server is down.
-        let mut down = lock(&self.down);
-        let suspect = self.epoch.send_if_modified(|current| {
-            let suspect = *current == epoch;
-            *current += u64::from(suspect);
-            suspect
+    /// Closes all connections and ends the calls on them, unless another call has already done so.
+    fn mark_unresponsive(&self, epoch: u64) {
+        // The lock is taken first: calls that end look for another connection at once, and must
+        // find the server marked as down.
+        let mut outage = lock(&self.outage);
+        let marked = self.epoch.send_if_modified(|current| {
+            let marked = *current == epoch;
+            *current += u64::from(marked);
+            marked
         });
-        if suspect {
-            let (due, patient) = (Instant::now(), Instant::now() + PROBING);
-            *down = Some(Down { last: Failure::Late, pause: Duration::ZERO, due, patient });
-            drop(down);
-            let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
-            for slot in slots {
-                let gone = lock(&slot.0).live.take_if(|live| live.epoch <= epoch);
+        if marked {
+            let (retry_at, wait_until) = (Instant::now(), Instant::now() + PROBE_WAIT);
+            *outage = Some(Outage {
+                failure: Failure::ResponseTimeout,
+                pause: Duration::ZERO,
+                retry_at,
+                wait_until,
+            });
+            drop(outage);
+            let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+            for cell in connections {
+                let gone = lock(&cell.0).live.take_if(|live| live.epoch <= epoch);
                 drop(gone);
             }
         }
     }
 
-    /// The connection of this runtime for a lane. It is opened if there is none.
+    /// Returns this runtime's connection for a role; opens it if there is none.
     ///
-    /// While the server is known not to respond, calls fail at once, but for one about each half
-    /// second that tries again.
-    pub(super) async fn connection(self: &Arc<Self>, runtime: Id, lane: Lane) -> Result<Connection, Failure> {
+    /// While the server is down, calls fail at once, except for about one each half second, which
+    /// tries to connect.
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        runtime: Id,
+        role: ConnectionRole,
+    ) -> Result<Connection, Failure> {
         let epoch = *self.epoch.borrow();
         if epoch == RETIRED {
-            return Err(Failure::Left);
+            return Err(Failure::ConnectionClosed);
         }
-        let slot = lock(&self.slots).entry((runtime, lane)).or_default().clone();
+        let cell = lock(&self.connections).entry((runtime, role)).or_default().clone();
         let (mut opening, limit) = {
-            let mut slotted = lock(&slot.0);
-            if let Some(live) = slotted.live.as_ref().filter(|live| live.epoch == epoch) {
+            let mut state = lock(&cell.0);
+            if let Some(live) = state.live.as_ref().filter(|live| live.epoch == epoch) {
                 return Ok(live.clone());
             }
-            let limit = self.admit(slotted.opening.is_some())?;
-            let opening = match &slotted.opening {
+            let limit = self.connect_limit(state.opening.is_some())?;
+            let opening = match &state.opening {
                 Some(opening) => opening.clone(),
-                None => slotted.opening.insert(self.open(slot.clone(), epoch)).clone(),
+                None => state.opening.insert(self.open(cell.clone(), epoch)).clone(),
             };
             (opening, limit)
         };
         match timeout(limit, opening.wait_for(Option::is_some)).await {
-            Ok(Ok(opened)) => opened.clone().unwrap_or(Err(Failure::Slow)),
-            // The runtime is shutting down, or it takes longer than this call can wait.
-            Ok(Err(_)) | Err(_) => Err(Failure::Slow),
+            Ok(Ok(opened)) => opened.clone().unwrap_or(Err(Failure::ConnectTimeout)),
+            // The runtime is shutting down, or connecting takes longer than this call may wait.
+            Ok(Err(_)) | Err(_) => Err(Failure::ConnectTimeout),
         }
     }
 
-    /// How long a call may wait for a connection, if the server may be tried at all.
-    fn admit(&self, opening: bool) -> Result<Duration, Failure> {
+    /// Returns how long a call may wait for a connection, or an error if the server must not be
+    /// tried now.
+    fn connect_limit(&self, opening: bool) -> Result<Duration, Failure> {
         let now = Instant::now();
-        match &mut *lock(&self.down) {
-            None => Ok(OPENING),
-            Some(down) if now < down.patient => Ok(down.patient - now),
-            Some(down) if !opening && now >= down.due => {
-                down.due = now + LONGEST_PAUSE;
-                Ok(PROBING)
+        match &mut *lock(&self.outage) {
+            None => Ok(OPEN_TIMEOUT),
+            Some(outage) if now < outage.wait_until => Ok(outage.wait_until - now),
+            Some(outage) if !opening && now >= outage.retry_at => {
+                outage.retry_at = now + LONGEST_PAUSE;
+                Ok(PROBE_WAIT)
             }
-            Some(down) => Err(Failure::Pausing(Box::new(down.last.clone()))),
+            Some(outage) => Err(Failure::BackingOff(Box::new(outage.failure.clone()))),
         }
     }
 
-    /// Opens a connection in a separate task, which continues when the calls that wait for it end.
-    fn open(self: &Arc<Self>, slot: Arc<Slot>, epoch: u64) -> Opening {
+    /// Opens a connection in a separate task, which continues if the calls that wait for it end.
+    fn open(self: &Arc<Self>, cell: Arc<ConnectionCell>, epoch: u64) -> PendingConnection {
         let (done, opening) = watch::channel(None);
         let node = self.clone();
         tokio::spawn(async move {
-            let opened = timeout(OPENING, node.checked()).await.unwrap_or(Err(Failure::Slow));
-            let opened = node.settle(&slot, epoch, opened);
+            let opened = timeout(OPEN_TIMEOUT, node.open_verified())
+                .await
+                .unwrap_or(Err(Failure::ConnectTimeout));
+            let opened = node.finish_open(&cell, epoch, opened);
             done.send_replace(Some(opened));
         });
         opening
     }
 
-    async fn checked(&self) -> Result<MultiplexedConnection, Failure> {
-        let mut wire = connect(&self.info, None, OPENING).await?;
-        let info =
-            Message::Command(&redis::cmd("INFO")).send(&mut wire).await.map_err(|failure| failure.lacking("INFO"))?;
-        let info: String = redis::from_redis_value(info).map_err(Failure::reply)?;
-        self.requirements.verify(&info).map_err(Failure::Refused)?;
+    async fn open_verified(&self) -> Result<MultiplexedConnection, Failure> {
+        let mut wire = connect(&self.info, None, OPEN_TIMEOUT).await?;
+        let info = Message::Command(&redis::cmd("INFO"))
+            .send(&mut wire)
+            .await
+            .map_err(|failure| failure.or_missing_privilege("INFO"))?;
+        let info: String = redis::from_redis_value(info).map_err(Failure::unexpected_reply)?;
+        self.requirements.verify(&info).map_err(Failure::UnsuitableServer)?;
         Ok(wire)
     }
 
-    fn settle(
+    fn finish_open(
         &self,
-        slot: &Slot,
+        cell: &ConnectionCell,
         epoch: u64,
         opened: Result<MultiplexedConnection, Failure>,
     ) -> Result<Connection, Failure> {
-        let mut slotted = lock(&slot.0);
-        slotted.opening = None;
-        let mut down = lock(&self.down);
+        let mut state = lock(&cell.0);
+        state.opening = None;
+        let mut outage = lock(&self.outage);
         match opened {
             Ok(wire) => {
-                *down = None;
-                slotted.opened += 1;
-                let connection = Connection { wire, epoch, number: slotted.opened };
+                *outage = None;
+                state.opened += 1;
+                let connection = Connection { wire, epoch, number: state.opened };
                 // A server that was retired meanwhile keeps no connection.
                 if *self.epoch.borrow() == epoch {
-                    slotted.live = Some(connection.clone());
+                    state.live = Some(connection.clone());
                 }
                 Ok(connection)
             }
             Err(failure) => {
-                let pause = down.as_ref().map_or(Duration::ZERO, |down| down.pause);
+                let pause = outage.as_ref().map_or(Duration::ZERO, |outage| outage.pause);
                 let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                // Between half of it and all of it, so that the workers of a server do not all try
-                // at once.
-                let due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                *down = Some(Down { last: failure.clone(), pause, due, patient: Instant::now() });
+                // Random, so that the workers of one process do not all reconnect at once.
+                let retry_at = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+                *outage = Some(Outage {
+                    failure: failure.clone(),
+                    pause,
+                    retry_at,
+                    wait_until: Instant::now(),
+                });
                 Err(failure)
             }
         }
-    }
-}
-
-impl Sent {
-    pub(super) fn on(node: Arc<Node>, connection: Connection, lane: Lane) -> Self {
-        Self { node, connection, lane }
-    }
-
-    /// Sends a command on the same connection.
-    pub(super) async fn send(&self, message: Message<'_>, within: Duration) -> Result<Value, Failure> {
-        let value = self.node.exchange(&self.connection, message, within).await;
-        value.inspect_err(|failure| self.node.note(self.lane, &self.connection, failure))
-    }
-}
-
-/// What is sent to a server.
-#[derive(Clone, Copy)]
-pub(super) enum Message<'a> {
-    Command(&'a Cmd),
-    /// A command for a node that is importing the key's slot.
-    Asking(&'a Cmd),
-}
-
-impl Message<'_> {
-    async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, Failure> {
-        let value = match self {
-            Self::Command(command) => wire.send_packed_command(command).await?,
-            Self::Asking(command) => {
-                // In one write, so that no other call's command comes between the two.
-                let mut both = redis::pipe();
-                both.cmd("ASKING").add_command(command.clone());
-                let [asked, value] = <[Value; 2]>::try_from(wire.send_packed_commands(&both, 0, 2).await?)
-                    .map_err(|_| Failure::Unexpected)?;
-                asked.extract_error().map_err(|error| Failure::from(error).lacking("ASKING"))?;
-                value
-            }
-        };
-        Ok(value.extract_error()?)
     }
 }
 

@@ -1,27 +1,34 @@
-//! The steps that a script takes.
+//! The Lua scripts.
 
 use std::sync::LazyLock;
 
 use redis::{Cmd, Script as Hashed};
 
-/// A step as the server runs it, and the name under which it remembers it.
+/// A script and its hash, by which the server caches it.
 pub(super) struct Script {
     code: String,
     hash: String,
 }
 
-/// What a step is told.
+/// An argument of a script.
 #[derive(Clone, Copy)]
 pub(super) enum Arg<'a> {
     Bytes(&'a [u8]),
     Number(u64),
 }
 
-/// `allow-oom`: a full server refuses new claims, and nothing that ends or keeps one.
+/// Defines a script. `allow-oom` lets a full server complete, renew and release claims; only new
+/// claims are refused.
 macro_rules! script {
     ($name:ident, $flags:literal, $($file:literal),+) => {
-        pub(super) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!("#!lua", $flags, "\n", $(include_str!(concat!("../../lua/", $file))),+)));
+        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(
+                "#!lua",
+                $flags,
+                "\n",
+                $(include_str!(concat!("../../lua/", $file))),+
+            ))
+        });
     };
 }
 
@@ -40,18 +47,22 @@ impl Script {
         Self { code: code.to_owned(), hash: Hashed::new(code).get_hash().to_owned() }
     }
 
-    /// The step with other texts in place of some of its files.
-    #[cfg(test)]
+    /// Replaces the texts of some files.
+    #[cfg(feature = "internals")]
     pub(super) fn altered(&self, files: &[(String, String)]) -> Self {
-        Self::new(&files.iter().fold(self.code.clone(), |code, (file, text)| code.replacen(file, text, 1)))
+        Self::new(
+            &files
+                .iter()
+                .fold(self.code.clone(), |code, (file, text)| code.replacen(file, text, 1)),
+        )
     }
 
-    /// The call by its hash, which the server may have forgotten.
+    /// A call by the script's hash, which the server may not have cached.
     pub(super) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, key, args)
     }
 
-    /// The call that also makes the server remember it.
+    /// A call with the script's text, which the server then caches.
     pub(super) fn by_code(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.code, key, args)
     }

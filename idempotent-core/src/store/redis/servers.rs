@@ -1,4 +1,4 @@
-//! Which server has a key, as the addresses of the store's URL know it.
+//! Which server has a key.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,12 +17,11 @@ use tokio::{
 
 use super::{
     address::{Address, Endpoint, endpoint, info_at},
-    cluster::{self, ClusterView, SLOTS, slot},
-    driver::driver,
+    cluster::{ClusterView, SLOTS, slot},
+    election::MasterElection,
     error::{Failure, Redirect},
     node::Node,
-    sentinels::{self, Sightings},
-    server::Requirements,
+    requirements::Requirements,
 };
 
 /// The servers of a store and of its clones.
@@ -30,98 +29,79 @@ pub(super) struct Servers {
     address: Address,
     requirements: Arc<Requirements>,
     view: RwLock<View>,
-    /// The epoch of a cluster's view.
+    /// The epoch of the cluster's view.
     epoch: AtomicU64,
     nodes: Mutex<HashMap<Endpoint, Arc<Node>>>,
     /// Notified when the view may be out of date.
-    stale: Arc<Notify>,
-    sightings: Mutex<Sightings>,
+    outdated: Arc<Notify>,
+    election: Mutex<MasterElection>,
     watchers: OnceLock<Vec<AbortHandle>>,
     runtimes: Mutex<HashSet<Id>>,
-    /// Closed when the store is dropped; then the tasks of the runtimes end.
+    /// Closed when the store is dropped, which ends its tasks on the runtimes.
     open: watch::Sender<()>,
 }
 
-/// Who has which key.
+/// Which server has which keys.
 enum View {
-    /// One server has all.
+    /// One server has all keys.
     One(Arc<Node>),
     /// The owner of each slot of a cluster.
     Slots(Vec<Option<Arc<Node>>>),
 }
 
 impl Servers {
-    /// Finds the servers, and follows their changes from then on.
-    pub(super) async fn find(address: Address) -> Result<Arc<Self>, Failure> {
-        let found = match &address {
-            Address::Server(server) => Found::One(endpoint(server)),
-            Address::Sentinels(sentinels) => Found::Master(sentinels::discover(sentinels).await?),
-            Address::Cluster(_, seeds) => Found::Cluster(cluster::discover(seeds.clone(), None).await?),
-        };
+    /// Servers of which none is known yet.
+    pub(super) fn new(address: Address) -> Self {
         let in_cluster = matches!(address, Address::Cluster(..));
-        let servers = Self {
+        Self {
             address,
             requirements: Arc::new(Requirements::new(in_cluster)),
             view: RwLock::new(View::Slots(Vec::new())),
             epoch: AtomicU64::default(),
             nodes: Mutex::default(),
-            stale: Arc::default(),
-            sightings: Mutex::default(),
+            outdated: Arc::default(),
+            election: Mutex::default(),
             watchers: OnceLock::new(),
             runtimes: Mutex::default(),
             open: watch::Sender::new(()),
-        };
-        match found {
-            Found::One(at) => servers.install_one(&at),
-            Found::Master(sightings) => servers.sight(|known| *known = sightings),
-            Found::Cluster(view) => servers.install(&view),
         }
-        let servers = Arc::new(servers);
-        servers.watch()?;
-        Ok(servers)
     }
 
-    fn watch(self: &Arc<Self>) -> Result<(), Failure> {
-        let watchers = match &self.address {
-            Address::Server(_) => Vec::new(),
-            Address::Sentinels(sentinels) => {
-                let driver = driver()?;
-                let watch = |number| sentinels::watch(Arc::downgrade(self), (**sentinels).clone(), number);
-                (0..sentinels.hosts.len()).map(|number| driver.spawn(watch(number)).abort_handle()).collect()
-            }
-            Address::Cluster(..) => {
-                let watching = driver()?.spawn(cluster::watch(Arc::downgrade(self)));
-                vec![watching.abort_handle()]
-            }
-        };
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Sets the tasks that keep the view up to date; they end with the store.
+    pub(super) fn set_watchers(&self, watchers: Vec<AbortHandle>) {
         let _ = self.watchers.set(watchers);
-        Ok(())
     }
 
-    /// Requests a new view: a call has found that a server is not what the view says.
+    /// Requests a new view, because a call has found the current one wrong.
     pub(super) fn refresh(&self) {
-        self.stale.notify_waiters();
-        self.stale.notify_one();
+        self.outdated.notify_waiters();
+        self.outdated.notify_one();
     }
 
-    pub(super) fn stale(&self) -> Arc<Notify> {
-        self.stale.clone()
+    pub(super) fn outdated(&self) -> Arc<Notify> {
+        self.outdated.clone()
     }
 
-    /// The server that has a key.
+    /// Returns the server that has a key.
     pub(super) fn node(&self, key: &[u8]) -> Result<Arc<Node>, Failure> {
         match &*self.view.read().unwrap_or_else(PoisonError::into_inner) {
             View::One(node) => Ok(node.clone()),
-            View::Slots(slots) => slots.get(usize::from(slot(key))).cloned().flatten().ok_or(Failure::NoMaster),
+            View::Slots(slots) => {
+                slots.get(usize::from(slot(key))).cloned().flatten().ok_or(Failure::NoMaster)
+            }
         }
     }
 
-    /// Each server that has keys.
+    /// Returns each server that has keys.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).masters()
     }
 
-    /// Where to learn of a cluster's slots: its masters, and what the URL names.
+    /// Returns the nodes from which to learn a cluster's slots: its masters and those in the URL.
     pub(super) fn sources(&self) -> Vec<ConnectionInfo> {
         let mut sources: Vec<_> = self.masters().iter().map(|node| node.info().clone()).collect();
         if let Address::Cluster(_, seeds) = &self.address {
@@ -136,12 +116,16 @@ impl Servers {
         matches!(self.address, Address::Cluster(..))
     }
 
-    /// Takes in which node has which slots.
-    pub(super) fn install(&self, view: &ClusterView) {
+    /// Updates which node has which slots.
+    pub(super) fn set_slots(&self, view: &ClusterView) {
         let mut slots = vec![None; SLOTS];
         for (range, at) in &view.ranges {
             let node = self.at(at);
-            slots.get_mut(range.clone()).into_iter().flatten().for_each(|slot| *slot = Some(node.clone()));
+            slots
+                .get_mut(range.clone())
+                .into_iter()
+                .flatten()
+                .for_each(|slot| *slot = Some(node.clone()));
         }
         self.epoch.store(view.epoch, Ordering::Relaxed);
         self.replace(View::Slots(slots));
@@ -152,30 +136,30 @@ impl Servers {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Takes in what the Sentinels say, and follows the master that they agree on.
-    pub(super) fn sight(&self, change: impl FnOnce(&mut Sightings)) {
-        let mut sightings = lock(&self.sightings);
-        change(&mut sightings);
-        if let Some(at) = sightings.elect() {
-            self.install_one(&at);
+    /// Updates the Sentinels' reports, and switches to the master that they elect.
+    pub(super) fn update_election(&self, change: impl FnOnce(&mut MasterElection)) {
+        let mut election = lock(&self.election);
+        change(&mut election);
+        if let Some(at) = election.next_master() {
+            self.set_master(&at);
         }
     }
 
-    /// Leaves the master if it has to be: its replica is being promoted, and what it acknowledges
-    /// now is lost.
-    pub(super) fn hold_if(&self, held: impl FnOnce(&mut Sightings) -> bool) {
-        let mut sightings = lock(&self.sightings);
-        if held(&mut sightings) {
+    /// Stops using the master if `suspends` returns true: its replica is being promoted, and what
+    /// it acknowledges from now on is lost.
+    pub(super) fn suspend_if(&self, suspends: impl FnOnce(&mut MasterElection) -> bool) {
+        let mut election = lock(&self.election);
+        if suspends(&mut election) {
             self.replace(View::Slots(Vec::new()));
         }
     }
 
-    fn install_one(&self, at: &Endpoint) {
+    pub(super) fn set_master(&self, at: &Endpoint) {
         let node = self.at(at);
         self.replace(View::One(node));
     }
 
-    /// Servers that had keys and have none now are not used any more.
+    /// Replaces the view and retires the servers that no longer have keys.
     fn replace(&self, view: View) {
         let mut present = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let new = view.masters();
@@ -183,16 +167,23 @@ impl Servers {
         let has_keys = |node: &Arc<Node>| new.iter().any(|new| Arc::ptr_eq(node, new));
         old.iter().filter(|old| !has_keys(old)).for_each(|gone| gone.retire());
         drop(old);
-        // Nodes that a redirection named are kept while they are in use.
-        lock(&self.nodes).retain(|_, node| has_keys(node) || (Arc::strong_count(node) > 1 && !node.is_retired()));
+        // Nodes that a redirect named are kept while they are in use.
+        lock(&self.nodes).retain(|_, node| {
+            has_keys(node) || (Arc::strong_count(node) > 1 && !node.is_retired())
+        });
     }
 
-    /// Takes in a redirection. The result is the node to send this one command to (`ASK`), if the
-    /// slot has not moved yet.
-    pub(super) fn redirected(&self, key: &[u8], from: &Node, redirect: Redirect) -> Option<Arc<Node>> {
+    /// Applies a redirect. Returns the node for this one command (`ASK`) if the slot has not moved
+    /// yet.
+    pub(super) fn apply_redirect(
+        &self,
+        key: &[u8],
+        from: &Node,
+        redirect: Redirect,
+    ) -> Option<Arc<Node>> {
         self.refresh();
         let (Redirect::Moved(host, port) | Redirect::Ask(host, port)) = &redirect;
-        // An empty host is that of the node that redirects.
+        // An empty host means the node that redirects.
         let host = if host.is_empty() { endpoint(from.info()).0 } else { host.clone() };
         let node = self.at(&(host, *port));
         if let Redirect::Ask(..) = redirect {
@@ -207,33 +198,26 @@ impl Servers {
     }
 
     fn at(&self, at: &Endpoint) -> Arc<Node> {
-        let new = || Arc::new(Node::new(info_at(self.address.template(), at), self.requirements.clone()));
+        let new =
+            || Arc::new(Node::new(info_at(self.address.template(), at), self.requirements.clone()));
         lock(&self.nodes).entry(at.clone()).or_insert_with(new).clone()
     }
 
-    /// The present runtime. When it ends, its connections are closed.
+    /// Returns the current runtime, and closes its connections when it ends.
     pub(super) fn runtime(self: &Arc<Self>) -> Result<Id, Failure> {
         let runtime = Handle::try_current().map_err(|_| Failure::NoRuntime)?;
         let id = runtime.id();
         if lock(&self.runtimes).insert(id) {
-            let forget = Forget { servers: Arc::downgrade(self), runtime: id };
+            let guard = RuntimeGuard { servers: Arc::downgrade(self), runtime: id };
             let mut open = self.open.subscribe();
             runtime.spawn(async move {
-                let _forget = forget;
-                // It ends with an error when the store is dropped, and with its task when the
-                // runtime is.
+                let _guard = guard;
+                // Ends when the store is dropped; the task itself is dropped with its runtime.
                 let _ = open.changed().await;
             });
         }
         Ok(id)
     }
-}
-
-/// What the first look at the servers found.
-enum Found {
-    One(Endpoint),
-    Master(Sightings),
-    Cluster(ClusterView),
 }
 
 impl View {
@@ -248,7 +232,7 @@ impl View {
 fn owners(slots: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
     let mut owners: Vec<Arc<Node>> = Vec::new();
     for node in slots.iter().flatten() {
-        // Slots of one node follow each other.
+        // Slots of one node are usually adjacent.
         if !owners.last().is_some_and(|last| Arc::ptr_eq(last, node))
             && !owners.iter().any(|own| Arc::ptr_eq(own, node))
         {
@@ -264,18 +248,18 @@ impl Drop for Servers {
     }
 }
 
-/// Closes the connections of a runtime that is gone.
-struct Forget {
+/// Closes the connections of a runtime when it ends.
+struct RuntimeGuard {
     servers: Weak<Servers>,
     runtime: Id,
 }
 
-impl Drop for Forget {
+impl Drop for RuntimeGuard {
     fn drop(&mut self) {
         let Some(servers) = self.servers.upgrade() else { return };
         lock(&servers.runtimes).remove(&self.runtime);
         let nodes: Vec<_> = lock(&servers.nodes).values().cloned().collect();
-        nodes.iter().for_each(|node| node.forget(self.runtime));
+        nodes.iter().for_each(|node| node.close_connections_of(self.runtime));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The calls that the store is made of.
+//! The commands and scripts behind each step.
 
 use std::time::Duration;
 
@@ -12,10 +12,12 @@ use tokio::{
 
 use super::{
     RedisStore,
-    connections::Again,
+    encoding::{
+        GRACE, Unreadable, abandoned_code, decode, encode_claim, redis_millis, with_absolute_times,
+    },
     error::Failure,
-    node::{Lane, Sent},
-    packed::{GRACE, abandoned_code, pack, redis_millis, settle, unpack},
+    node::{ConnectionRole, Route},
+    router::Resend,
     scripts::{self, Arg, Script},
 };
 use crate::{
@@ -30,18 +32,18 @@ use crate::{
     transition,
 };
 
-/// How long renewals wait for each other at least, and at most as a part of the shortest lease. The
-/// runtime waits a little longer.
-const SHORTEST_ROUND: Duration = Duration::from_millis(750);
-const ROUNDS: u32 = 8;
+/// The minimum time for a round of renewals, and its maximum as a fraction of the shortest lease.
+/// The runtime waits a little longer.
+const MIN_RENEWAL_WAIT: Duration = Duration::from_millis(750);
+const LEASE_FRACTION: u32 = 8;
 
-/// The outcome of a claim, and where it was sent.
-pub(super) struct Claimed {
+/// The outcome of a claim, and the connection on which it was sent.
+pub(super) struct ClaimReply {
     pub(super) outcome: ClaimOutcome,
-    /// The key was the owner's before the last call: one that was acknowledged, or one whose
-    /// response was lost.
-    pub(super) again: bool,
-    pub(super) sent: Sent,
+    /// Whether the owner already had the key before the last call: from an acknowledged claim, or
+    /// from one whose response was lost.
+    pub(super) was_owned: bool,
+    pub(super) route: Route,
 }
 
 impl RedisStore {
@@ -49,52 +51,87 @@ impl RedisStore {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
-    /// Claims a key, in one round trip if the key is new or completed. A server that takes no
-    /// writes, because it is full or has too few replicas, can still read the record.
-    pub(super) async fn claim_on(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
-        match self.claim_writing(lane, key, claim).await {
-            Err(refused) if refused.is_write_refused() => self.claim_reading(refused, lane, key, claim).await,
+    /// Claims a key, in one round trip if the key is new or completed. If the server refuses
+    /// writes, because it is full or has too few replicas, the record is only read.
+    pub(super) async fn claim_on(
+        &self,
+        role: ConnectionRole,
+        key: &[u8],
+        claim: &Claim,
+    ) -> Result<ClaimReply, Failure> {
+        match self.claim_by_set(role, key, claim).await {
+            Err(refused) if refused.is_write_refused() => {
+                self.claim_read_only(refused, role, key, claim).await
+            }
             claimed => claimed,
         }
     }
 
-    /// The outcome of a claim that changes nothing, or else the reason why the claim was refused.
-    async fn claim_reading(&self, refused: Failure, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
-        let (found, sent) = self.read_on(lane, key).await?;
+    /// Returns the outcome of a claim that changes nothing, or the reason why the server refused
+    /// the write.
+    async fn claim_read_only(
+        &self,
+        refused: Failure,
+        role: ConnectionRole,
+        key: &[u8],
+        claim: &Claim,
+    ) -> Result<ClaimReply, Failure> {
+        let (found, route) = self.read_on(role, key).await?;
         let Some(found) = found else { return Err(refused) };
         let outcome = transition::claim(Some(&found.record), claim, found.at).1;
         if matches!(outcome, ClaimOutcome::Granted { .. }) {
             return Err(refused);
         }
-        Ok(Claimed { outcome, again: false, sent })
+        Ok(ClaimReply { outcome, was_owned: false, route })
     }
 
-    async fn claim_writing(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
-        // A key that could come to be held has no expiry, from which its first time could be found
-        // again; the expiry of a key whose lease is longer than its ttl would not tell the ttl; and
-        // an answer that is not kept at all would tell no time at all.
+    async fn claim_by_set(
+        &self,
+        role: ConnectionRole,
+        key: &[u8],
+        claim: &Claim,
+    ) -> Result<ClaimReply, Failure> {
+        // These claims need absolute times from the start: a key that can be held has no expiry
+        // from which to derive its creation, an expiry that follows the lease does not determine
+        // the ttl, and with a ttl of 0 the recording has no time at all.
         let ttl = redis_millis(claim.ttl);
         if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
-            return self.claim_by_script(lane, key, claim).await;
+            return self.claim_by_script(role, key, claim).await;
         }
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(pack(claim)).arg("NX").arg("GET").arg("PX").arg(ttl + millis(GRACE));
-        let (value, sent) = self.connections.send((lane, Again::Yes), key, &set).await?;
-        match found(value)? {
-            None => Ok(Claimed { outcome: ClaimOutcome::Granted { attempt: 1 }, again: false, sent }),
+        set.arg(key)
+            .arg(encode_claim(claim))
+            .arg("NX")
+            .arg("GET")
+            .arg("PX")
+            .arg(ttl + millis(GRACE));
+        let (value, route) = self.router.send((role, Resend::Once), key, &set).await?;
+        match existing_record(value)? {
+            None => Ok(ClaimReply {
+                outcome: ClaimOutcome::Granted { attempt: 1 },
+                was_owned: false,
+                route,
+            }),
             // Only the server's clock can decide. Between the two calls the record may change; the
             // script reads it again.
-            Some(record) if record.state == RecordState::InFlight => self.claim_by_script(lane, key, claim).await,
-            // An answer is there until it expires, and what is held does not: what is said of them
-            // is the same at every time, and no claim is granted at the first.
+            Some(record) if record.state == RecordState::InFlight => {
+                self.claim_by_script(role, key, claim).await
+            }
+            // A recording exists until it expires, and a held key does not expire, so their outcome
+            // depends on no time; at time 0 no claim is granted.
             Some(record) => {
                 let outcome = transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1;
-                Ok(Claimed { outcome, again: false, sent })
+                Ok(ClaimReply { outcome, was_owned: false, route })
             }
         }
     }
 
-    async fn claim_by_script(&self, lane: Lane, key: &[u8], claim: &Claim) -> Result<Claimed, Failure> {
+    async fn claim_by_script(
+        &self,
+        role: ConnectionRole,
+        key: &[u8],
+        claim: &Claim,
+    ) -> Result<ClaimReply, Failure> {
         let fingerprint = claim.fingerprint.to_bytes();
         let args = [
             Arg::Bytes(&fingerprint),
@@ -103,33 +140,40 @@ impl RedisStore {
             Arg::Number(redis_millis(claim.ttl)),
             Arg::Number(abandoned_code(claim.abandoned).into()),
         ];
-        let (value, sent) = self.connections.call((lane, Again::Yes), &scripts::CLAIM, key, &args).await?;
-        outcome(value).map(|(outcome, again)| Claimed { outcome, again, sent })
+        let (value, route) =
+            self.router.call((role, Resend::Once), &scripts::CLAIM, key, &args).await?;
+        claim_outcome(value).map(|(outcome, was_owned)| ClaimReply { outcome, was_owned, route })
     }
 
-    /// A step that only the owner may take.
-    pub(super) async fn owned(
+    /// Calls a script that compares the owner.
+    pub(super) async fn step(
         &self,
         operation: &'static str,
-        again: Again,
+        resend: Resend,
         script: &Script,
         lease: &Lease,
         more: &[Arg<'_>],
     ) -> Result<Fence, StoreError> {
-        let passed = self.take((Lane::Work, again), script, lease, more).await;
+        let passed =
+            self.call_fenced((ConnectionRole::Requests, resend), script, lease, more).await;
         passed.map(|(passed, _)| fence(passed)).map_err(|failure| failure.into_error(operation))
     }
 
-    /// Renews all leases at once. A server that does not respond does not delay what is known of
-    /// the others.
+    /// Renews all leases at once. A server that does not respond does not delay the others.
     ///
-    /// The calls run in a separate task: one that was sent is not cancelled when the time is over,
-    /// so that a server that hangs is noticed. It is not sent again after that: it could revive a
-    /// lease that its owner has abandoned since.
-    pub(super) async fn renew_all(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else { return Ok(Vec::new()) };
-        let responding = self.connections.times.responding;
-        let until = Instant::now() + (shortest / ROUNDS).max(SHORTEST_ROUND).min(responding);
+    /// The calls run in a separate task, so that a command that was sent is not cancelled when the
+    /// time is over, and an unresponsive server is detected. It is not sent again after that: it
+    /// could revive a lease that its owner has abandoned since.
+    pub(super) async fn renew_all(
+        &self,
+        leases: &[Renewal],
+    ) -> Result<Vec<RenewOutcome>, StoreError> {
+        let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else {
+            return Ok(Vec::new());
+        };
+        let response = self.router.timeouts.response;
+        let until =
+            Instant::now() + (shortest / LEASE_FRACTION).max(MIN_RENEWAL_WAIT).min(response);
         let (done, mut results) = unbounded_channel();
         let (store, renewals) = (self.clone(), leases.to_vec());
         let runtime = tokio::runtime::Handle::try_current();
@@ -143,16 +187,19 @@ impl RedisStore {
             });
             join_all(calls).await;
         });
-        let (mut outcomes, mut any, mut failed) = (vec![RenewOutcome::Unknown; leases.len()], false, None);
+        let (mut outcomes, mut any, mut failed) =
+            (vec![RenewOutcome::Unknown; leases.len()], false, None);
         while let Ok(Some((number, result))) = timeout_at(until, results.recv()).await {
             match (result, outcomes.get_mut(number)) {
                 (Ok(renewed), Some(outcome)) => (any, *outcome) = (true, renewed),
-                (Err(failure), _) if failed.is_none() || failure.is_transient() => failed = Some(failure),
+                (Err(failure), _) if failed.is_none() || failure.is_transient() => {
+                    failed = Some(failure)
+                }
                 _ => {}
             }
         }
         if !any {
-            return Err(failed.unwrap_or(Failure::Late).into_error("renew"));
+            return Err(failed.unwrap_or(Failure::ResponseTimeout).into_error("renew"));
         }
         if let Some(failure) = failed {
             let cause = std::error::Error::source(&failure);
@@ -161,10 +208,17 @@ impl RedisStore {
         Ok(outcomes)
     }
 
-    /// Renews one lease. It is sent once more if its connection is lost before `until`.
+    /// Renews one lease; sends it once more if its connection is lost before `until`.
     async fn renew_one(&self, renewal: &Renewal, until: Instant) -> Result<RenewOutcome, Failure> {
         let extend = [Arg::Number(redis_millis(renewal.extend))];
-        let renew = || self.take((Lane::Renewal, Again::No), &scripts::RENEW, &renewal.lease, &extend);
+        let renew = || {
+            self.call_fenced(
+                (ConnectionRole::Renewals, Resend::Never),
+                &scripts::RENEW,
+                &renewal.lease,
+                &extend,
+            )
+        };
         let renewed = match renew().await {
             Err(failure) if failure.is_outcome_unknown() && Instant::now() < until => renew().await,
             result => result,
@@ -172,36 +226,43 @@ impl RedisStore {
         renewed.map(|(passed, _)| fence(passed).into())
     }
 
-    /// Calls a script that compares the owner. Returns whether it took its step, and where.
-    pub(super) async fn take(
+    /// Calls a script that compares the owner. Returns whether it passed, and the connection on
+    /// which it was sent.
+    pub(super) async fn call_fenced(
         &self,
-        how: (Lane, Again),
+        how: (ConnectionRole, Resend),
         script: &Script,
         lease: &Lease,
         more: &[Arg<'_>],
-    ) -> Result<(bool, Sent), Failure> {
+    ) -> Result<(bool, Route), Failure> {
         let args = [&[Arg::Bytes(lease.owner.as_bytes())], more].concat();
-        match self.connections.call(how, script, &self.key(&lease.id), &args).await? {
-            (Value::Int(taken @ (0 | 1)), sent) => Ok((taken == 1, sent)),
+        match self.router.call(how, script, &self.key(&lease.id), &args).await? {
+            (Value::Int(called @ (0 | 1)), route) => Ok((called == 1, route)),
             _ => Err(Failure::Unexpected),
         }
     }
 
     pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, Failure> {
-        Ok(self.read_on(Lane::Work, &self.key(id)).await?.0)
+        Ok(self.read_on(ConnectionRole::Requests, &self.key(id)).await?.0)
     }
 
-    async fn read_on(&self, lane: Lane, key: &[u8]) -> Result<(Option<Snapshot>, Sent), Failure> {
-        let (found, sent) = self.connections.call((lane, Again::Yes), &scripts::LOOK_UP, key, &[]).await?;
+    async fn read_on(
+        &self,
+        role: ConnectionRole,
+        key: &[u8],
+    ) -> Result<(Option<Snapshot>, Route), Failure> {
+        let (found, route) =
+            self.router.call((role, Resend::Once), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
-            return if found == Value::Nil { Ok((None, sent)) } else { Err(Failure::Unexpected) };
+            return if found == Value::Nil { Ok((None, route)) } else { Err(Failure::Unexpected) };
         };
-        let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = three(found)? else {
+        let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = triple(found)? else {
             return Err(Failure::Unexpected);
         };
-        let [at, expires] = [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
-        let record = settle(unpack(value.into())?, expires);
-        Ok((Some(Snapshot { record, at }).filter(|found| !found.record.expired(at)), sent))
+        let [at, expires] =
+            [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
+        let record = with_absolute_times(decode(value.into())?, expires);
+        Ok((Some(Snapshot { record, at }).filter(|found| !found.record.is_expired(at)), route))
     }
 }
 
@@ -209,30 +270,33 @@ fn fence(passed: bool) -> Fence {
     if passed { Fence::Passed } else { Fence::Fenced }
 }
 
-/// What stood in the way of a new key.
-fn found(value: Value) -> Result<Option<Record>, Failure> {
+/// Decodes the existing value in the reply to `SET … NX GET`.
+fn existing_record(value: Value) -> Result<Option<Record>, Failure> {
     let Value::BulkString(value) = value else {
         return if value == Value::Nil { Ok(None) } else { Err(Failure::Unexpected) };
     };
-    Ok(Some(unpack(value.into())?))
+    Ok(Some(decode(value.into())?))
 }
 
-/// Reads what `lua/claim.lua` returns: the outcome, and whether the key was granted to its owner
+/// Decodes the reply of `lua/claim.lua`: the outcome, and whether the key was granted to its owner
 /// again.
-fn outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
+fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
     let Value::Array(value) = value else { return Err(Failure::Unexpected) };
     let [code, detail] = <[Value; 2]>::try_from(value).map_err(|_| Failure::Unexpected)?;
     let outcome = match (&code, detail) {
-        (Value::Int(1 | 6), Value::Int(attempt)) => {
-            ClaimOutcome::Granted { attempt: u32::try_from(attempt).map_err(|_| Failure::Damaged)? }
+        (Value::Int(1 | 6), Value::Int(attempt)) => ClaimOutcome::Granted {
+            attempt: u32::try_from(attempt).map_err(|_| Failure::Unreadable(Unreadable))?,
+        },
+        (Value::Int(2), Value::BulkString(recording)) => {
+            ClaimOutcome::Completed(Bytes::from(recording))
         }
-        (Value::Int(2), Value::BulkString(recording)) => ClaimOutcome::Completed(Bytes::from(recording)),
-        (Value::Int(3), Value::Int(left)) => {
-            ClaimOutcome::InFlight { lease_left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
-        }
+        (Value::Int(3), Value::Int(old_master)) => ClaimOutcome::InFlight {
+            lease_left: Duration::from_millis(u64::try_from(old_master).unwrap_or(0)),
+        },
         (Value::Int(4), Value::Int(newly)) => ClaimOutcome::Held { newly: newly == 1 },
         (Value::Int(5), Value::BulkString(fingerprint)) => {
-            let fingerprint = fingerprint.try_into().map_err(|_| Failure::Damaged)?;
+            let fingerprint =
+                fingerprint.try_into().map_err(|_| Failure::Unreadable(Unreadable))?;
             ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
         }
         _ => return Err(Failure::Unexpected),
@@ -240,6 +304,6 @@ fn outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
     Ok((outcome, code == Value::Int(6)))
 }
 
-fn three(values: Vec<Value>) -> Result<[Value; 3], Failure> {
+fn triple(values: Vec<Value>) -> Result<[Value; 3], Failure> {
     values.try_into().map_err(|_| Failure::Unexpected)
 }

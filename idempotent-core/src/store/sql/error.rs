@@ -1,54 +1,28 @@
-//! What goes wrong in each of the SQL stores.
+//! Errors that the SQL stores have in common.
 
-use std::{error::Error, fmt};
+use std::error::Error;
 
 use super::TableName;
 
-/// The table is not there.
-#[derive(Debug)]
+/// The table does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("the table `{}` does not exist; call `migrate()` on the store at start", table.as_str())]
 pub(crate) struct MissingTable {
     pub(crate) table: TableName,
     pub(crate) source: Box<dyn Error + Send + Sync>,
 }
 
-impl fmt::Display for MissingTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no table `{}`; call `migrate()` on the store at start", self.table.as_str())
-    }
-}
-
-impl Error for MissingTable {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
-    }
-}
-
-/// Other claims were faster each time.
-#[derive(Debug)]
-pub(crate) struct Contended;
-
-impl fmt::Display for Contended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("other claims for the same key came between, each time")
-    }
-}
-
-impl Error for Contended {}
+/// Concurrent claims for the same key won every round.
+#[derive(Debug, thiserror::Error)]
+#[error("concurrent claims for the same key changed the record in every round")]
+pub(crate) struct ClaimContention;
 
 /// A setting under which records could be lost.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the {database} setting `{setting}` is `{actual}`; it must be {required}")]
 pub(crate) struct UnsafeSetting {
     pub(crate) database: &'static str,
     pub(crate) setting: &'static str,
-    pub(crate) is: String,
-    pub(crate) must: &'static str,
+    pub(crate) actual: String,
+    pub(crate) required: &'static str,
 }
-
-impl fmt::Display for UnsafeSetting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { database, setting, is, must } = self;
-        write!(f, "{database}'s `{setting}` is `{is}`; it must be {must}")
-    }
-}
-
-impl Error for UnsafeSetting {}

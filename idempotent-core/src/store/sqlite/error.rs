@@ -1,6 +1,4 @@
-//! What goes wrong, and whether it passes.
-
-use std::{error::Error, fmt};
+//! SQLite's errors, and whether they are transient.
 
 use super::NAME;
 use crate::{
@@ -8,18 +6,26 @@ use crate::{
     store::sql::{MissingTable, TableName},
 };
 
-/// SQLite's result codes whose cause goes away without anybody's doing: busy, locked, interrupted,
-/// and a race for the WAL's lock.
-const PASSING: [i32; 4] = [5, 6, 9, 15];
+/// SQLite's result codes that are transient: busy, locked, interrupted, and a race for the WAL
+/// lock.
+const TRANSIENT: [i32; 4] = [5, 6, 9, 15];
 const BUSY: i32 = 5;
 const READ_ONLY: i32 = 8;
 const FULL: i32 = 13;
 
-pub(super) fn store_error(operation: &'static str, table: &TableName, error: sqlx::Error) -> StoreError {
-    if is_passing(&error) || code(&error) == Some(FULL) {
+pub(super) fn store_error(
+    operation: &'static str,
+    table: &TableName,
+    error: sqlx::Error,
+) -> StoreError {
+    if is_transient(&error) || code(&error) == Some(FULL) {
         StoreError::transient(NAME, operation, error)
     } else if is_missing_table(&error) {
-        StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source: error.into() })
+        StoreError::permanent(
+            NAME,
+            operation,
+            MissingTable { table: table.clone(), source: error.into() },
+        )
     } else if code(&error) == Some(READ_ONLY) {
         StoreError::permanent(NAME, operation, ReadOnly(error))
     } else {
@@ -27,51 +33,43 @@ pub(super) fn store_error(operation: &'static str, table: &TableName, error: sql
     }
 }
 
-pub(super) fn is_passing(error: &sqlx::Error) -> bool {
-    code(error).is_some_and(|code| PASSING.contains(&code))
+pub(super) fn is_transient(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| TRANSIENT.contains(&code))
         || matches!(
             error,
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)
+            sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed
+                | sqlx::Error::Io(_)
         )
 }
 
-/// Whether another connection has the lock.
+/// Whether another connection holds the lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     code(error) == Some(BUSY)
 }
 
 pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
-    says(error, "no such table: ")
+    message_starts_with(error, "no such table: ")
 }
 
 pub(super) fn is_missing_savepoint(error: &sqlx::Error) -> bool {
-    says(error, "no such savepoint: ")
+    message_starts_with(error, "no such savepoint: ")
 }
 
-fn says(error: &sqlx::Error, start: &str) -> bool {
+fn message_starts_with(error: &sqlx::Error, start: &str) -> bool {
     error.as_database_error().is_some_and(|error| error.message().starts_with(start))
 }
 
-/// The result code of SQLite. Its lowest byte is the code, the others give details.
+/// SQLite's result code. Its lowest byte is the code, the others give details.
 fn code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
 /// The file cannot be written.
-#[derive(Debug)]
-struct ReadOnly(sqlx::Error);
-
-impl fmt::Display for ReadOnly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the database cannot be written: make the file and its directory writable for this user, and open it without \
-             `mode=ro`, `immutable` and `PRAGMA query_only`",
-        )
-    }
-}
-
-impl Error for ReadOnly {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the database cannot be written: make the file and its directory writable for this user, and \
+     open it without `mode=ro`, `immutable` and `PRAGMA query_only`"
+)]
+struct ReadOnly(#[source] sqlx::Error);

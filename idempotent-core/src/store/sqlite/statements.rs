@@ -1,4 +1,4 @@
-//! The statements, filled in for one table.
+//! The SQL statements, with the table's name filled in.
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::SqliteArguments};
 
@@ -10,27 +10,34 @@ use crate::{
     store::sql::{TableName, abandoned_code, sql_millis},
 };
 
-use super::guarded::SETTINGS;
-
-/// Milliseconds since the Unix epoch. It is the same in all of one statement.
+/// Reads the connection's settings; `changed` is the number of rows that the last write changed.
+pub(super) const SETTINGS: &str = include_str!("../../sql/sqlite/connection.sql");
+/// Milliseconds since the Unix epoch; constant within a statement.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// The text of a file, by its name.
+macro_rules! text {
+    ($name:ident) => {
+        include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql"))
+    };
+}
 
 macro_rules! texts {
     ($($name:ident),* $(,)?) => {
-        /// One statement an atomic step; each file says what its parameters are.
-        struct Texts {
+        /// One statement for each atomic step; the header of its file names the parameters.
+        struct StatementTexts {
             $($name: SqlStr,)*
         }
 
-        impl Texts {
+        impl StatementTexts {
             fn new(table: &TableName) -> Self {
-                Self { $($name: filled(table, include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql"))),)* }
+                Self { $($name: filled(table, text!($name)),)* }
             }
 
-            /// With the texts of other files.
-            #[cfg(test)]
+            /// Replaces the texts of the files.
+            #[cfg(feature = "internals")]
             fn altered(table: &TableName, alter: impl Fn(&str, &str) -> String) -> Self {
-                $(let $name = alter(stringify!($name), include_str!(concat!("../../sql/sqlite/", stringify!($name), ".sql")));)*
+                $(let $name = alter(stringify!($name), text!($name));)*
                 Self { $($name: filled(table, &$name),)* }
             }
         }
@@ -38,63 +45,64 @@ macro_rules! texts {
 }
 
 texts! {
-    read, claim, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete, resolve_release, purge,
-    shorten_expired,
+    read, claim, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete,
+    resolve_release, purge, shorten_expired,
 }
 
 /// The statements of one table.
 pub(super) struct Statements {
     pub(super) table: TableName,
-    pub(super) within: Within,
-    texts: Texts,
+    pub(super) in_transaction: TransactionStatements,
+    texts: StatementTexts,
 }
 
 pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
 
-/// A statement with the table's name, which [`TableName`] has checked, and the time.
+/// Fills in the table's name, which [`TableName`] has validated, and the time.
 pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
     shared(table.fill(statement, NOW))
 }
 
-/// Clones of a shared text do not copy it.
+/// Shares the text, so that clones do not copy it.
 fn shared(text: String) -> SqlStr {
     AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
-/// Texts of more than one statement, for a transaction that a handler has. SQLite runs each in one
+/// Texts of several statements for a transaction that a handler uses. SQLite runs each text in one
 /// call to its thread.
 ///
-/// What the handler writes comes after two savepoints: one to return to, and one whose release
-/// proves that the transaction in which it was set is still open. Their names are random, so that
-/// no handler can set them again.
-pub(super) struct Within {
-    /// Begins a transaction for a handler. The lock is taken at once: a lock that is requested
-    /// after a read is refused if another connection has written in between.
+/// Two savepoints precede the handler's writes: one to roll back to, and one whose release proves
+/// that the transaction in which it was set is still open. Their names are random, so that no
+/// handler can set them again.
+pub(super) struct TransactionStatements {
+    /// Begins a transaction for a handler and takes the write lock at once: SQLite refuses an
+    /// upgrade from a read lock if another connection has written in between.
     pub(super) begin: SqlStr,
     pub(super) savepoints: SqlStr,
     /// Undoes what was written since the savepoints.
     pub(super) undo: SqlStr,
     /// Proves that the transaction is open, and reads the connection's settings.
-    pub(super) prove: SqlStr,
+    pub(super) verify: SqlStr,
     /// Claims, then sets the savepoints.
     claim: SqlStr,
-    /// The proof, the completion, the settings.
+    /// Proves that the transaction is open, completes, and reads the settings.
     complete: SqlStr,
-    /// The proof, the abandonment, the settings.
+    /// Proves that the transaction is open, abandons, and reads the settings.
     abandon: SqlStr,
 }
 
-impl Within {
-    fn new(Texts { claim, complete, abandon, .. }: &Texts) -> Self {
+impl TransactionStatements {
+    fn new(StatementTexts { claim, complete, abandon, .. }: &StatementTexts) -> Self {
         let random = fastrand::u64(..);
-        let (effects, proof) = (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
+        let (effects, proof) =
+            (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
         let savepoints = format!("SAVEPOINT {effects}; SAVEPOINT {proof}");
         let proof = format!("RELEASE {proof}; SAVEPOINT {proof}");
         let ending = |step: &SqlStr| shared(format!("{proof};\n{};\n{SETTINGS}", step.as_str()));
         Self {
             begin: shared(format!("BEGIN IMMEDIATE; {savepoints}")),
             undo: shared(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
-            prove: shared(format!("{proof};\n{SETTINGS}")),
+            verify: shared(format!("{proof};\n{SETTINGS}")),
             claim: shared(format!("{};\n{savepoints}", claim.as_str())),
             complete: ending(complete),
             abandon: ending(abandon),
@@ -105,11 +113,11 @@ impl Within {
 
 impl Statements {
     pub(super) fn new(table: TableName) -> Self {
-        Self::of(Texts::new(&table), table)
+        Self::of(StatementTexts::new(&table), table)
     }
 
-    fn of(texts: Texts, table: TableName) -> Self {
-        Self { within: Within::new(&texts), texts, table }
+    fn of(texts: StatementTexts, table: TableName) -> Self {
+        Self { in_transaction: TransactionStatements::new(&texts), texts, table }
     }
 
     pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
@@ -117,18 +125,36 @@ impl Statements {
     }
 
     pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        claiming(&self.texts.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
+        claim_query(&self.texts.claim, id, claim)
+            .bind(sql_millis(claim.ttl))
+            .bind(abandoned_code(claim.abandoned))
     }
 
-    pub(super) fn claim_within<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        claiming(&self.within.claim, id, claim).bind(sql_millis(claim.ttl)).bind(abandoned_code(claim.abandoned))
+    pub(super) fn claim_in_transaction<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+    ) -> Statement<'a> {
+        claim_query(&self.in_transaction.claim, id, claim)
+            .bind(sql_millis(claim.ttl))
+            .bind(abandoned_code(claim.abandoned))
     }
 
-    pub(super) fn take_over<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: u32) -> Statement<'a> {
-        claiming(&self.texts.take_over, id, claim).bind(seen)
+    pub(super) fn take_over<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: u32,
+    ) -> Statement<'a> {
+        claim_query(&self.texts.take_over, id, claim).bind(seen)
     }
 
-    pub(super) fn hold<'a>(&self, id: &'a RecordId, claim: &'a Claim, seen: &'a OwnerToken) -> Statement<'a> {
+    pub(super) fn hold<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: &'a OwnerToken,
+    ) -> Statement<'a> {
         sqlx::query(self.texts.hold.clone())
             .bind(id.as_bytes().as_slice())
             .bind(claim.fingerprint.to_bytes().to_vec())
@@ -159,12 +185,16 @@ impl Statements {
         fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(super) fn complete_within<'a>(&self, lease: &'a Lease) -> Statement<'a> {
-        fenced(&self.within.complete, lease)
+    pub(super) fn complete_in_transaction<'a>(&self, lease: &'a Lease) -> Statement<'a> {
+        fenced(&self.in_transaction.complete, lease)
     }
 
-    pub(super) fn abandon_within<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
-        fenced(&self.within.abandon, lease).bind(abandoned_code(policy))
+    pub(super) fn abandon_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        policy: Abandoned,
+    ) -> Statement<'a> {
+        fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
     }
 
     pub(super) fn resolve_complete<'a>(&self, seen: &'a Lease) -> Statement<'a> {
@@ -181,10 +211,12 @@ impl Statements {
 }
 
 fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {
-    sqlx::query(statement.clone()).bind(lease.id.as_bytes().as_slice()).bind(lease.owner.as_bytes().as_slice())
+    sqlx::query(statement.clone())
+        .bind(lease.id.as_bytes().as_slice())
+        .bind(lease.owner.as_bytes().as_slice())
 }
 
-fn claiming<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+fn claim_query<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
     sqlx::query(statement.clone())
         .bind(id.as_bytes().as_slice())
         .bind(claim.fingerprint.to_bytes().to_vec())
@@ -192,12 +224,12 @@ fn claiming<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> State
         .bind(sql_millis(claim.lease))
 }
 
-#[cfg(test)]
+#[cfg(feature = "internals")]
 impl super::SqliteStore {
-    /// The store with other statements; `alter` gets the name of a file and its text.
+    /// Replaces statements; `alter` gets the name and the text of each file.
     pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
         let table = self.statements.table.clone();
-        let statements = Statements::of(Texts::altered(&table, alter), table);
+        let statements = Statements::of(StatementTexts::altered(&table, alter), table);
         Self { statements: std::sync::Arc::new(statements), ..self }
     }
 }

@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::{
     BUSY_TIMEOUT, NAME, SqliteStore,
     error::{is_missing_savepoint, store_error},
-    guard::NotWhole,
-    guarded::Guarded,
-    lock::{Patience, WriteLock},
+    execute::renewals,
+    handler_transaction::HandlerTransaction,
+    hooks::TransactionFault,
     statements::{Statement, Statements},
-    steps::renewals,
-    waiting::WaitingRenewals,
+    waiting_renewals::WaitingRenewals,
+    write_lock::{WaitLimit, WriteLockObserver},
 };
 use crate::{
     error::StoreError,
@@ -31,17 +31,16 @@ use crate::{
     record_id::RecordId,
     store::{
         Transaction, TransactionClaim, Transactions,
-        sql::{self, Contended, Lent, fence},
+        sql::{self, ClaimContention, PooledConnection, fence},
     },
     transition::{self, Change},
 };
 
 struct SqliteTransaction {
-    open: Guarded,
+    open: HandlerTransaction,
     statements: Arc<Statements>,
-    /// Whether a handler had the connection and nothing has proved since that the transaction is
-    /// still open.
-    unproved: bool,
+    /// Whether a handler has used the connection since the transaction was last proved to be open.
+    unverified: bool,
 }
 
 impl SqliteStore {
@@ -49,43 +48,62 @@ impl SqliteStore {
         &self,
         operation: &'static str,
         statements: &SqlStr,
-        patience: Option<Patience>,
+        wait_limit: Option<WaitLimit>,
     ) -> Result<Option<SqliteTransaction>, StoreError> {
-        let open = self.open_guarded(statements, patience).await.map_err(|error| self.failed(operation, error))?;
-        Ok(open.map(|open| SqliteTransaction { open, statements: self.statements.clone(), unproved: false }))
+        let open = self
+            .open_handler_transaction(statements, wait_limit)
+            .await
+            .map_err(|error| self.store_error(operation, error))?;
+        Ok(open.map(|open| SqliteTransaction {
+            open,
+            statements: self.statements.clone(),
+            unverified: false,
+        }))
     }
 
-    async fn open_guarded(
+    async fn open_handler_transaction(
         &self,
         statements: &SqlStr,
-        patience: Option<Patience>,
-    ) -> Result<Option<Guarded>, sqlx::Error> {
-        let connection = match patience {
-            Some(patience) => self.connection_within(patience).await?,
+        wait_limit: Option<WaitLimit>,
+    ) -> Result<Option<HandlerTransaction>, sqlx::Error> {
+        let connection = match wait_limit {
+            Some(wait_limit) => self.connection_for(wait_limit).await?,
             None => Some(self.writer.get().await?),
         };
         let Some(connection) = connection else { return Ok(None) };
-        // What one connection of a pool has seen of the lock says nothing to another.
-        let lock = if self.writer.is_own() { self.lock.clone() } else { Arc::new(WriteLock::default()) };
-        Guarded::begin(connection, lock, statements, patience).await
+        // Each connection of a shared pool needs its own observation of the lock.
+        let lock = if self.writer.is_own() {
+            self.lock.clone()
+        } else {
+            Arc::new(WriteLockObserver::default())
+        };
+        HandlerTransaction::begin(connection, lock, statements, wait_limit).await
     }
 
-    /// The connection that writes; `None` where one transaction outlasts `patience` meanwhile.
-    async fn connection_within(&self, patience: Patience) -> Result<Option<Lent<SqliteConnection>>, sqlx::Error> {
-        let mut connection = pin!(self.writer.get_within(patience.longest()));
+    /// Returns the write connection; `None` if a single transaction holds it for longer than
+    /// `wait_limit`.
+    async fn connection_for(
+        &self,
+        wait_limit: WaitLimit,
+    ) -> Result<Option<PooledConnection<SqliteConnection>>, sqlx::Error> {
+        let mut connection = pin!(self.writer.get_within(wait_limit.total()));
         loop {
             match timeout(BUSY_TIMEOUT, &mut connection).await {
                 Ok(connection) => return connection.map(Some),
-                Err(_) if self.lock.outlasts(patience) => return Ok(None),
+                Err(_) if self.lock.is_held_beyond(wait_limit) => return Ok(None),
                 Err(_) => {}
             }
         }
     }
 
-    /// What a claim results in if it has to write nothing.
-    async fn told(&self, id: &RecordId, claim: &Claim) -> Result<Option<ClaimOutcome>, StoreError> {
+    /// Returns the outcome of a claim that needs no write, `None` for any other.
+    async fn outcome_without_write(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
         let (record, now) = self.read("claim", id).await?;
-        let now = self.waiting.time_of(record.as_ref(), now).await;
+        let now = self.waiting.effective_time(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         Ok(matches!(change, Change::Keep).then_some(outcome))
     }
@@ -98,27 +116,34 @@ impl Transactions for SqliteStore {
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        let begun = self.open("begin", &self.statements.within.begin, None).await?;
-        Ok(Box::new(begun.ok_or_else(|| StoreError::transient(NAME, "begin", Contended))?))
+        let begun = self.open("begin", &self.statements.in_transaction.begin, None).await?;
+        Ok(Box::new(begun.ok_or_else(|| StoreError::transient(NAME, "begin", ClaimContention))?))
     }
 
-    /// The file has one writer. Where another connection has the lock and commits nothing for
-    /// `patience`, but at least 100 ms, its transaction may be one with this key, and the key is
-    /// reported as in flight. So it is where one transaction of this store has the connection that
-    /// writes for `patience`, but at least 4 seconds. Writers that take turns are waited for up to
-    /// 5 seconds.
-    async fn claim(&self, id: &RecordId, claim: &Claim, patience: Duration) -> Result<TransactionClaim, StoreError> {
-        let patience = Patience::from_now(patience);
-        // A replay takes no write lock; what is to be written is read again under it.
-        if let Some(outcome) = self.told(id, claim).await? {
+    /// Claims a key in a transaction, which needs the file's only write lock.
+    ///
+    /// The key is reported as in flight if a single transaction holds the lock for `wait`,
+    /// since that transaction may have claimed the same key: for at least 100 ms if it belongs to
+    /// another connection, and for at least 4 seconds if it belongs to this store. If several
+    /// writers take turns, the claim waits for up to 5 seconds.
+    async fn claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<TransactionClaim, StoreError> {
+        let wait_limit = WaitLimit::from_now(wait);
+        // A replay takes no write lock; a record that has to be written is read again under the
+        // lock.
+        if let Some(outcome) = self.outcome_without_write(id, claim).await? {
             return Ok(TransactionClaim::Rejected(outcome));
         }
         let begin = "BEGIN IMMEDIATE".into_sql_str();
-        let Some(mut transaction) = self.open("claim", &begin, Some(patience)).await? else {
-            // Several transactions may have ended meanwhile, and the key's may be one of them.
-            let told = self.told(id, claim).await?;
+        let Some(mut transaction) = self.open("claim", &begin, Some(wait_limit)).await? else {
+            // The transaction that held the key may be one of several that have ended meanwhile.
+            let outcome = self.outcome_without_write(id, claim).await?;
             return Ok(TransactionClaim::Rejected(
-                told.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO }),
+                outcome.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO }),
             ));
         };
         match transaction.claim(id, claim, &self.waiting).await {
@@ -138,7 +163,7 @@ impl Transactions for SqliteStore {
 }
 
 impl SqliteTransaction {
-    /// The write lock is ours, so that nothing moves between the read and the write.
+    /// Claims under the write lock, so that nothing changes between the read and the write.
     async fn claim(
         &mut self,
         id: &RecordId,
@@ -146,25 +171,30 @@ impl SqliteTransaction {
         waiting: &WaitingRenewals,
     ) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
-        // With the savepoints in one call to SQLite's thread. Where nothing is claimed, others are
-        // set within them, or none are needed.
-        if self.write("claim", statements.claim_within(id, claim)).await? != 0 {
+        // The savepoints are set in the same call to SQLite's thread. A claim that writes nothing
+        // needs none, and a takeover sets its own.
+        if self.write("claim", statements.claim_in_transaction(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
-        let row = statements.read(id).fetch_one(self.open.own()).await;
-        let row = row.map_err(|error| self.failed("claim", error))?;
-        let (record, now) = sql::read(&row).map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
-        let now = waiting.time_of(record.as_ref(), now).await;
+        let row = statements.read(id).fetch_one(self.open.own_connection()).await;
+        let row = row.map_err(|error| self.store_error("claim", error))?;
+        let (record, now) = sql::record_from_row(&row)
+            .map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
+        let now = waiting.effective_time(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match (&new.state, record.as_ref()) {
-            (RecordState::Held, Some(seen)) => self.write("claim", statements.hold(id, claim, &seen.owner)).await?,
-            (RecordState::InFlight, Some(seen)) if new.owner != claim.owner => {
-                self.write("claim", statements.shorten(&Lease { id: *id, owner: seen.owner })).await?
+            (RecordState::Held, Some(seen)) => {
+                self.write("claim", statements.hold(id, claim, &seen.owner)).await?
             }
-            // Sent again: its acknowledgement was lost.
+            (RecordState::InFlight, Some(seen)) if new.owner != claim.owner => {
+                self.write("claim", statements.shorten(&Lease { id: *id, owner: seen.owner }))
+                    .await?
+            }
+            // The claim was sent again because its acknowledgment was lost.
             (RecordState::InFlight, Some(seen)) if seen.owner == claim.owner => {
-                let renewal = Renewal { lease: Lease { id: *id, owner: seen.owner }, extend: claim.lease };
+                let renewal =
+                    Renewal { lease: Lease { id: *id, owner: seen.owner }, extend: claim.lease };
                 self.write("claim", statements.renew(&renewals(&[renewal]))).await?
             }
             (RecordState::InFlight, Some(seen)) => {
@@ -173,36 +203,56 @@ impl SqliteTransaction {
             (_, None) | (RecordState::Completed(_), _) => 0,
         };
         if changed != 1 {
-            return Err(StoreError::transient(NAME, "claim", Contended));
+            return Err(StoreError::transient(NAME, "claim", ClaimContention));
         }
-        self.execute("claim", &statements.within.savepoints).await?;
+        self.execute("claim", &statements.in_transaction.savepoints).await?;
         Ok(outcome)
     }
 
-    async fn write(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let done = statement.execute(self.open.own()).await;
-        done.map(|done| done.rows_affected()).map_err(|error| self.failed(operation, error))
+    async fn write(
+        &mut self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<u64, StoreError> {
+        let done = statement.execute(self.open.own_connection()).await;
+        done.map(|done| done.rows_affected()).map_err(|error| self.store_error(operation, error))
     }
 
-    async fn execute(&mut self, operation: &'static str, statement: &SqlStr) -> Result<(), StoreError> {
-        let done = sqlx::raw_sql(statement.clone()).execute(self.open.own()).await;
-        done.map(drop).map_err(|error| self.failed(operation, error))
+    async fn execute(
+        &mut self,
+        operation: &'static str,
+        statement: &SqlStr,
+    ) -> Result<(), StoreError> {
+        let done = sqlx::raw_sql(statement.clone()).execute(self.open.own_connection()).await;
+        done.map(drop).map_err(|error| self.store_error(operation, error))
     }
 
-    /// Takes the transaction back from the handler, by statements that prove that it is still open,
-    /// write, and read the settings. If it is not, they fail before they write.
-    async fn take_back(&mut self, operation: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        self.open.check().await.map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
-        let rows = statement.fetch_all(self.open.own()).await.map_err(|error| {
+    /// Takes the transaction back from the handler. The statements prove that it is still open,
+    /// write, and read the settings; if it is not open, they fail before they write.
+    async fn finish(
+        &mut self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<u64, StoreError> {
+        self.open
+            .check()
+            .await
+            .map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
+        let rows = statement.fetch_all(self.open.own_connection()).await.map_err(|error| {
             let lost = is_missing_savepoint(&error);
-            if lost { StoreError::permanent(NAME, operation, NotWhole::Lost) } else { self.failed(operation, error) }
+            if lost {
+                StoreError::permanent(NAME, operation, TransactionFault::Ended)
+            } else {
+                self.store_error(operation, error)
+            }
         })?;
-        self.unproved = false;
-        let row = rows.first().ok_or_else(|| self.failed(operation, sqlx::Error::RowNotFound))?;
-        self.open.inspect(row).map_err(|error| self.failed(operation, error))
+        self.unverified = false;
+        let row =
+            rows.first().ok_or_else(|| self.store_error(operation, sqlx::Error::RowNotFound))?;
+        self.open.inspect(row).map_err(|error| self.store_error(operation, error))
     }
 
-    fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+    fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.table, error)
     }
 }
@@ -214,38 +264,45 @@ impl Transaction for SqliteTransaction {
     }
 
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
-        self.unproved = true;
-        self.open.lend()
+        self.unverified = true;
+        self.open.connection_mut()
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
         let statements = self.statements.clone();
-        self.open.check().await.map_err(|not_whole| StoreError::permanent(NAME, "undo", not_whole))?;
-        self.execute("undo", &statements.within.undo).await
+        self.open
+            .check()
+            .await
+            .map_err(|not_whole| StoreError::permanent(NAME, "undo", not_whole))?;
+        self.execute("undo", &statements.in_transaction.undo).await
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        let statement = statements.complete_within(lease).bind(recording.as_ref());
-        self.take_back("complete", statement).await.map(|rows| fence(rows != 0))
+        let statement = statements.complete_in_transaction(lease).bind(recording.as_ref());
+        self.finish("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        self.take_back("abandon", statements.abandon_within(lease, policy)).await.map(|rows| fence(rows != 0))
+        self.finish("abandon", statements.abandon_in_transaction(lease, policy))
+            .await
+            .map(|rows| fence(rows != 0))
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
-        // Nothing was recorded in it: a handler without a key had it.
-        if self.unproved {
-            let prove = sqlx::query(self.statements.within.prove.clone());
-            self.take_back("commit", prove).await?;
+        // A handler without a key used the transaction, so no completion has proved that it is
+        // open.
+        if self.unverified {
+            let verify = sqlx::query(self.statements.in_transaction.verify.clone());
+            self.finish("commit", verify).await?;
         }
         let Self { open, statements, .. } = *self;
         open.commit().await.map_err(|error| store_error("commit", &statements.table, error))
     }
 
-    /// Nothing but the store commits on the connection, so the transaction has ended once the connection is closed, too.
+    /// Only the store can commit on the connection, so the transaction has ended even if the
+    /// connection was closed instead.
     async fn roll_back(self: Box<Self>) -> bool {
         self.open.roll_back().await;
         true

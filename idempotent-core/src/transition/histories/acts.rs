@@ -1,20 +1,20 @@
-//! What histories are made of.
+//! The events of random histories.
 
 use proptest::{collection::vec, prelude::*};
 
 use crate::policy::Abandoned;
 
-/// What happens to the key.
+/// An event that concerns the key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
-    /// A new attempt asks.
+    /// A new attempt claims the key.
     Claim {
         fingerprint: u8,
         lease: u8,
         ttl: u8,
         abandoned: Abandoned,
     },
-    /// A former attempt's claim arrives again.
+    /// The claim of an earlier attempt arrives again.
     Resend {
         who: usize,
     },
@@ -32,7 +32,7 @@ pub(super) enum Act {
         who: usize,
         policy: Abandoned,
     },
-    /// An operator who saw an attempt resolves.
+    /// An operator who saw an attempt resolves the key.
     Resolve {
         who: usize,
         done: bool,
@@ -51,11 +51,14 @@ pub(super) enum Act {
 /// A random history.
 pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
     let policy = || prop_oneof![3 => Just(Abandoned::Retry), 1 => Just(Abandoned::Hold)];
-    // How many attempts ago: mostly the last ones.
+    // The number of attempts ago: mostly the latest attempts.
     let who = || prop_oneof![4 => Just(0usize), 2 => Just(1), 1 => 2..6usize];
+    let fingerprint = prop_oneof![4 => Just(0u8), 1 => Just(1)];
+    let claim = (fingerprint, 1..20u8, 20..60u8, policy()).prop_map(
+        |(fingerprint, lease, ttl, abandoned)| Act::Claim { fingerprint, lease, ttl, abandoned },
+    );
     let act = prop_oneof![
-        6 => (prop_oneof![4 => Just(0u8), 1 => Just(1)], 1..20u8, 20..60u8, policy())
-            .prop_map(|(fingerprint, lease, ttl, abandoned)| Act::Claim { fingerprint, lease, ttl, abandoned }),
+        6 => claim,
         1 => who().prop_map(|who| Act::Resend { who }),
         2 => (who(), 1..20u8).prop_map(|(who, lease)| Act::Renew { who, lease }),
         2 => who().prop_map(|who| Act::Complete { who }),

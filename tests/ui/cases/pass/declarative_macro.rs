@@ -5,10 +5,13 @@ use actix_web::{App, HttpResponse, Responder, post, web};
 use idempotent_actix::idempotent;
 
 macro_rules! handler {
-    ($name:ident, $path:literal, $scope:literal, $user:ident: $ty:ty, $answer:ty, $body:block) => {
+    (
+        $name:ident, $path:literal, $scope:literal,
+        $user:ident: $ty:ty, $response:ty, $body:block
+    ) => {
         #[idempotent(scope = $scope, ttl = "1h")]
         #[post($path)]
-        async fn $name($user: $ty) -> $answer $body
+        async fn $name($user: $ty) -> $response $body
     };
 }
 

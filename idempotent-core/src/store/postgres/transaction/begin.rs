@@ -1,77 +1,87 @@
-//! How transactions begin, and the claims in them. The values of a claim are never part of a statement's text: the server writes the
-//! text of a statement that waits for a lock in vain into its log.
+//! Beginning transactions, with or without a claim. The values of a claim are never part of a
+//! statement's text, because the server logs the text of a statement that waits in vain for a lock.
 
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr, postgres::PgRow};
 
-use super::{Mark, PgTransaction, while_claiming};
+use super::{PgTransaction, TransactionToken, claim_settings};
 use crate::{
     record_id::RecordId,
     store::{
         Claim,
         postgres::{
             PostgresStore,
-            connect::{Server, Way},
-            error::{Kind, kind},
-            run::LIMIT,
+            error::{ErrorKind, error_kind},
+            server::{Server, StatementMode},
             statement::Statement,
+            timeouts::RESPONSE_TIMEOUT,
         },
-        sql::{Lent, Open},
+        sql::{OpenTransaction, PooledConnection},
     },
 };
 
-/// Undoes what a handler before may have done to the session, which would reach the store's statements and the next handler's. It does
-/// not touch what is prepared, and takes no snapshot: the handler may still choose an isolation level.
+/// Undoes the session changes of an earlier handler. It keeps prepared statements and takes no
+/// snapshot, so the next handler can still choose an isolation level.
 const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
 impl PostgresStore {
     pub(super) async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
-        let mark = Mark::new();
-        let open = self.begun(LIMIT, |connection| self.open(connection, mark, "")).await?;
-        Ok(self.opened(open, mark))
+        let token = TransactionToken::new();
+        let open = self
+            .begin_retrying(RESPONSE_TIMEOUT, |connection| self.open(connection, token, ""))
+            .await?;
+        Ok(self.new_transaction(open, token))
     }
 
-    /// Begins with a claim, whose rows are returned. What it sets for itself is undone by [`resume`](PgTransaction::resume).
+    /// Begins with a claim and returns its rows.
+    /// [`restore_settings`](PgTransaction::restore_settings) undoes the settings of the claim.
     pub(super) async fn begin_claiming(
         &self,
         id: &RecordId,
         claim: &Claim,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<(PgTransaction, Vec<PgRow>), sqlx::Error> {
-        let (mark, settings) = (Mark::new(), set_for_claim(self.pools.server, patience));
-        let statement = self.statements.claim_within(id, claim);
+        let (token, settings) =
+            (TransactionToken::new(), set_for_claim(self.pools.server, max_wait));
+        let statement = self.statements.claim_in_transaction(id, claim);
         let begin = async |connection| {
-            let open = self.open(connection, mark, &settings).await?;
-            run_claim(open, &statement, self.pools.server.way).await
+            let open = self.open(connection, token, &settings).await?;
+            run_claim(open, &statement, self.pools.server.mode).await
         };
-        let (open, rows) = self.begun(patience + LIMIT, begin).await?;
-        Ok((self.opened(open, mark), rows))
+        let (open, rows) = self.begin_retrying(max_wait + RESPONSE_TIMEOUT, begin).await?;
+        Ok((self.new_transaction(open, token), rows))
     }
 
     async fn open(
         &self,
-        connection: Lent<PgConnection>,
-        mark: Mark,
+        connection: PooledConnection<PgConnection>,
+        token: TransactionToken,
         settings: &str,
-    ) -> Result<Open<PgConnection>, sqlx::Error> {
+    ) -> Result<OpenTransaction<PgConnection>, sqlx::Error> {
         let server = self.pools.server;
         if !connection.is_own() {
-            let begin = format!("BEGIN; {}{settings}", mark.set_and_bound(server));
-            return Open::begin(connection, AssertSqlSafe(begin).into_sql_str(), |_| false).await;
+            let begin = format!("BEGIN; {}{settings}", token.set_and_bound(server));
+            return OpenTransaction::begin(connection, AssertSqlSafe(begin).into_sql_str()).await;
         }
         let begin = if server.own_sessions {
-            // The message starts as a transaction of its own, with what the session had until it is cleaned.
+            // The session's settings apply to this message's own transaction until they are reset.
             let isolation = server.settings.isolation.0;
-            format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {}{settings}", mark.set())
+            format!(
+                "{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {}{settings}",
+                token.set()
+            )
         } else {
-            format!("BEGIN; {}{settings}", mark.set_and_bound(server))
+            format!("BEGIN; {}{settings}", token.set_and_bound(server))
         };
-        let mut open = Open::by_message(connection).await?;
+        let mut open = OpenTransaction::by_message(connection).await?;
         match sqlx::raw_sql(AssertSqlSafe(begin)).execute(open.connection_mut()).await {
             Ok(_) => Ok(open),
             Err(error) => {
-                if matches!(kind(&error), Kind::Lost | Kind::Pooled) {
+                if matches!(
+                    error_kind(&error),
+                    ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
+                ) {
                     open.close();
                 }
                 Err(error)
@@ -80,9 +90,9 @@ impl PostgresStore {
     }
 }
 
-/// Bounds the waits of a claim. The session's own settings are kept for afterwards.
-fn set_for_claim(server: Server, patience: Duration) -> String {
-    let set = while_claiming(patience, server).map(|(setting, value)| {
+/// Limits the waits of a claim, and saves the session's settings.
+fn set_for_claim(server: Server, max_wait: Duration) -> String {
+    let set = claim_settings(max_wait, server).map(|(setting, value)| {
         format!(
             "; SELECT set_config('idempotent.{setting}', current_setting('{setting}'), true), \
              set_config('{setting}', '{value}', true)"
@@ -91,27 +101,34 @@ fn set_for_claim(server: Server, patience: Duration) -> String {
     set.collect()
 }
 
-/// What comes after the claim has the session's own settings, and can be undone.
-fn reset_after_claim(mark: Mark, server: Server) -> AssertSqlSafe<String> {
-    let reset = while_claiming(Duration::ZERO, server)
-        .map(|(setting, _)| format!("SELECT set_config('{setting}', current_setting('idempotent.{setting}'), true); "));
-    AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), mark.savepoint()))
+/// Restores the session's settings after a claim, and sets the savepoint to which the handler's
+/// writes can be undone.
+fn reset_after_claim(token: TransactionToken, server: Server) -> AssertSqlSafe<String> {
+    let reset = claim_settings(Duration::ZERO, server).map(|(setting, _)| {
+        format!("SELECT set_config('{setting}', current_setting('idempotent.{setting}'), true); ")
+    });
+    AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), token.savepoint()))
 }
 
 async fn run_claim(
-    mut open: Open<PgConnection>,
+    mut open: OpenTransaction<PgConnection>,
     claim: &Statement<'_>,
-    way: Way,
-) -> Result<(Open<PgConnection>, Vec<PgRow>), sqlx::Error> {
-    match claim.prepared().persistent(way == Way::Prepared).fetch_all(open.connection_mut()).await {
+    mode: StatementMode,
+) -> Result<(OpenTransaction<PgConnection>, Vec<PgRow>), sqlx::Error> {
+    match claim
+        .prepared()
+        .persistent(mode == StatementMode::Prepared)
+        .fetch_all(open.connection_mut())
+        .await
+    {
         Ok(rows) => Ok((open, rows)),
         Err(error) => {
-            match kind(&error) {
-                Kind::Locked | Kind::Conflict | Kind::Passing => {
+            match error_kind(&error) {
+                ErrorKind::LockTimeout | ErrorKind::Conflict | ErrorKind::Transient => {
                     open.roll_back().await;
                 }
-                Kind::Lost | Kind::Pooled => open.close(),
-                Kind::Unanswered | Kind::MissingTable | Kind::Other => {}
+                ErrorKind::ConnectionLost | ErrorKind::PoolerInterference => open.close(),
+                ErrorKind::NoResponse | ErrorKind::MissingTable | ErrorKind::Other => {}
             }
             Err(error)
         }
@@ -119,27 +136,30 @@ async fn run_claim(
 }
 
 impl PgTransaction {
-    /// Rolls back what has nothing in it.
-    pub(super) async fn end(mut self) {
+    /// Rolls back a transaction without any writes.
+    pub(super) async fn roll_back_empty(mut self) {
         if let Some(open) = self.open.take() {
             open.roll_back().await;
         }
     }
 
-    /// Runs a claim that follows the one with which the transaction began.
+    /// Executes a further claim statement in the transaction.
     pub(super) async fn write(
         &mut self,
         statement: Statement<'_>,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let query = statement.prepared().persistent(self.server.way == Way::Prepared);
+        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
         let health = self.health.clone();
-        health.exchange(patience + LIMIT, query.fetch_all(self.connection_mut())).await
+        health.exchange(max_wait + RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await
     }
 
-    /// Ends what is set for the claim only.
-    pub(super) async fn resume(&mut self) -> Result<(), sqlx::Error> {
-        let (health, reset) = (self.health.clone(), reset_after_claim(self.mark, self.server));
-        health.exchange(LIMIT, sqlx::raw_sql(reset).execute(self.connection_mut())).await.map(drop)
+    /// Restores the settings that apply to the claim only.
+    pub(super) async fn restore_settings(&mut self) -> Result<(), sqlx::Error> {
+        let (health, reset) = (self.health.clone(), reset_after_claim(self.token, self.server));
+        health
+            .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(reset).execute(self.connection_mut()))
+            .await
+            .map(drop)
     }
 }

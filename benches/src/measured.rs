@@ -1,0 +1,75 @@
+//! The measurements of a table: its settings, its rows and their contestants.
+
+use std::time::Duration;
+
+use crate::{counting::Cost, load::Sample, rows::Row, server::Program, spread::Spread};
+
+/// Duration, number and connections of the runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) runs: usize,
+    pub(crate) seconds: Duration,
+    pub(crate) warmup: Duration,
+    pub(crate) connections: usize,
+}
+
+/// A row and its measurements.
+pub(crate) struct Measured {
+    pub(crate) row: Row,
+    pub(crate) contestants: Vec<Contestant>,
+}
+
+/// A program that does the work of a row.
+pub(crate) struct Contestant {
+    pub(crate) name: String,
+    pub(crate) program: Program,
+    pub(crate) runs: Vec<Sample>,
+    pub(crate) cost: Cost,
+}
+
+impl Measured {
+    pub(crate) fn layer(&self) -> &Contestant {
+        &self.contestants[0]
+    }
+
+    pub(crate) fn floor(&self) -> &Contestant {
+        &self.contestants[1]
+    }
+
+    /// The layer's throughput as a share of another's, run by run.
+    pub(crate) fn share_of(&self, other: &Contestant) -> Spread {
+        Spread::of(
+            self.layer()
+                .runs
+                .iter()
+                .zip(&other.runs)
+                .map(|(layer, other)| layer.rate() / other.rate()),
+        )
+    }
+
+    /// The floor's processor time as a share of the layer's: server and store together.
+    pub(crate) fn cpu_share(&self) -> Spread {
+        let cpu = |sample: &Sample| sample.cpu("server") + sample.cpu("store");
+        Spread::of(
+            self.layer()
+                .runs
+                .iter()
+                .zip(&self.floor().runs)
+                .map(|(layer, floor)| cpu(floor) / cpu(layer)),
+        )
+    }
+}
+
+impl Contestant {
+    pub(crate) fn rate(&self) -> f64 {
+        Spread::of(self.runs.iter().map(|sample| sample.rate())).median
+    }
+
+    pub(crate) fn latency(&self, at: usize) -> f64 {
+        Spread::of(self.runs.iter().map(|sample| sample.latency[at])).median
+    }
+
+    pub(crate) fn cpu(&self, of: &str) -> f64 {
+        Spread::of(self.runs.iter().map(|sample| sample.cpu(of))).median
+    }
+}

@@ -1,0 +1,57 @@
+//! Guides, from a first handler to production.
+//!
+//! | guide | what it covers |
+//! |---|---|
+//! | [`getting_started`] | one guarded handler, and what its clients see |
+//! | [`choosing`] | which store, which `claim`, which `abandoned` |
+//! | [`attribute`] | all keys of `#[idempotent]`, all HTTP responses, all Cargo features |
+//! | [`calling_other_services`] | derived keys, held keys, reconciling |
+//! | [`transactions`] | effects that commit together with the recording |
+//! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
+//! | [`long_work`] | 202 and polling |
+//! | [`sessions`] | sessions, flash messages, cookies, and replays |
+//! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
+//! | [`testing`] | tests of your handlers |
+//! | [`migrating`] | from your own table, or from "Zero to Production in Rust" |
+//! | [`operating`] | limits, sizing, purging, held keys, deployments, outages |
+//! | [`security`] | scopes, fingerprints, stored data |
+//! | [`for_api_clients`] | a page for the documentation of your API, ready to adapt |
+//! | [`questions`] | short questions and answers |
+
+/// One module for each Markdown file of this directory. The code in them uses the default stores.
+///
+/// The files refer to their pictures by relative paths, which rustdoc does not resolve. The
+/// definitions in `pictures.md` come first, and so take precedence there.
+macro_rules! guides {
+    ($($name:ident)*) => { $(
+        pub mod $name {
+            #![cfg_attr(doc, doc = include_str!("guide/pictures.md"))]
+            #![cfg_attr(
+                all(feature = "memory", feature = "sqlite"),
+                doc = include_str!(concat!("guide/", stringify!($name), ".md"))
+            )]
+            #![cfg_attr(
+                not(all(feature = "memory", feature = "sqlite")),
+                doc = "This guide needs the features `memory` and `sqlite`."
+            )]
+        }
+    )* };
+}
+
+guides! {
+    attribute
+    calling_other_services
+    choosing
+    cors_logs_openapi
+    for_api_clients
+    getting_started
+    long_work
+    migrating
+    operating
+    questions
+    security
+    sessions
+    testing
+    transactions
+    without_tx
+}

@@ -1,0 +1,152 @@
+//! The policy of an operation: the attribute's values, or else the application's.
+
+use std::{error::Error, fmt, time::Duration};
+
+use idempotent_core::{Abandoned, Policy, RecordRule};
+
+use crate::spec::{ClaimMode, OperationSpec};
+
+/// The defaults that the builder has set; `None` leaves the built-in one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PolicyDefaults {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) record: Option<RecordRule>,
+    pub(crate) abandoned: Option<Abandoned>,
+}
+
+impl PolicyDefaults {
+    /// The policy that applies to an operation, valid or not.
+    pub(crate) fn values(&self, spec: &OperationSpec) -> Policy {
+        let built_in = Policy::DEFAULT;
+        let ttl = spec.ttl.or(self.ttl).unwrap_or(built_in.ttl);
+        let lease = spec.lease.or(self.lease).unwrap_or(built_in.lease);
+        let abandoned = spec.abandoned.or(self.abandoned).unwrap_or(built_in.abandoned);
+        // A crash rolls back a claim that is part of a transaction, so there is no lease to fit
+        // and nothing to hold.
+        let (lease, abandoned) = match spec.claim {
+            ClaimMode::Lease => (lease, abandoned),
+            ClaimMode::Transaction => (lease.min(ttl / 2), Abandoned::Retry),
+        };
+        built_in
+            .with_ttl(ttl)
+            .with_lease(lease)
+            .with_wait(spec.wait.or(self.wait).unwrap_or(built_in.wait))
+            .with_record(spec.record.or(self.record).unwrap_or(built_in.record))
+            .with_abandoned(abandoned)
+    }
+
+    /// The policy that applies to an operation.
+    ///
+    /// # Errors
+    /// When `ttl` and `lease` do not fit each other. The macro verifies what the attribute states;
+    /// this verifies what comes from the builder.
+    pub(crate) fn resolve(&self, spec: &OperationSpec) -> Result<Policy, PolicyConflict> {
+        let policy = self.values(spec);
+        let fits = match spec.claim {
+            ClaimMode::Lease => !policy.lease.is_zero() && policy.ttl / 2 >= policy.lease,
+            ClaimMode::Transaction => !policy.ttl.is_zero(),
+        };
+        if fits {
+            return Ok(policy);
+        }
+        Err(PolicyConflict {
+            handler: spec.handler,
+            ttl: (policy.ttl, Origin::of(spec.ttl, self.ttl)),
+            lease: (policy.lease, Origin::of(spec.lease, self.lease)),
+        })
+    }
+}
+
+/// Where a value was set.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Attribute,
+    Builder,
+    BuiltIn,
+}
+
+impl Origin {
+    fn of(attribute: Option<Duration>, builder: Option<Duration>) -> Self {
+        match (attribute, builder) {
+            (Some(_), _) => Self::Attribute,
+            (None, Some(_)) => Self::Builder,
+            (None, None) => Self::BuiltIn,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Attribute => "set by the attribute",
+            Self::Builder => "set by the builder",
+            Self::BuiltIn => "the default",
+        })
+    }
+}
+
+/// The `ttl` and the `lease` of an operation do not fit each other.
+#[derive(Debug)]
+pub(crate) struct PolicyConflict {
+    handler: &'static str,
+    ttl: (Duration, Origin),
+    lease: (Duration, Origin),
+}
+
+impl fmt::Display for PolicyConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { handler, ttl: (ttl, ttl_origin), lease: (lease, lease_origin) } = self;
+        write!(
+            f,
+            "handler `{handler}` has `ttl` {ttl:?} ({ttl_origin}) and `lease` {lease:?} \
+             ({lease_origin}); neither may be zero, and `ttl` must be at least twice `lease`"
+        )
+    }
+}
+
+impl Error for PolicyConflict {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::tests::LEASED;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_attribute_overrides_the_builder_and_the_builder_the_built_in_default() {
+        let defaults =
+            PolicyDefaults { ttl: Some(90 * SECOND), wait: Some(SECOND), ..Default::default() };
+        let spec = OperationSpec { ttl: Some(70 * SECOND), ..LEASED };
+        let policy = defaults.resolve(&spec).unwrap();
+        assert_eq!((policy.ttl, policy.wait, policy.lease), (70 * SECOND, SECOND, 30 * SECOND));
+        assert_eq!(
+            defaults.resolve(&OperationSpec { ttl: None, ..LEASED }).unwrap().ttl,
+            90 * SECOND
+        );
+    }
+
+    #[test]
+    fn a_conflict_names_both_settings_and_where_they_were_set() {
+        let defaults = PolicyDefaults { lease: Some(40 * SECOND), ..Default::default() };
+        let conflict = defaults.resolve(&LEASED).unwrap_err().to_string();
+        assert!(conflict.contains("`ttl` 60s (set by the attribute)"), "{conflict}");
+        assert!(conflict.contains("`lease` 40s (set by the builder)"), "{conflict}");
+        for zero in [
+            PolicyDefaults { lease: Some(Duration::ZERO), ..Default::default() },
+            PolicyDefaults { ttl: Some(Duration::ZERO), ..Default::default() },
+        ] {
+            assert!(zero.resolve(&OperationSpec { ttl: None, ..LEASED }).is_err());
+        }
+    }
+
+    #[test]
+    fn a_claim_in_a_transaction_has_no_lease_to_fit_and_is_never_held() {
+        let spec = OperationSpec { claim: ClaimMode::Transaction, ttl: Some(SECOND), ..LEASED };
+        let defaults = PolicyDefaults { abandoned: Some(Abandoned::Hold), ..Default::default() };
+        let policy = defaults.resolve(&spec).unwrap();
+        assert_eq!((policy.abandoned, policy.lease), (Abandoned::Retry, SECOND / 2));
+    }
+}

@@ -1,0 +1,222 @@
+//! The kinds of problems, and the facts about each.
+
+use actix_web::http::StatusCode;
+use idempotent_core::StoreError;
+
+/// What is the same for each problem of one kind.
+struct Facts {
+    status: StatusCode,
+    code: &'static str,
+    /// Whether the same request may be sent again with the same key.
+    retryable: bool,
+    title: &'static str,
+    /// What the client can do.
+    advice: &'static str,
+}
+
+const NOT_RUN: &str = "The request was not run. Send it again with the same key.";
+const PARTLY_DONE: &str =
+    "Part of the operation may have been done. If you retry, use the same key.";
+
+/// Defines the kinds from a table.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $status:ident, $code:literal, retryable: $retryable:literal,
+        $title:literal,
+        $advice:expr;
+    )*) => {
+        /// The kinds of problems that the guard reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ProblemKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ProblemKind {
+            /// All kinds, in the order of their usual statuses.
+            pub const ALL: [Self; [$($code),*].len()] = [$(Self::$name),*];
+
+            const fn facts(self) -> Facts {
+                match self {
+                    $(Self::$name => Facts {
+                        status: StatusCode::$status,
+                        code: $code,
+                        retryable: $retryable,
+                        title: $title,
+                        advice: $advice,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// 400: the operation requires a key, and the request has none.
+    KeyMissing = BAD_REQUEST, "key_missing", retryable: false,
+        "An idempotency key is required",
+        "Send a unique idempotency key, such as a UUID, with each operation.";
+    /// 400: the request has more than one key, or its key is malformed.
+    KeyMalformed = BAD_REQUEST, "key_malformed", retryable: false,
+        "The idempotency key is malformed",
+        "Send a UUID as the idempotency key.";
+    /// 400: the request has a key, and the operation supports none.
+    KeyUnsupported = BAD_REQUEST, "key_unsupported", retryable: false,
+        "This operation does not support idempotency keys",
+        "Send the request without an idempotency key, and do not rely on retrying it.";
+    /// 401: the request has no principal that the key could belong to.
+    ScopeMissing = UNAUTHORIZED, "scope_missing", retryable: false,
+        "No authenticated principal for this idempotency key",
+        "Authenticate the request: each idempotency key belongs to a principal.";
+    /// 405: the handler is not guarded for this method.
+    MethodNotAllowed = METHOD_NOT_ALLOWED, "method_not_allowed", retryable: false,
+        "The method is not allowed for this resource",
+        "Use a method that the Allow header lists.";
+    /// 409: another request with this key is still in progress.
+    InFlight = CONFLICT, "in_flight", retryable: true,
+        "A request with this idempotency key is still in progress",
+        "Wait for its response, or send this request again later with the same key.";
+    /// 409: an earlier request with this key was abandoned, and its outcome is unknown.
+    OutcomeUnknown = CONFLICT, "outcome_unknown", retryable: false,
+        "The outcome of an earlier request with this idempotency key is unknown",
+        "Find out what the earlier request did. Sending this request again does not help.";
+    /// 413: the body is larger than the limit.
+    BodyTooLarge = PAYLOAD_TOO_LARGE, "body_too_large", retryable: false,
+        "The request body is too large",
+        "Send a smaller body.";
+    /// 422: the key belongs to a different request.
+    KeyReused = UNPROCESSABLE_ENTITY, "key_reused", retryable: false,
+        "The idempotency key was used for a different request",
+        "This request was not run. Use a new key for each operation.";
+    /// 500: the handler panicked, the body of its response failed, or its transaction was not
+    /// committed.
+    HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,
+        "The handler failed unexpectedly",
+        PARTLY_DONE;
+    /// 500: the record of this key cannot be read. The operation may have been done; it is neither
+    /// run again nor replayed.
+    RecordUnreadable = INTERNAL_SERVER_ERROR, "record_unreadable", retryable: false,
+        "The record of this idempotency key cannot be read",
+        "Find out what the earlier request did. The operation is not run again.";
+    /// 500: the application is misconfigured, or its store refused the claim with a permanent
+    /// error. The handler was not run.
+    Misconfigured = INTERNAL_SERVER_ERROR, "misconfigured", retryable: false,
+        "The server is misconfigured",
+        "The request was not run. The reason is in the server's log.";
+    /// 503: the handler did not respond within its time limit, and the next request runs it again.
+    /// 500 where the key is held instead.
+    HandlerTimedOut = SERVICE_UNAVAILABLE, "handler_timed_out", retryable: true,
+        "The handler did not respond within its time limit",
+        PARTLY_DONE;
+    /// 503: too many operations are in flight. 429: too many operations of this principal are. The
+    /// handler was not run.
+    Overloaded = SERVICE_UNAVAILABLE, "overloaded", retryable: true,
+        "Too many operations are in progress",
+        NOT_RUN;
+    /// 503: the store cannot be reached.
+    StoreUnavailable = SERVICE_UNAVAILABLE, "store_unavailable", retryable: true,
+        "The idempotency store is unavailable",
+        NOT_RUN;
+    /// 503: the server is shutting down. The handler was not run.
+    ShuttingDown = SERVICE_UNAVAILABLE, "shutting_down", retryable: true,
+        "The server is shutting down",
+        NOT_RUN;
+}
+
+impl ProblemKind {
+    /// Returns the usual status of the response.
+    ///
+    /// A [`Problem`](super::Problem) may have another one:
+    /// [`HandlerTimedOut`](Self::HandlerTimedOut) is 500 where the key is held, and
+    /// [`Overloaded`](Self::Overloaded) is 429 where the limit of one principal was reached.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        self.facts().status
+    }
+
+    /// Returns the code, by which clients can recognize the kind. Codes never change.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        self.facts().code
+    }
+
+    /// Returns the title, which is the same for each problem of this kind.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.facts().title
+    }
+
+    /// Returns whether the same request may be sent again with the same key.
+    #[must_use]
+    pub const fn retryable(self) -> bool {
+        self.facts().retryable
+    }
+
+    /// What the client can do, where that does not depend on the request.
+    pub(crate) const fn advice(self) -> &'static str {
+        self.facts().advice
+    }
+
+    /// Every status of this kind, the usual one first: when the response has that status, where
+    /// there are several, and whether the same request may be sent again.
+    pub(crate) fn statuses(self) -> Vec<(StatusCode, Option<&'static str>, bool)> {
+        let usual = self.status();
+        if self == Self::HandlerTimedOut {
+            return vec![
+                (usual, Some("the next request with this key runs the operation again"), true),
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Some("the key is held, because the operation must not be repeated"),
+                    false,
+                ),
+            ];
+        }
+        if self == Self::Overloaded {
+            return vec![
+                (usual, Some("the server's limit on operations in flight was reached"), true),
+                (
+                    StatusCode::TOO_MANY_REQUESTS,
+                    Some(
+                        "the principal's limit on operations in flight, or its share of the store, \
+                         was reached",
+                    ),
+                    true,
+                ),
+            ];
+        }
+        vec![(usual, None, self.retryable())]
+    }
+}
+
+/// The kind of problem to report for a store's error.
+pub(crate) fn kind_of(error: &StoreError) -> ProblemKind {
+    if error.is_transient() {
+        ProblemKind::StoreUnavailable
+    } else if error.is_unreadable() {
+        ProblemKind::RecordUnreadable
+    } else {
+        ProblemKind::Misconfigured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_code_of_its_own() {
+        let codes: HashSet<_> = ProblemKind::ALL.iter().map(|kind| kind.code()).collect();
+        assert_eq!(codes.len(), ProblemKind::ALL.len());
+    }
+
+    #[test]
+    fn titles_are_phrases_and_advice_is_sentences() {
+        for kind in ProblemKind::ALL {
+            assert!(!kind.title().ends_with('.'), "{kind:?}");
+            assert!(kind.advice().ends_with('.'), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The handle that applies to a request, and the error where the application is misconfigured.
+
+use actix_web::{Error, HttpMessage, HttpRequest, error::InternalError, web};
+
+use crate::{
+    idempotency::Idempotency,
+    outcome::RequestOutcome,
+    problem::{self, Problem, ProblemKind},
+};
+
+impl Idempotency {
+    /// Finds the handle that applies to a request.
+    ///
+    /// # Errors
+    /// When none or two are registered: the response. The log says which.
+    pub(crate) fn of(request: &HttpRequest) -> Result<&Self, Error> {
+        match registered(request) {
+            // actix finds the innermost of each type, and does not say which of two types is
+            // further in.
+            (Some(plain), Some(data)) if !plain.is_same(data) => Err(misconfigured(
+                request,
+                "two `Idempotency` apply to this resource, one of them in `web::Data`; register \
+                 both without it",
+            )),
+            (plain, data) => plain.or(data).ok_or_else(|| {
+                misconfigured(
+                    request,
+                    "no `Idempotency` is registered: add `.app_data(idempotency.clone())` to the \
+                     `App`",
+                )
+            }),
+        }
+    }
+}
+
+/// The innermost handle that is registered as it is, and the innermost one in `web::Data`.
+fn registered(request: &HttpRequest) -> (Option<&Idempotency>, Option<&Idempotency>) {
+    let data = request.app_data::<web::Data<Idempotency>>();
+    (request.app_data(), data.map(|data| &***data))
+}
+
+/// Marks a request whose handler must not run because the application is misconfigured.
+pub(crate) struct Misconfigured;
+
+/// The error of a request that cannot be run because the application is misconfigured.
+///
+/// The reason is logged once for each request, though several extractors may find it. The handler
+/// does not run, even if it takes the extractor that found it as an `Option`.
+pub(crate) fn misconfigured(request: &HttpRequest, reason: &'static str) -> Error {
+    if request.extensions_mut().insert(Misconfigured).is_none() {
+        tracing::error!(path = request.path(), "{reason}");
+    }
+    let (kind, outcome) = (ProblemKind::Misconfigured, RequestOutcome::Unavailable);
+    let (plain, data) = registered(request);
+    let response = match plain.or(data) {
+        Some(idempotency) => {
+            idempotency.render(&idempotency.problem(kind, kind.advice()), outcome, request)
+        }
+        None => {
+            let problem = Problem::new(kind, kind.advice(), "/idempotency#");
+            outcome.attach(problem::json(&problem, request))
+        }
+    };
+    InternalError::from_response(reason, response).into()
+}

@@ -1,0 +1,123 @@
+//! The checks that a request has to pass before its key is claimed.
+
+use actix_web::{
+    Error, HttpRequest,
+    dev::Payload,
+    error::InternalError,
+    http::{Version, header},
+};
+use idempotent_core::Key;
+
+use crate::{
+    idempotency::Idempotency,
+    outcome::RequestOutcome,
+    problem::{Problem, ProblemKind},
+    spec::markers::{Methods, Presence},
+};
+
+/// Checks the head of the request; returns the key, if there is one.
+pub(super) fn check_head<K: Presence, M: Methods>(
+    idempotency: &Idempotency,
+    request: &HttpRequest,
+) -> Result<Option<Key>, Problem> {
+    if !M::METHODS.contains(request.method()) {
+        let kind = ProblemKind::MethodNotAllowed;
+        return Err(idempotency.problem(kind, kind.advice()).with_allow(M::METHODS));
+    }
+    let settings = idempotency.settings();
+    let mut lines = request.headers().get_all(&settings.header);
+    let key = match (lines.next(), lines.next()) {
+        (None, _) if K::REQUIRED => {
+            let detail =
+                format!("Send the header {} with a new UUID for each operation.", settings.header);
+            return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
+        }
+        (None, _) => return Ok(None),
+        (Some(line), None) => Key::parse(line.as_bytes()).map_err(|error| error.to_string()),
+        (Some(_), Some(_)) => Err("the request has more than one key".into()),
+    };
+    let key = key.and_then(|key| settings.key_rule.check(&key).map(|()| key));
+    let key = key.map_err(|error| {
+        let detail = format!("The header {} is invalid: {error}.", settings.header);
+        idempotency.problem(ProblemKind::KeyMalformed, detail)
+    })?;
+    match content_length(request) {
+        Some(length) if length > settings.body_limit => Err(too_large(idempotency)),
+        _ => Ok(Some(key)),
+    }
+}
+
+/// The length of the body, if actix-http reads to the end of the connection instead.
+///
+/// It does so for `Upgrade: websocket`, whatever the method. The server may ignore the header (RFC
+/// 9110 §7.8); the body then has the length of `Content-Length`, or is empty (RFC 9112 §6.3).
+pub(super) fn websocket_body_length(request: &HttpRequest) -> Option<usize> {
+    let upgrades = request.headers().get_all(header::UPGRADE);
+    let mut upgrades = upgrades.map(|value| value.as_bytes().trim_ascii());
+    let to_websocket = request.version() < Version::HTTP_2
+        && upgrades.any(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
+        && !request.headers().contains_key(header::TRANSFER_ENCODING);
+    to_websocket.then(|| content_length(request).unwrap_or(0))
+}
+
+fn content_length(request: &HttpRequest) -> Option<usize> {
+    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether the server has supplied a payload. With HTTP/2 it always has, even for an empty body,
+/// which needs neither of the two headers.
+pub(super) fn has_payload(request: &HttpRequest) -> bool {
+    request.version() == Version::HTTP_2
+        || request.headers().contains_key(header::TRANSFER_ENCODING)
+        || content_length(request).is_some_and(|length| length > 0)
+}
+
+/// Whether middleware has read a part of the body and left the rest.
+///
+/// The server's own payload has as many bytes as `Content-Length` says, or ends in an error. A body
+/// that middleware has replaced by `Payload::from(bytes)` looks like the server's own, so a shorter
+/// one counts as cut unless middleware corrects or removes `Content-Length`. A `Payload::Stream`
+/// may have any length but zero.
+///
+/// If a body does not state its length (HTTP/2, or chunked), it is unknown how much is missing. It
+/// counts as read if nothing is left and the request has a `Content-Type`, which requests without
+/// a body do not need.
+pub(super) fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
+    let Some(stated) = content_length(request) else {
+        return length == 0
+            && has_payload(request)
+            && request.headers().contains_key(header::CONTENT_TYPE);
+    };
+    if matches!(source, Payload::Stream { .. }) {
+        length == 0 && stated > 0
+    } else {
+        length < stated
+    }
+}
+
+/// Refuses a request whose body middleware has read.
+///
+/// Its fingerprint would be that of the rest, and a request with any other body would get this
+/// one's response.
+pub(super) fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> Error {
+    tracing::error!(
+        path = request.path(),
+        "middleware has read the body; restore it with `set_payload`, and correct or remove \
+         `Content-Length` if it is shorter"
+    );
+    let problem =
+        idempotency.problem(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice());
+    let response = idempotency.render(&problem, RequestOutcome::Unavailable, request);
+    InternalError::from_response("middleware has read the body", response).into()
+}
+
+pub(super) fn too_large(idempotency: &Idempotency) -> Problem {
+    let limit = idempotency.settings().body_limit;
+    let detail = format!("The body may have at most {limit} bytes.");
+    idempotency.problem(ProblemKind::BodyTooLarge, detail)
+}
+
+pub(super) fn refuse(idempotency: &Idempotency, problem: &Problem, request: &HttpRequest) -> Error {
+    let response = idempotency.render(problem, RequestOutcome::Refused, request);
+    InternalError::from_response(problem.kind().code(), response).into()
+}

@@ -1,0 +1,143 @@
+//! Reading the body before the other extractors do.
+
+use std::{
+    cell::RefCell,
+    fmt,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use actix_web::{Error, HttpRequest, dev::Payload};
+use futures_util::Stream;
+use idempotent_core::{BodyForm, Digester};
+
+use super::{
+    Guard,
+    body_buffer::{BodyBuffer, BodyEnd},
+    checks::{is_cut, refuse, too_large, websocket_body_length},
+    digest::{content, digester},
+};
+use crate::spec::markers::{BodyUse, Methods, Presence};
+
+/// Reads the body, then resolves to the guard.
+pub struct GuardFuture<K, M, B> {
+    guard: Option<Result<Guard<K, M, B>, Error>>,
+    /// The request's own payload, until it is read.
+    source: Option<Payload>,
+    body: Rc<RefCell<BodyBuffer>>,
+    /// Takes in the body as it arrives, if its bytes count as sent.
+    digester: Option<Digester>,
+    /// Bytes read so far.
+    length: usize,
+    /// The body's length, if the payload does not end with the body.
+    end: Option<usize>,
+}
+
+impl<K, M, B> Unpin for GuardFuture<K, M, B> {}
+
+impl<K, M, B> Drop for GuardFuture<K, M, B> {
+    /// A body that was not read to its end never will be, and a task that an extractor has started
+    /// may wait for it.
+    fn drop(&mut self) {
+        let waker = self.body.borrow_mut().finish(BodyEnd::Broken);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<K, M, B> fmt::Debug for GuardFuture<K, M, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GuardFuture")
+    }
+}
+
+impl<K, M, B> GuardFuture<K, M, B> {
+    pub(super) fn ready(guard: Result<Guard<K, M, B>, Error>) -> Self {
+        let (source, body, digester) = (None, Rc::default(), None);
+        Self { guard: Some(guard), source, body, digester, length: 0, end: None }
+    }
+
+    pub(super) fn refused(error: Error) -> Self {
+        Self::ready(Err(error))
+    }
+
+    /// Reads the next chunks; an error is the refusal of the request.
+    ///
+    /// `counts`: whether the body is part of the fingerprint.
+    fn read(
+        &mut self,
+        source: &mut Payload,
+        counts: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let Some(Ok(guard)) = &self.guard else { return Poll::Ready(Ok(())) };
+        let (idempotency, request) = (&guard.idempotency, &guard.request);
+        while self.end.is_none_or(|end| self.length < end) {
+            let Some(chunk) = ready!(Pin::new(&mut *source).poll_next(cx)) else { break };
+            let mut chunk = chunk?;
+            if let Some(end) = self.end {
+                chunk.truncate(end - self.length);
+            }
+            self.length = self.length.saturating_add(chunk.len());
+            if self.length > idempotency.settings().body_limit {
+                return Poll::Ready(Err(refuse(idempotency, &too_large(idempotency), request)));
+            }
+            if let Some(digester) = &mut self.digester {
+                digester.update(&chunk);
+            }
+            self.body.borrow_mut().push(chunk);
+        }
+        if counts && is_cut(request, source, self.length) {
+            return Poll::Ready(Err(super::checks::body_is_gone(idempotency, request)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets the other extractors read the body.
+    fn finish(&mut self, form: BodyForm) {
+        let raw = self.digester.take();
+        let mut body = self.body.borrow_mut();
+        if let Some(Ok(Guard { request, keyed: Some(keyed), .. })) = &mut self.guard {
+            keyed.content = content(form, request, raw, &mut body);
+        }
+        let waker = body.finish(BodyEnd::Complete);
+        drop(body);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<K, M, B: BodyUse> GuardFuture<K, M, B> {
+    pub(super) fn reading(
+        guard: Guard<K, M, B>,
+        source: Payload,
+        body: Rc<RefCell<BodyBuffer>>,
+    ) -> Self {
+        let request: &HttpRequest = &guard.request;
+        let digester = (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw));
+        let end = websocket_body_length(request);
+        Self { guard: Some(Ok(guard)), source: Some(source), body, digester, length: 0, end }
+    }
+}
+
+impl<K: Presence, M: Methods, B: BodyUse> Future for GuardFuture<K, M, B> {
+    type Output = Result<Guard<K, M, B>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(mut source) = self.source.take() {
+            match self.read(&mut source, B::FORM != BodyForm::Ignored, cx) {
+                Poll::Pending => {
+                    self.source = Some(source);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) => self.finish(B::FORM),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        // actix does not poll an extractor again once it is ready.
+        self.guard.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}

@@ -1,0 +1,139 @@
+//! Responses of the guard in place of the handler's.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
+use idempotent_core::{Abandoned, StoreError};
+
+use crate::{
+    idempotency::Idempotency,
+    in_flight::Limit,
+    outcome::RequestOutcome,
+    problem::{self, ProblemKind},
+};
+
+/// What the guard needs to render a problem as the application does.
+#[derive(Clone, Copy)]
+pub(super) struct Refusals<'a> {
+    pub(super) idempotency: &'a Idempotency,
+    pub(super) request: &'a HttpRequest,
+}
+
+impl Refusals<'_> {
+    /// A problem that is the same for each request.
+    pub(super) fn refuse(self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
+        self.refuse_with(kind, kind.advice(), outcome)
+    }
+
+    fn refuse_with(self, kind: ProblemKind, detail: &str, outcome: RequestOutcome) -> HttpResponse {
+        let mut problem = self.idempotency.problem(kind, detail);
+        if matches!(kind, ProblemKind::StoreUnavailable | ProblemKind::ShuttingDown) {
+            problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+        }
+        self.idempotency.render(&problem, outcome, self.request)
+    }
+
+    /// Another request with this key is in progress.
+    pub(super) fn in_flight(self, lease_left: Duration) -> HttpResponse {
+        let kind = ProblemKind::InFlight;
+        let problem = self.idempotency.problem(kind, kind.advice());
+        let problem = problem.with_retry_after(problem::retry_after(lease_left));
+        self.idempotency.render(&problem, RequestOutcome::InFlight, self.request)
+    }
+
+    /// Too many operations are in flight.
+    pub(super) fn overloaded(self, limit: Limit) -> HttpResponse {
+        let kind = ProblemKind::Overloaded;
+        let problem = match limit {
+            Limit::Total => self.idempotency.problem(kind, kind.advice()),
+            Limit::Principal => self
+                .idempotency
+                .problem(
+                    kind,
+                    "The request was not run. Wait until your other operations have finished, then \
+                     send it again with the same key.",
+                )
+                .with_status(StatusCode::TOO_MANY_REQUESTS),
+        };
+        let problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+        self.idempotency.render(&problem, RequestOutcome::Overloaded, self.request)
+    }
+
+    /// The attempt was abandoned: its handler panicked or took too long.
+    pub(super) fn abandoned(self, failure: HandlerFailure, policy: Abandoned) -> HttpResponse {
+        let kind = failure.kind();
+        let mut problem = self.idempotency.problem(kind, kind.advice());
+        if policy == Abandoned::Hold {
+            problem = problem.not_retryable().with_status(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if failure == HandlerFailure::TimedOut {
+            problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+        }
+        self.idempotency.render(&problem, failure.outcome(), self.request)
+    }
+
+    /// The handler of a request without a key panicked or took too long.
+    pub(super) fn unguarded(self, failure: HandlerFailure) -> HttpResponse {
+        let detail = "Part of the operation may have been done.";
+        let problem = self.idempotency.problem(failure.kind(), detail).not_retryable();
+        self.idempotency.render(&problem, failure.outcome(), self.request)
+    }
+
+    /// The handler responded, but its transaction was not committed, or may not have been: its
+    /// response would report effects that may not exist.
+    pub(super) fn not_committed(self, transient: bool) -> HttpResponse {
+        if !transient {
+            return self.refuse(ProblemKind::HandlerFailed, RequestOutcome::HandlerFailed);
+        }
+        self.refuse_with(
+            ProblemKind::StoreUnavailable,
+            "The operation may have been done. Send the request again with the same key to find \
+             out.",
+            RequestOutcome::Unavailable,
+        )
+    }
+
+    /// The handler could not use its transaction, and says no more than that.
+    pub(super) fn no_transaction(self, kind: ProblemKind) -> HttpResponse {
+        let detail = if kind == ProblemKind::StoreUnavailable {
+            "The operation was not completed. Send the request again with the same key."
+        } else {
+            kind.advice()
+        };
+        let outcome = if kind == ProblemKind::HandlerFailed {
+            RequestOutcome::HandlerFailed
+        } else {
+            RequestOutcome::Unavailable
+        };
+        self.refuse_with(kind, detail, outcome)
+    }
+}
+
+/// Why there is no response of the handler.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandlerFailure {
+    /// The handler panicked, or the body of its response failed.
+    Failed,
+    /// The handler did not respond within its time limit.
+    TimedOut,
+}
+
+impl HandlerFailure {
+    fn kind(self) -> ProblemKind {
+        match self {
+            Self::Failed => ProblemKind::HandlerFailed,
+            Self::TimedOut => ProblemKind::HandlerTimedOut,
+        }
+    }
+
+    fn outcome(self) -> RequestOutcome {
+        match self {
+            Self::Failed => RequestOutcome::HandlerFailed,
+            Self::TimedOut => RequestOutcome::HandlerTimedOut,
+        }
+    }
+}
+
+/// The cause of a store's error, for the log.
+pub(super) fn cause(error: &StoreError) -> Option<&(dyn std::error::Error + 'static)> {
+    std::error::Error::source(error)
+}

@@ -1,0 +1,55 @@
+//! What identifies the operation of a keyed request: its scope, its digest and its record id.
+
+use actix_web::{Error, HttpResponse};
+use idempotent_core::{RecordId, RequestDigest, ScopeId};
+
+use super::KeyedRun;
+use crate::{
+    outcome::RequestOutcome, problem::ProblemKind, request::RequestContent, spec::ClaimMode,
+    tx_slot::TxSlot,
+};
+
+impl KeyedRun {
+    /// The scope and the digest of the request, unless it is refused.
+    #[expect(clippy::result_large_err, reason = "the response is sent at once")]
+    pub(super) fn identify(
+        &self,
+        scope: Result<ScopeId, Option<Error>>,
+        content: RequestContent,
+    ) -> Result<(ScopeId, RequestDigest), HttpResponse> {
+        let misconfigured =
+            || self.refusals().refuse(ProblemKind::Misconfigured, RequestOutcome::Unavailable);
+        let scope = scope.map_err(|error| self.without_principal(error))?;
+        let RequestContent::Digest(digest) = content else { return Err(misconfigured()) };
+        if self.operation.claim == ClaimMode::Transaction && TxSlot::of(&self.request).is_none() {
+            tracing::error!(
+                handler = self.operation.handler,
+                "a handler with `claim = \"transaction\"` takes no `idempotent_actix::Tx`, but \
+                 another type of that name; its request was refused"
+            );
+            return Err(misconfigured());
+        }
+        Ok((scope, digest))
+    }
+
+    /// The id of the record that the request claims.
+    pub(super) fn record_id(&self, scope: &ScopeId) -> RecordId {
+        let namespace = self.idempotency.namespace_of(self.operation);
+        let key = &self.context.key;
+        if !self.operation.name.is_empty() {
+            return RecordId::new(namespace, scope, self.operation.name, key);
+        }
+        let pattern = self.request.match_pattern();
+        // A default service matches no pattern; the handler's name separates it from others.
+        let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
+        RecordId::joined(namespace, scope, &[self.request.method().as_str(), " ", pattern], key)
+    }
+
+    /// The response to a request without a principal: the scope's own, or 401.
+    fn without_principal(&self, error: Option<Error>) -> HttpResponse {
+        match error {
+            Some(error) => RequestOutcome::Refused.attach(HttpResponse::from_error(error)),
+            None => self.refusals().refuse(ProblemKind::ScopeMissing, RequestOutcome::Refused),
+        }
+    }
+}

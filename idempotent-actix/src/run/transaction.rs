@@ -1,0 +1,23 @@
+//! What the response of a handler means for its transaction.
+
+use actix_web::HttpResponse;
+
+use crate::problem::{ProblemKind, TxProblem};
+
+/// Whether a response says that the operation was not done, so that its effects are rolled back.
+pub(super) fn has_failed(response: &HttpResponse) -> bool {
+    response.status().as_u16() >= 400
+}
+
+/// The problem of a handler that returned the error of its `Tx`.
+pub(super) fn tx_problem(response: &HttpResponse) -> Option<ProblemKind> {
+    response.extensions().get::<TxProblem>().map(|problem| problem.0)
+}
+
+/// Logs that a handler has responded without giving its transaction back.
+pub(super) fn log_missing() {
+    tracing::error!(
+        "a handler has responded and kept its transaction, which is rolled back; drop the `Tx` \
+         before the response"
+    );
+}

@@ -1,0 +1,89 @@
+//! The settings of an application that the HTTP layer reads.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
+use idempotent_core::Key;
+
+use crate::{
+    in_flight,
+    policy::PolicyDefaults,
+    problem::{self, Problem},
+    recording,
+};
+
+type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
+
+pub(crate) struct Settings {
+    pub(crate) header: HeaderName,
+    pub(crate) body_limit: usize,
+    pub(crate) recording: recording::Limits,
+    pub(crate) policy: PolicyDefaults,
+    /// How long a handler may run, if its attribute does not say.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) operations: in_flight::Limits,
+    pub(crate) key_rule: KeyRule,
+    pub(crate) documentation: String,
+    pub(crate) when_store_fails: StoreFailurePolicy,
+    pub(crate) problems: Box<Render>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            header: HeaderName::from_static("idempotency-key"),
+            body_limit: 2 << 20,
+            recording: recording::Limits { bytes: 1 << 20, time: Duration::from_secs(5) },
+            policy: PolicyDefaults::default(),
+            timeout: None,
+            operations: in_flight::Limits { total: 4096, per_principal: 256 },
+            key_rule: KeyRule::Any,
+            documentation: "/idempotency#".into(),
+            when_store_fails: StoreFailurePolicy::Refuse,
+            problems: Box::new(problem::json),
+        }
+    }
+}
+
+/// What a key must be, beyond what [`Key::parse`] requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyRule {
+    /// Any key is accepted.
+    Any,
+    /// A key is a UUID, in its usual form of 36 characters. This refuses the keys of Firefox, which
+    /// are decimal numbers.
+    Uuid,
+    /// A key has at least this many bytes.
+    MinLength(usize),
+}
+
+impl KeyRule {
+    pub(crate) fn check(self, key: &Key) -> Result<(), String> {
+        let key = key.as_str();
+        match self {
+            Self::Uuid if key.len() != 36 || uuid::Uuid::try_parse(key).is_err() => {
+                Err("the key is not a UUID".into())
+            }
+            Self::MinLength(least) if key.len() < least => {
+                Err(format!("the key has {} bytes; it must have at least {least}", key.len()))
+            }
+            Self::Any | Self::Uuid | Self::MinLength(_) => Ok(()),
+        }
+    }
+}
+
+/// What happens to a keyed request while the store cannot be reached: after a
+/// [transient](crate::StoreError::is_transient) error.
+///
+/// Neither choice applies to a permanent error, such as a missing table or privilege, or to a
+/// record that cannot be read: the request gets 500 (`misconfigured` or `record_unreadable`) and is
+/// not run. Nor does either apply to a key whose attempt ended in this process and whose end the
+/// store has not accepted yet: its outcome comes from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailurePolicy {
+    /// The request gets 503 (`store_unavailable`) and is not run.
+    Refuse,
+    /// The request runs without a claim, so a retry may run again. Each such request is logged.
+    RunUnguarded,
+}

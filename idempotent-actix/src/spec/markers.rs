@@ -1,0 +1,84 @@
+//! Marker types for the parameters of [`Guard`](crate::__private::Guard).
+//!
+//! The guard is an extractor, so what it needs to know about its handler has to be in its type.
+
+use actix_web::http::Method;
+use idempotent_core::BodyForm;
+
+/// Whether a key is required.
+pub trait Presence: 'static {
+    /// Whether a request without a key is refused.
+    const REQUIRED: bool;
+}
+
+/// Which methods are guarded.
+pub trait Methods: 'static {
+    /// The guarded methods.
+    const METHODS: &'static [Method];
+}
+
+/// How the body enters the fingerprint.
+pub trait BodyUse: 'static {
+    /// The form in which it does.
+    const FORM: BodyForm;
+}
+
+/// A single method.
+pub trait OneMethod: 'static {
+    /// The method.
+    const METHOD: Method;
+}
+
+/// Marker types of one trait.
+macro_rules! markers {
+    ($trait:ident $const:ident: $type:ty; $($(#[$doc:meta])* $name:ident = $value:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $name {}
+        impl $trait for $name {
+            const $const: $type = $value;
+        }
+    )* };
+}
+
+markers! { Presence REQUIRED: bool;
+    /// `key = "required"`
+    Required = true;
+    /// `key = "optional"`
+    Optional = false;
+}
+
+markers! { BodyUse FORM: BodyForm;
+    /// `fingerprint = "body"`
+    Raw = BodyForm::Raw;
+    /// `fingerprint = "json"`
+    Json = BodyForm::Json;
+    /// `fingerprint = "none"`
+    Ignored = BodyForm::Ignored;
+    /// `fingerprint = "path::to::function"`
+    Whole = BodyForm::Custom;
+}
+
+markers! { OneMethod METHOD: Method;
+    /// `POST`
+    Post = Method::POST;
+    /// `PUT`
+    Put = Method::PUT;
+    /// `PATCH`
+    Patch = Method::PATCH;
+    /// `DELETE`
+    Delete = Method::DELETE;
+}
+
+impl<A: OneMethod> Methods for A {
+    const METHODS: &'static [Method] = &[A::METHOD];
+}
+impl<A: OneMethod, B: OneMethod> Methods for (A, B) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD];
+}
+impl<A: OneMethod, B: OneMethod, C: OneMethod> Methods for (A, B, C) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD, C::METHOD];
+}
+impl<A: OneMethod, B: OneMethod, C: OneMethod, D: OneMethod> Methods for (A, B, C, D) {
+    const METHODS: &'static [Method] = &[A::METHOD, B::METHOD, C::METHOD, D::METHOD];
+}

@@ -1,0 +1,45 @@
+//! Stores, and everything needed to write one.
+//!
+//! Each of the supplied stores has a Cargo feature: `memory`, `sqlite`, `postgres` and `redis`.
+//! [`connect`] opens the one that a URL names.
+//!
+//! # Your own store
+//! Implement [`Store`], and [`Transactions`] too if applications can write to the store's database.
+//! The module [`transition`] has the rules that a store makes atomic: one pure function for each
+//! step.
+//!
+//! The feature `conformance` adds the module `conformance`, a test suite that every store has to
+//! pass:
+#![cfg_attr(all(feature = "conformance", feature = "memory"), doc = "```no_run")]
+#![cfg_attr(not(all(feature = "conformance", feature = "memory")), doc = "```ignore")]
+//! use idempotent_actix::store::{MemoryStore as MyStore, conformance};
+//!
+//! # async fn my_store_conforms() {
+//! // In a `#[tokio::test]`:
+//! conformance::check(|| async { MyStore::new() }).await;
+//! # }
+//! ```
+
+#[cfg(feature = "conformance")]
+pub use idempotent_core::conformance;
+#[cfg(feature = "memory")]
+pub use idempotent_core::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use idempotent_core::store::postgres::InvalidTableName;
+#[cfg(feature = "postgres")]
+pub use idempotent_core::store::postgres::PostgresStore;
+#[cfg(feature = "redis")]
+pub use idempotent_core::store::redis::RedisStore;
+#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
+pub use idempotent_core::store::sqlite::InvalidTableName;
+#[cfg(feature = "sqlite")]
+pub use idempotent_core::store::sqlite::SqliteStore;
+pub use idempotent_core::{
+    Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
+    clock::{Clock, ManualClock, SystemClock, Timestamp},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    store::{ConnectError, Store, Transaction, TransactionClaim, Transactions, connect},
+    transition,
+};

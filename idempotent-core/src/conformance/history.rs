@@ -1,0 +1,109 @@
+//! Histories: sequences of actions on a store.
+
+use crate::policy::Abandoned;
+
+/// One action of a history. It concerns one of two keys and one of four owners, by number; other
+/// numbers are taken modulo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An owner claims a key.
+    Claim {
+        /// Which key.
+        key: u8,
+        /// Which owner. An owner that claims after other owners, or after an end, is a new attempt
+        /// with an old token, which stores must accept.
+        owner: u8,
+        /// Which of two fingerprints.
+        fingerprint: u8,
+        /// The lease in ticks, modulo 4, plus half a tick.
+        lease: u8,
+        /// The ttl in ticks, modulo 8, plus half a tick.
+        ttl: u8,
+        /// What happens to the key when the attempt is abandoned.
+        abandoned: Abandoned,
+    },
+    /// An owner renews both keys in one call.
+    Renew {
+        /// Which owner.
+        owner: u8,
+        /// The lease in ticks, modulo 4, plus half a tick.
+        lease: u8,
+    },
+    /// An owner completes the operation.
+    Complete {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// Which recording, by number.
+        recording: u8,
+    },
+    /// An owner releases a key.
+    Release {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+    },
+    /// An owner abandons its attempt.
+    Abandon {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// What happens to the key.
+        policy: Abandoned,
+    },
+    /// An operator who saw an owner resolves a key.
+    Resolve {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// Which recording, by number; `None` releases the key.
+        recording: Option<u8>,
+    },
+    /// The store purges expired records.
+    Purge,
+    /// One tick passes.
+    Advance,
+    /// The store's clock is set back, if possible.
+    SetBack {
+        /// The number of ticks, modulo 8.
+        ticks: u8,
+    },
+}
+
+/// Returns a random history with this number of actions. Equal seeds give equal histories.
+#[must_use]
+pub fn history(seed: u64, actions: usize) -> Vec<Action> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..actions).map(|_| random_action(&mut random)).collect()
+}
+
+fn random_action(random: &mut fastrand::Rng) -> Action {
+    let [key, owner, recording] = [(); 3].map(|()| random.u8(..));
+    let policy = if random.u8(..4) == 0 { Abandoned::Hold } else { Abandoned::Retry };
+    match random.u8(..18) {
+        0..=4 => {
+            // One claim in four is of another request.
+            let fingerprint = u8::from(random.u8(..4) == 0);
+            Action::Claim {
+                key,
+                owner,
+                fingerprint,
+                lease: random.u8(..),
+                ttl: random.u8(..),
+                abandoned: policy,
+            }
+        }
+        5 => Action::Renew { owner, lease: random.u8(..) },
+        6 | 7 => Action::Complete { key, owner, recording },
+        8 => Action::Release { key, owner },
+        9 => Action::Abandon { key, owner, policy },
+        10 => Action::Resolve { key, owner, recording: random.bool().then_some(recording) },
+        11 => Action::Purge,
+        12 => Action::SetBack { ticks: random.u8(1..3) },
+        _ => Action::Advance,
+    }
+}

@@ -1,0 +1,104 @@
+//! The secrets that sign fingerprints.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::{Fingerprint, RequestDigest};
+
+/// Secrets that sign fingerprints, so that a stolen record cannot be used to guess a body such as a
+/// PIN or a card number.
+///
+/// The first key signs. The others are only recognized: after a rotation, keep the old key for as
+/// long as the longest ttl. Without it, retries of the requests that it signed are a mismatch
+/// (422).
+///
+/// Without any key, fingerprints are plain digests.
+#[derive(Clone, Default)]
+pub struct FingerprintKeys {
+    keys: Vec<(u32, Hmac<Sha256>)>,
+}
+
+impl FingerprintKeys {
+    /// Creates an empty set of keys: fingerprints are plain digests.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { keys: Vec::new() }
+    }
+
+    /// Adds a key under an id that must never be reused for another key. Id 0 stands for plain
+    /// digests.
+    ///
+    /// # Errors
+    /// Fails if the id is 0 or taken, or the secret has fewer than 16 bytes.
+    pub fn with(mut self, id: u32, secret: &[u8]) -> Result<Self, FingerprintKeyError> {
+        if id == 0 || self.keys.iter().any(|(taken, _)| *taken == id) {
+            return Err(FingerprintKeyError::Id { id });
+        }
+        let mac = Hmac::new_from_slice(secret).ok().filter(|_| secret.len() >= 16);
+        self.keys.push((id, mac.ok_or(FingerprintKeyError::Short { length: secret.len() })?));
+        Ok(self)
+    }
+
+    /// Signs a digest with the first key.
+    #[must_use]
+    pub fn sign(&self, digest: RequestDigest) -> Fingerprint {
+        match self.keys.first() {
+            Some((id, mac)) => signed(*id, mac, digest),
+            None => Fingerprint { key_id: 0, digest: digest.hash },
+        }
+    }
+
+    /// Signs a digest with the key that signed `recorded`. Returns `None` if that is the first key,
+    /// or a key that is not in this set.
+    #[must_use]
+    pub fn sign_like(&self, recorded: Fingerprint, digest: RequestDigest) -> Option<Fingerprint> {
+        if self.keys.first().map_or(0, |(id, _)| *id) == recorded.key_id {
+            return None;
+        }
+        match recorded.key_id {
+            0 => Some(Fingerprint { key_id: 0, digest: digest.hash }),
+            key_id => self
+                .keys
+                .iter()
+                .find(|(id, _)| *id == key_id)
+                .map(|(id, mac)| signed(*id, mac, digest)),
+        }
+    }
+
+    /// Returns whether a fingerprint is of this request, whichever key of this set signed it.
+    pub(crate) fn matches(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
+        recorded == self.sign(digest) || self.sign_like(recorded, digest) == Some(recorded)
+    }
+}
+
+fn signed(key_id: u32, mac: &Hmac<Sha256>, digest: RequestDigest) -> Fingerprint {
+    let mut mac = mac.clone();
+    mac.update(&digest.hash);
+    Fingerprint { key_id, digest: mac.finalize().into_bytes().into() }
+}
+
+impl fmt::Debug for FingerprintKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.keys.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+/// The reason why a key cannot sign fingerprints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FingerprintKeyError {
+    /// The id is 0 or taken.
+    #[error("the fingerprint key id {id} is 0 or taken")]
+    Id {
+        /// The id.
+        id: u32,
+    },
+    /// The secret has fewer than 16 bytes.
+    #[error("the fingerprint secret has {length} bytes; it needs at least 16")]
+    Short {
+        /// The length of the secret in bytes.
+        length: usize,
+    },
+}

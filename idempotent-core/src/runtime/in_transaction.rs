@@ -1,0 +1,148 @@
+//! Claims that are part of the transaction of their handler.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, timeout};
+
+use super::{
+    attempt::{Admission, Attempt},
+    claims::draw_owner,
+    open_transactions::OpenTransaction,
+    parts::Parts,
+    timing::{now, with_retry, with_timeout},
+    verdict::Verdict,
+};
+use crate::{
+    error::StoreError,
+    fingerprint::{Fingerprint, RequestDigest},
+    lease::Lease,
+    policy::Policy,
+    protocol::{Claim, ClaimOutcome, Snapshot},
+    record_id::RecordId,
+    store::{TransactionClaim, Transactions},
+    transition::{self, Change},
+};
+
+/// Claims a key in a new transaction; see
+/// [`Runtime::begin_in_transaction`](super::Runtime::begin_in_transaction).
+pub(super) async fn begin(
+    parts: &Arc<Parts>,
+    id: RecordId,
+    digest: RequestDigest,
+    policy: &Policy,
+) -> Result<Admission, StoreError> {
+    let transactions = parts.store.transactions()?;
+    // Another handler of the same operation may claim by lease.
+    if !parts.deferrals.is_empty()
+        && let Some(outcome) = Box::pin(parts.deferrals.claim(&id, digest)).await
+    {
+        return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
+    }
+    let fingerprint = parts.options.fingerprint_keys.sign(digest);
+    let claim = Claim::new(fingerprint, draw_owner()?)
+        .with_policy(policy)
+        .with_principal(digest.principal());
+    let mut request = Request { parts, transactions, id, digest, claim };
+    let started = Instant::now();
+    let waiter = if policy.wait.is_zero() { None } else { parts.waiters.register(&id) };
+    loop {
+        // Between the lookup and the pause the other attempt may end; listening from here on
+        // prevents that its end is missed.
+        let ended = waiter.as_ref().map(|waiter| waiter.ended());
+        let left = policy.wait.saturating_sub(started.elapsed());
+        match parts.open.register(&id, request.claim.fingerprint) {
+            Ok(open) => return request.claim(open, left).await,
+            Err(other) => {
+                if let Some(verdict) = request.verdict_beside(other).await? {
+                    return Ok(Admission::Rejected(verdict));
+                }
+            }
+        }
+        match ended {
+            Some(ended) if !left.is_zero() => drop(timeout(left, ended).await),
+            _ => {
+                let in_flight = Verdict::InFlight { lease_left: Duration::ZERO };
+                return Ok(Admission::Rejected(in_flight));
+            }
+        }
+    }
+}
+
+/// A request that claims its key in a transaction.
+struct Request<'a> {
+    parts: &'a Arc<Parts>,
+    transactions: &'a dyn Transactions,
+    id: RecordId,
+    digest: RequestDigest,
+    claim: Claim,
+}
+
+impl Request<'_> {
+    fn matches(&self, recorded: Fingerprint) -> bool {
+        self.parts.options.fingerprint_keys.matches(recorded, self.digest)
+    }
+
+    /// The verdict while another request of this process has the key registered; `None` if that
+    /// request is in flight.
+    async fn verdict_beside(&mut self, other: Fingerprint) -> Result<Option<Verdict>, StoreError> {
+        let (store, id) = (&self.parts.store, &self.id);
+        // The other request may be a duplicate that gets a replay; then the key has a record.
+        if let Some(found) = with_retry(|| store.call(|store| store.look_up(id))).await? {
+            if self.matches(found.record.fingerprint) {
+                self.claim.fingerprint = found.record.fingerprint;
+            }
+            if let Some(outcome) = rejection(&found, &self.claim) {
+                return Ok(Some(Verdict::of_claim(&self.id, outcome)));
+            }
+        }
+        Ok(if self.matches(other) { None } else { Some(Verdict::Mismatch) })
+    }
+
+    /// Claims the key, and waits up to `wait` for a transaction of another process.
+    async fn claim(
+        mut self,
+        open: OpenTransaction,
+        wait: Duration,
+    ) -> Result<Admission, StoreError> {
+        let mut claimed = self.send(wait).await?;
+        if let TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) = claimed
+            && self.matches(recorded)
+        {
+            // The record was signed with an older secret.
+            self.claim.fingerprint = recorded;
+            claimed = self.send(wait).await?;
+        }
+        let Self { parts, id, digest, claim, .. } = self;
+        Ok(match claimed {
+            TransactionClaim::Granted { attempt, transaction } => {
+                let lease = Lease { id, owner: claim.owner };
+                let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, now());
+                Admission::Proceed(attempt.in_transaction(open, transaction))
+            }
+            TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })
+                if self.matches(recorded) =>
+            {
+                // The record changed between the two claims.
+                Admission::Rejected(parts.claims.successor(&id, digest).await)
+            }
+            TransactionClaim::Rejected(outcome) => {
+                Admission::Rejected(Verdict::of_claim(&id, outcome))
+            }
+        })
+    }
+
+    /// Sends the claim, and retries it once: nothing is left of a claim that fails.
+    async fn send(&self, wait: Duration) -> Result<TransactionClaim, StoreError> {
+        let limit = self.parts.store.timeout().saturating_add(wait);
+        let send = || with_timeout(limit, self.transactions.claim(&self.id, &self.claim, wait));
+        with_retry(send).await
+    }
+}
+
+/// The outcome of a claim of this record, unless it can be granted.
+fn rejection(found: &Snapshot, claim: &Claim) -> Option<ClaimOutcome> {
+    match transition::claim(Some(&found.record), claim, found.at) {
+        (Change::Keep, outcome) => Some(outcome),
+        (Change::Put(_) | Change::Remove, _) => None,
+    }
+}

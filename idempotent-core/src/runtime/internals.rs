@@ -1,0 +1,50 @@
+//! What the tests of this repository need of a runtime beyond its public API.
+
+use std::sync::Arc;
+
+use super::{Runtime, options::RuntimeOptions, parts::Parts, process::Process};
+use crate::{fingerprint::RequestDigest, record_id::RecordId, store::Store};
+
+/// How much a runtime keeps in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauges {
+    /// The leases that are renewed.
+    pub live_leases: usize,
+    /// The duplicates that wait, of all keys.
+    pub waiters: usize,
+    /// The keys with duplicates that wait.
+    pub waited_keys: usize,
+    /// The ends that the store does not have yet.
+    pub deferred_ends: usize,
+    /// The bytes that those ends take.
+    pub deferred_bytes: usize,
+}
+
+/// Reads the gauges of a runtime.
+pub fn gauges(runtime: &Runtime) -> Gauges {
+    let parts = &runtime.parts;
+    let load = parts.deferrals.load();
+    Gauges {
+        live_leases: parts.renewer.leases.count(),
+        waiters: parts.waiters.count(),
+        waited_keys: parts.waiters.keys(),
+        deferred_ends: load.ends,
+        deferred_bytes: load.bytes,
+    }
+}
+
+/// Creates a runtime that belongs to the process with this id, as after a fork.
+pub fn runtime_of_process(store: Arc<dyn Store>, options: RuntimeOptions, id: u32) -> Runtime {
+    Runtime { parts: Arc::new(Parts::new(store, options, Process::of(id))) }
+}
+
+/// Registers a key as claimed in an open transaction until the result is dropped; `None` if it is
+/// registered already.
+pub fn open_transaction(
+    runtime: &Runtime,
+    id: &RecordId,
+    digest: RequestDigest,
+) -> Option<impl Sized + use<>> {
+    let parts = &runtime.parts;
+    parts.open.register(id, parts.options.fingerprint_keys.sign(digest)).ok()
+}

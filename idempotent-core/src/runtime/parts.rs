@@ -1,0 +1,69 @@
+//! The parts of a runtime, which its clones and attempts share.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use super::{
+    background::Background, claims::Claims, deferred::Deferrals,
+    open_transactions::OpenTransactions, options::RuntimeOptions, process::Process,
+    renewer::Renewer, store_calls::StoreCalls, timing::with_retry, waiters::Waiters,
+};
+use crate::{error::StoreError, store::Store};
+
+pub(super) struct Parts {
+    pub(super) options: Arc<RuntimeOptions>,
+    pub(super) store: StoreCalls,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) renewer: Arc<Renewer>,
+    /// Ends of attempts, and claims to be given back, that the store does not have yet.
+    pub(super) deferrals: Arc<Deferrals>,
+    pub(super) claims: Claims,
+    /// Attempts whose claim is part of a transaction.
+    pub(super) open: Arc<OpenTransactions>,
+    background: Background,
+    /// Set once the store has passed its check.
+    checked: OnceCell<()>,
+}
+
+impl Parts {
+    /// Creates the parts of a runtime that belongs to this process.
+    pub(super) fn new(store: Arc<dyn Store>, options: RuntimeOptions, process: Process) -> Self {
+        let options = Arc::new(options);
+        let store = StoreCalls::new(store, options.store_timeout, process);
+        let waiters = Arc::new(Waiters::new(options.waiters_per_key));
+        let renewer = Arc::new(Renewer::new(store.clone()));
+        let deferrals = Arc::new(Deferrals::new(
+            store.clone(),
+            options.clone(),
+            renewer.clone(),
+            waiters.clone(),
+        ));
+        let claims =
+            Claims::new(store.clone(), options.clone(), waiters.clone(), deferrals.clone());
+        let open = Arc::new(OpenTransactions::new(waiters.clone()));
+        let (background, checked) = (Background::default(), OnceCell::new());
+        Self { options, store, waiters, renewer, deferrals, claims, open, background, checked }
+    }
+
+    /// Returns once keys may be claimed: the background thread runs, and the store has passed its
+    /// check.
+    pub(super) fn ready(&self) -> impl Future<Output = Result<(), StoreError>> {
+        let started = self.background.start(&self.deferrals);
+        let checked = self.checked.initialized();
+        async move {
+            started?;
+            // Boxed: keeps the caller's future small, since all but the first claim find the store
+            // checked.
+            if checked { Ok(()) } else { Box::pin(self.check()).await }
+        }
+    }
+
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        // Limited as a whole: each claim that waits for a check that fails makes the check again,
+        // after all the claims before it.
+        let check = || with_retry(|| self.store.call(|store| store.check()));
+        let checked = self.checked.get_or_try_init(check);
+        self.store.limit(Box::pin(checked)).await.copied()
+    }
+}

@@ -1,0 +1,88 @@
+//! Calls to the store with a time limit.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    process::Process,
+    timing::{with_retry, with_timeout},
+};
+use crate::{
+    error::StoreError,
+    store::{Store, Transaction, Transactions},
+};
+
+/// The store of a runtime. Every call has a time limit, and is refused in a forked process.
+#[derive(Clone)]
+pub(super) struct StoreCalls {
+    store: Arc<dyn Store>,
+    timeout: Duration,
+    /// The process in which the runtime was created.
+    process: Process,
+}
+
+impl StoreCalls {
+    pub(super) fn new(store: Arc<dyn Store>, timeout: Duration, process: Process) -> Self {
+        Self { store, timeout, process }
+    }
+
+    /// The store itself, whose calls have no time limit.
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn process(&self) -> Process {
+        self.process
+    }
+
+    /// Calls the store. If the call exceeds the time limit, its outcome is unknown.
+    pub(super) fn call<'a, T, C>(
+        &'a self,
+        call: impl FnOnce(&'a dyn Store) -> C,
+    ) -> impl Future<Output = Result<T, StoreError>>
+    where
+        C: Future<Output = Result<T, StoreError>> + Unpin,
+    {
+        self.limit(call(&*self.store))
+    }
+
+    /// Gives a call the time limit of the store. In a forked process the call is not made: on the
+    /// connections that both processes have, one would read the responses to the other.
+    pub(super) fn limit<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>> + Unpin,
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        let verified = self.process.verify();
+        let call = with_timeout(self.timeout, call);
+        async move {
+            verified?;
+            call.await
+        }
+    }
+
+    pub(super) fn transactions(&self) -> Result<&dyn Transactions, StoreError> {
+        self.store
+            .transactions()
+            .ok_or_else(|| StoreError::permanent("runtime", "begin a transaction", NoTransactions))
+    }
+
+    pub(super) async fn begin_transaction(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        let transactions = self.transactions()?;
+        with_retry(|| self.limit(transactions.begin())).await
+    }
+
+    /// Returns whether the transaction has ended. If that takes too long, its connection is closed,
+    /// which ends it later.
+    pub(super) async fn roll_back(&self, transaction: Box<dyn Transaction>) -> bool {
+        let rolled_back = Box::pin(async { Ok(transaction.roll_back().await) });
+        self.limit(rolled_back).await.unwrap_or(false)
+    }
+}
+
+/// The store cannot commit an application's writes together with a record.
+#[derive(Debug, thiserror::Error)]
+#[error("the store has no transactions; the SQLite and Postgres stores have them")]
+struct NoTransactions;

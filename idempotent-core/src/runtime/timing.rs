@@ -1,0 +1,86 @@
+//! Time limits, pauses and retries of calls to the store.
+
+use std::{
+    convert::Infallible,
+    future::{pending, poll_fn},
+    pin::Pin,
+    task::{Poll, ready},
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Handle, time::timeout};
+
+use crate::error::{NoRuntime, StoreError};
+
+/// The pause before the first retry of a call.
+pub(super) const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// A call that took longer to fail is not retried while a client waits: its store does more than
+/// reconnect.
+const QUICK: Duration = Duration::from_secs(1);
+/// Longer durations are cut to this, so that no clock and no timer overflows.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Returns the present time of the monotonic clock. It is not tokio's: an application may pause the
+/// time of its tokio runtime in a test, while the time of the background thread goes on.
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns the time `by` after `moment`.
+pub(super) fn after(moment: Instant, by: Duration) -> Instant {
+    moment + by.min(LONGEST)
+}
+
+/// Returns between 0.5 and 1.5 times the pause, so that callers that started together drift apart.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    pause.min(LONGEST).mul_f64(0.5 + fastrand::f64())
+}
+
+/// Makes a call that may safely be repeated, and repeats it once if it soon fails for a transient
+/// reason. The usual reason is a pooled connection that has died.
+pub(super) async fn with_retry<T, C>(call: impl Fn() -> C) -> Result<T, StoreError>
+where
+    C: Future<Output = Result<T, StoreError>>,
+{
+    // Measured by the caller's tokio runtime, as is the time limit of the call.
+    let sent = tokio::time::Instant::now();
+    match call().await {
+        // Boxed: keeps the caller's future small on the fast path.
+        Err(error) if error.is_transient() && sent.elapsed() < QUICK => {
+            Box::pin(retry(error, call)).await
+        }
+        result => result,
+    }
+}
+
+async fn retry<T, C>(error: StoreError, call: impl Fn() -> C) -> Result<T, StoreError>
+where
+    C: Future<Output = Result<T, StoreError>>,
+{
+    tracing::debug!(%error, "a call to the store failed; retrying");
+    tokio::time::sleep(jittered(FIRST_RETRY)).await;
+    call().await
+}
+
+/// Limits the time of a call to the store. The outcome of a call that exceeds it is unknown.
+pub(super) fn with_timeout<T>(
+    limit: Duration,
+    mut call: impl Future<Output = Result<T, StoreError>> + Unpin,
+) -> impl Future<Output = Result<T, StoreError>> {
+    let mut timer = None;
+    poll_fn(move |cx| {
+        if let Poll::Ready(response) = Pin::new(&mut call).poll(cx) {
+            return Poll::Ready(response);
+        }
+        // The memory store responds at the first poll, which needs no timer.
+        if Handle::try_current().is_err() {
+            let error = StoreError::permanent("runtime", "wait for its store", NoRuntime);
+            return Poll::Ready(Err(error));
+        }
+        let limit = limit.min(LONGEST);
+        let timer = timer.get_or_insert_with(|| Box::pin(timeout(limit, pending::<Infallible>())));
+        let Err(elapsed) = ready!(timer.as_mut().poll(cx));
+        let operation = "get a response from its store in time";
+        Poll::Ready(Err(StoreError::transient("runtime", operation, elapsed)))
+    })
+}

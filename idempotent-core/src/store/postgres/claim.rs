@@ -1,0 +1,150 @@
+//! Claims that are committed by themselves.
+
+use std::time::Duration;
+
+use sqlx::Row as _;
+use tokio::time::sleep;
+
+use super::{
+    NAME, PostgresStore,
+    error::waited_for_a_record,
+    execute::{Resend, record},
+    server::StatementMode,
+};
+use crate::{
+    error::StoreError,
+    lease::Lease,
+    protocol::{Claim, ClaimOutcome, Renewal},
+    record::{Record, RecordState},
+    record_id::RecordId,
+    store::sql::ClaimContention,
+    transition::{self, Change},
+};
+
+/// How often a claim starts again because a concurrent claim changed the record first.
+pub(super) const MAX_ROUNDS: usize = 3;
+/// How often a claim that is sent again tries to renew a record that another transaction has
+/// locked.
+const RENEWAL_CHECKS: usize = 40;
+/// The longest pause between two such attempts.
+const PAUSE: Duration = Duration::from_millis(8);
+/// The outcome for a key whose record another transaction has locked.
+pub(super) const IN_FLIGHT: ClaimOutcome = ClaimOutcome::InFlight { lease_left: Duration::ZERO };
+
+impl PostgresStore {
+    pub(super) async fn claim_with_retries(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<ClaimOutcome, StoreError> {
+        for _ in 0..MAX_ROUNDS {
+            // A plain claim has to begin a transaction, so reading first saves round trips for
+            // duplicates.
+            if self.pools.server.mode == StatementMode::Plain
+                && let Some(outcome) = self.outcome_without_write(id, claim).await?
+            {
+                return Ok(outcome);
+            }
+            // Between the read and the insert of this statement another process may claim the key,
+            // and the statement then returns no row; the next round reads again (case
+            // `one_of_many_concurrent_claims_wins`).
+            let rows = match self
+                .try_execute_on(
+                    &self.pools.steps,
+                    &self.statements.claim(id, claim),
+                    Resend::UnlessLocked,
+                )
+                .await
+            {
+                Ok(rows) => rows,
+                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) => return Err(self.store_error("claim", error)),
+            };
+            let (record, now) = match record("claim", &rows)? {
+                None => continue,
+                Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
+                Some((Some(record), now)) => (record, now),
+            };
+            let (change, outcome) = transition::claim(Some(&record), claim, now);
+            let Change::Put(new) = change else {
+                return Ok(outcome);
+            };
+            // Between the read and the write another process may take the key; the statement, which
+            // repeats every guard and names the attempt or the owner that was read, then changes
+            // nothing (case `one_of_many_concurrent_takeovers_wins`).
+            let expired = record.is_expired(now);
+            match self.write_claim(id, claim, &record, expired, &new).await {
+                Ok(true) => return Ok(outcome),
+                Ok(false) => {}
+                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) => return Err(self.store_error("claim", error)),
+            }
+        }
+        Err(StoreError::transient(NAME, "claim", ClaimContention))
+    }
+
+    /// Returns the outcome of a claim that needs no write, `None` for any other.
+    pub(super) async fn outcome_without_write(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
+        let Some((Some(record), now)) = self.read("claim", self.statements.read(id)).await? else {
+            return Ok(None);
+        };
+        match transition::claim(Some(&record), claim, now) {
+            (Change::Keep, outcome) => Ok(Some(outcome)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes the record that the state machine has decided on; returns `false` if the record has
+    /// changed since it was read.
+    pub(super) async fn write_claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: &Record,
+        expired: bool,
+        new: &Record,
+    ) -> Result<bool, sqlx::Error> {
+        let statements = &self.statements;
+        let lease = Lease { id: *id, owner: seen.owner };
+        let statement = if expired {
+            statements.start_over(id, claim, &seen.owner)
+        } else if new.state == RecordState::Held {
+            statements.hold(id, claim, &seen.owner)
+        } else if new.owner != claim.owner {
+            statements.shorten(&lease)
+        } else if seen.owner == claim.owner {
+            let renewal = [Renewal { lease, extend: claim.lease }];
+            return self.extend(&renewal).await;
+        } else {
+            statements.take_over(id, claim, seen.attempt)
+        };
+        // A second execution changes nothing, and the next round finds what the first one did. It
+        // may wait longer than the claim: the transaction that locks a visible record is usually
+        // about to commit.
+        Ok(!self.try_execute_on(&self.pools.steps, &statement, Resend::Always).await?.is_empty())
+    }
+
+    /// Renews the lease of a claim that was sent again. The statement skips a record that another
+    /// transaction has locked, such as the same claim sent a third time, so it is repeated for
+    /// about 100 ms.
+    async fn extend(&self, renewal: &[Renewal]) -> Result<bool, sqlx::Error> {
+        for _ in 0..RENEWAL_CHECKS {
+            let rows = self
+                .try_execute_on(
+                    &self.pools.steps,
+                    &self.statements.renew(renewal),
+                    Resend::UnlessLocked,
+                )
+                .await?;
+            if rows.first().map_or(Ok(true), |row| row.try_get("renewed"))? {
+                return Ok(!rows.is_empty());
+            }
+            sleep(PAUSE.mul_f64(fastrand::f64())).await;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,284 @@
+//! Executing statements, with retries.
+
+use std::{collections::HashMap, time::Duration};
+
+use sqlx::{PgConnection, Row, postgres::PgRow};
+use tokio::time::sleep;
+
+use super::{
+    NAME, PostgresStore,
+    error::{ErrorKind, error_kind, store_error},
+    server::StatementMode,
+    statement::Statement,
+    timeouts::RESPONSE_TIMEOUT,
+};
+use crate::{
+    error::StoreError,
+    lease::Lease,
+    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    record::Record,
+    record_id::RecordId,
+    store::sql::{self, ConnectionPool, OpenTransaction, PooledConnection, TimedRecord},
+};
+
+/// How often a statement that lost against another transaction is repeated.
+const CONFLICT_RETRIES: u32 = 3;
+/// The longest pause before the first repetition; it doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(4);
+/// How often a statement that waited in vain for a lock, each time 100 ms, is repeated.
+const LOCK_RETRIES: u32 = 9;
+/// The number of leases in one statement, so that it ends well before the server's time limit.
+const RENEWALS_PER_STATEMENT: usize = 1_000;
+
+/// When a statement may be sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resend {
+    /// Always, except after a wait for a lock, which the caller handles.
+    UnlessLocked,
+    /// Always: the second execution has the same effect and result.
+    Always,
+    /// Not after a lost connection: the second execution would return another result.
+    UnlessLost,
+}
+
+impl PostgresStore {
+    /// Executes a statement, including its commit, and returns its rows.
+    pub(super) async fn execute(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.execute_on(&self.pools.steps, operation, statement, resend).await
+    }
+
+    async fn execute_on(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.try_execute_on(connections, &statement, resend)
+            .await
+            .map_err(|error| self.store_error(operation, error))
+    }
+
+    /// Executes a statement on these connections and returns the error of sqlx.
+    pub(super) async fn try_execute_on(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        statement: &Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut verified = resend == Resend::UnlessLost;
+        let (mut conflicts, mut waits) = (0, 0);
+        loop {
+            let connection = if verified {
+                connections.get_verified().await?
+            } else {
+                connections.get().await?
+            };
+            let error = match self.send(connection, statement).await {
+                Ok(rows) => return Ok(rows),
+                Err(error) => error,
+            };
+            match error_kind(&error) {
+                // Under REPEATABLE READ and SERIALIZABLE; the statement had no effect.
+                ErrorKind::Conflict if conflicts < CONFLICT_RETRIES => {
+                    sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
+                    conflicts += 1;
+                }
+                // The connection was available to others in between.
+                ErrorKind::LockTimeout
+                    if resend != Resend::UnlessLocked && waits < LOCK_RETRIES =>
+                {
+                    waits += 1
+                }
+                // The server may have restarted, so that every pooled connection is lost.
+                ErrorKind::ConnectionLost if !verified => verified = true,
+                ErrorKind::Conflict
+                | ErrorKind::ConnectionLost
+                | ErrorKind::NoResponse
+                | ErrorKind::LockTimeout
+                | ErrorKind::Transient => return Err(error),
+                ErrorKind::MissingTable | ErrorKind::PoolerInterference | ErrorKind::Other => {
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        mut connection: PooledConnection<PgConnection>,
+        statement: &Statement<'_>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let health = &self.pools.health;
+        let sent = match self.pools.server.mode {
+            StatementMode::Prepared => {
+                health
+                    .exchange(RESPONSE_TIMEOUT, statement.prepared().fetch_all(&mut *connection))
+                    .await
+            }
+            StatementMode::Plain if statement.confidential => {
+                return health
+                    .exchange(RESPONSE_TIMEOUT, execute_in_transaction(connection, statement))
+                    .await;
+            }
+            StatementMode::Plain => {
+                health
+                    .exchange(
+                        RESPONSE_TIMEOUT,
+                        sqlx::raw_sql(statement.plain()).fetch_all(&mut *connection),
+                    )
+                    .await
+            }
+        };
+        match sent.as_ref().map_err(error_kind) {
+            // Dropped rather than returned, since the server may still be executing the statement.
+            Err(ErrorKind::NoResponse) => drop(connection),
+            Err(ErrorKind::ConnectionLost) => connection.close(),
+            Ok(_) => connection.give_back(),
+            Err(
+                ErrorKind::Conflict
+                | ErrorKind::LockTimeout
+                | ErrorKind::Transient
+                | ErrorKind::MissingTable
+                | ErrorKind::PoolerInterference
+                | ErrorKind::Other,
+            ) => {
+                connection.give_back();
+            }
+        }
+        sent
+    }
+
+    /// Executes a statement that changes a record if its guards hold; returns whether it did.
+    pub(super) async fn change(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<bool, StoreError> {
+        Ok(!self.execute(operation, statement, resend).await?.is_empty())
+    }
+
+    /// Reads a record; `None` if the statement returned no row.
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Option<TimedRecord>, StoreError> {
+        let rows = self.execute(operation, statement, Resend::Always).await?;
+        record(operation, &rows)
+    }
+
+    pub(super) async fn renew_leases(
+        &self,
+        leases: &[Renewal],
+    ) -> Result<Vec<RenewOutcome>, StoreError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut renewals = HashMap::new();
+        for leases in leases.chunks(RENEWALS_PER_STATEMENT) {
+            let statement = self.statements.renew(leases);
+            for row in self
+                .execute_on(&self.pools.renewals, "renew", statement, Resend::UnlessLocked)
+                .await?
+            {
+                let (lease, renewed) =
+                    renewed(&row).map_err(|source| StoreError::permanent(NAME, "renew", source))?;
+                renewals.insert(lease, renewed);
+            }
+        }
+        let outcome = |renewal: &Renewal| match renewals.get(&renewal.lease) {
+            Some(true) => RenewOutcome::Renewed,
+            // Another transaction has locked the record.
+            Some(false) => RenewOutcome::Unknown,
+            None => RenewOutcome::Fenced,
+        };
+        Ok(leases.iter().map(outcome).collect())
+    }
+
+    pub(super) async fn resolve_held(
+        &self,
+        seen: &Lease,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let statement = match resolution {
+            Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
+            Resolution::Release => self.statements.resolve_release(seen),
+        };
+        if self.change("resolve", statement, Resend::UnlessLost).await? {
+            return Ok(ResolveOutcome::Resolved);
+        }
+        self.change("resolve", self.statements.shorten(seen), Resend::Always).await?;
+        Ok(ResolveOutcome::Conflict)
+    }
+
+    pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+        let removed = self.count_removed(self.statements.purge(limit)).await?;
+        if removed < u64::from(limit) {
+            self.execute("purge", self.statements.shorten_expired(), Resend::Always).await?;
+        }
+        Ok(removed)
+    }
+
+    pub(super) async fn look_up_record(
+        &self,
+        id: &RecordId,
+    ) -> Result<Option<Snapshot>, StoreError> {
+        let read = self.read("look up", self.statements.read(id)).await?;
+        let record = |(record, at): (Option<Record>, _)| {
+            record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
+        };
+        Ok(read.and_then(record).map(|(record, at)| Snapshot { record, at }))
+    }
+
+    pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+        let rows = self.execute("purge", statement, Resend::Always).await?;
+        let count = rows.first().map(|row| row.try_get::<i64, _>("removed")).transpose();
+        let count = count.map_err(|error| self.store_error("purge", error))?;
+        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
+    }
+
+    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        store_error(operation, &self.statements.names.table, error)
+    }
+}
+
+/// Executes a statement whose values must not be part of its text, where prepared statements do not
+/// outlive a transaction.
+async fn execute_in_transaction(
+    connection: PooledConnection<PgConnection>,
+    statement: &Statement<'_>,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let mut open = OpenTransaction::begin(connection, Statement::begins()).await?;
+    match statement.prepared().persistent(false).fetch_all(open.connection_mut()).await {
+        Ok(rows) => open.commit().await.map(|()| rows),
+        Err(error) => {
+            if error_kind(&error) == ErrorKind::ConnectionLost {
+                open.close();
+            } else {
+                open.roll_back().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Decodes the record in the first row; `None` if there is no row.
+pub(super) fn record(
+    operation: &'static str,
+    rows: &[PgRow],
+) -> Result<Option<TimedRecord>, StoreError> {
+    let read = rows.first().map(sql::record_from_row).transpose();
+    read.map_err(|source| StoreError::unreadable(NAME, operation, source))
+}
+
+/// Decodes a row of `renew.sql`.
+fn renewed(row: &PgRow) -> Result<(Lease, bool), Box<dyn std::error::Error + Send + Sync>> {
+    Ok((sql::lease_from_row(row)?, row.try_get("renewed")?))
+}

@@ -1,0 +1,86 @@
+//! The thread that drives the connections.
+//!
+//! A connection is bound to the runtime that opened it: it breaks when that runtime stops, and
+//! everyone who waits on it is delayed while that runtime is busy. The store therefore opens its
+//! connections in the context of a runtime that does nothing else and never stops. Statements are
+//! still sent, and their rows decoded, by the caller's task; only the wake-ups come from this
+//! thread.
+
+use std::{
+    pin::Pin,
+    sync::{Mutex, OnceLock, PoisonError},
+    task::{Context, Poll},
+    thread,
+};
+
+use tokio::runtime::{Builder, Handle};
+
+use crate::error::StoreError;
+
+/// One for all stores of the process. It never stops, since pools outlive stores.
+static IO_THREAD: OnceLock<Handle> = OnceLock::new();
+static IO_THREAD_START: Mutex<()> = Mutex::new(());
+
+fn io_thread() -> Result<&'static Handle, std::io::Error> {
+    if let Some(thread) = IO_THREAD.get() {
+        return Ok(thread);
+    }
+    let _starting = IO_THREAD_START.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(thread) = IO_THREAD.get() {
+        return Ok(thread);
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let body = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("idempotency-pg".into()).spawn(body)?;
+    Ok(IO_THREAD.get_or_init(|| handle))
+}
+
+/// Runs a call so that everything it opens, spawns or sleeps on belongs to the thread's runtime.
+pub(super) async fn on_io_thread<T>(
+    operation: &'static str,
+    call: impl Future<Output = Result<T, StoreError>> + Send,
+) -> Result<T, StoreError> {
+    let runtime =
+        io_thread().map_err(|error| StoreError::transient(super::NAME, operation, error))?;
+    OnIoThread { runtime, call: Some(Box::pin(call)) }.await
+}
+
+/// Drops a value so that everything it spawns belongs to the thread's runtime.
+pub(super) fn in_io_context(drop: impl FnOnce()) {
+    let _context = IO_THREAD.get().map(Handle::enter);
+    drop();
+}
+
+/// Spawns a task on the thread's runtime. Without the thread no connection exists, and the task is
+/// dropped.
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Some(thread) = IO_THREAD.get() {
+        thread.spawn(task);
+    }
+}
+
+struct OnIoThread<'a, T> {
+    runtime: &'static Handle,
+    call: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+}
+
+impl<T> Future for OnIoThread<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let _context = self.runtime.enter();
+        match &mut self.call {
+            Some(call) => call.as_mut().poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Drop for OnIoThread<'_, T> {
+    /// Returning a connection spawns a task, which must also belong to the thread's runtime.
+    fn drop(&mut self) {
+        let _context = self.runtime.enter();
+        self.call = None;
+    }
+}

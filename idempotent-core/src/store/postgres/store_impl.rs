@@ -1,0 +1,90 @@
+//! The implementation of [`Store`].
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{PostgresStore, execute::Resend, io_thread::on_io_thread};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    record_id::RecordId,
+    store::{Store, Transactions, sql::fence},
+};
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let migrated = async {
+            self.apply_migrations().await?;
+            self.verify("migrate").await
+        };
+        on_io_thread("migrate", migrated).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        on_io_thread("check", async {
+            self.verify("check").await?;
+            self.check_version().await
+        })
+        .await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        on_io_thread("claim", self.claim_with_retries(id, claim)).await
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        on_io_thread("renew", self.renew_leases(leases)).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        let statement = self.statements.complete(lease, recording);
+        on_io_thread("complete", self.change("complete", statement, Resend::Always))
+            .await
+            .map(fence)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        let statement = self.statements.release(lease);
+        on_io_thread("release", self.change("release", statement, Resend::UnlessLost))
+            .await
+            .map(fence)
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        let statement = self.statements.abandon(lease, policy);
+        on_io_thread("abandon", self.change("abandon", statement, Resend::UnlessLost))
+            .await
+            .map(fence)
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        on_io_thread("look up", self.look_up_record(id)).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        on_io_thread("resolve", self.resolve_held(&Lease { id: *id, owner: *seen }, resolution))
+            .await
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        on_io_thread("purge", self.remove_expired(limit)).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
+    }
+}

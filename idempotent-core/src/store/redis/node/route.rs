@@ -1,0 +1,63 @@
+//! Commands, and the connections on which they were sent.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+
+use super::{Connection, ConnectionRole, Failure, Node};
+
+/// The connection on which a command was sent.
+pub(in crate::store::redis) struct Route {
+    pub(in crate::store::redis) node: Arc<Node>,
+    connection: Connection,
+    role: ConnectionRole,
+}
+
+impl Route {
+    pub(in crate::store::redis) fn on(
+        node: Arc<Node>,
+        connection: Connection,
+        role: ConnectionRole,
+    ) -> Self {
+        Self { node, connection, role }
+    }
+
+    /// Sends a command on the same connection.
+    pub(in crate::store::redis) async fn send(
+        &self,
+        message: Message<'_>,
+        within: Duration,
+    ) -> Result<Value, Failure> {
+        let value = self.node.exchange(&self.connection, message, within).await;
+        value.inspect_err(|failure| self.node.record_failure(self.role, &self.connection, failure))
+    }
+}
+
+/// A command to send.
+#[derive(Clone, Copy)]
+pub(in crate::store::redis) enum Message<'a> {
+    Command(&'a Cmd),
+    /// A command for a node that is importing the key's cell.
+    Asking(&'a Cmd),
+}
+
+impl Message<'_> {
+    pub(super) async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, Failure> {
+        let value = match self {
+            Self::Command(command) => wire.send_packed_command(command).await?,
+            Self::Asking(command) => {
+                // In one write, so that no other call's command comes between the two.
+                let mut both = redis::pipe();
+                both.cmd("ASKING").add_command(command.clone());
+                let [acknowledged, value] =
+                    <[Value; 2]>::try_from(wire.send_packed_commands(&both, 0, 2).await?)
+                        .map_err(|_| Failure::Unexpected)?;
+                acknowledged
+                    .extract_error()
+                    .map_err(|error| Failure::from(error).or_missing_privilege("ASKING"))?;
+                value
+            }
+        };
+        Ok(value.extract_error()?)
+    }
+}

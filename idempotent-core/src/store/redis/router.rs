@@ -1,0 +1,218 @@
+//! Routes commands to the server that has their key, and sends them once more where that is safe.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+use tokio::time::timeout;
+
+use super::{
+    address::Address,
+    discovery,
+    encoding::redis_millis,
+    error::Failure,
+    node::{ConnectionRole, Message, Node, OPEN_TIMEOUT, Route},
+    replication_connections::ReplicationConnections,
+    scripts::{Arg, Script},
+    servers::Servers,
+};
+
+/// How many redirects a command follows.
+const REDIRECTS: u32 = 5;
+
+/// Whether a command may be sent once more if its outcome is unknown, because executing it twice
+/// has the same effect as executing it once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resend {
+    Once,
+    Never,
+}
+
+/// Time limits of a server.
+#[derive(Clone, Copy)]
+pub(super) struct Timeouts {
+    /// For a response.
+    pub(super) response: Duration,
+    /// For replicas to acknowledge a write, in addition.
+    pub(super) replication: Duration,
+}
+
+/// Routes the commands of a store and of its clones.
+#[derive(Clone)]
+pub(super) struct Router {
+    pub(super) servers: Arc<Servers>,
+    pub(super) timeouts: Timeouts,
+    pub(super) replication_connections: Arc<ReplicationConnections>,
+    /// Replaced files of the scripts, each with its replacement.
+    #[cfg(feature = "internals")]
+    pub(super) altered: Vec<(String, String)>,
+}
+
+impl Router {
+    /// Returns the router with other time limits.
+    pub(super) fn with(self, change: impl FnOnce(Timeouts) -> Timeouts) -> Self {
+        Self { timeouts: change(self.timeouts), ..self }
+    }
+
+    /// Finds the servers and verifies their settings. In a cluster, nodes that cannot be reached
+    /// are verified later.
+    pub(super) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, Failure> {
+        let router = Self {
+            servers: discovery::find(address).await?,
+            timeouts,
+            replication_connections: Arc::new(ReplicationConnections::new()),
+            #[cfg(feature = "internals")]
+            altered: Vec::new(),
+        };
+        router
+            .on_each_master(|node| async {
+                router.connect(node, ConnectionRole::Requests).await.map(drop)
+            })
+            .await?;
+        Ok(router)
+    }
+
+    /// Calls a function for each master. In a cluster, transient failures are ignored if one call
+    /// succeeds.
+    pub(super) async fn on_each_master<F>(
+        &self,
+        each: impl Fn(Arc<Node>) -> F,
+    ) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        let (in_cluster, mut done, mut failed) = (self.servers.in_cluster(), false, None);
+        let results = self.servers.masters().into_iter().map(|node| {
+            let result = each(node);
+            async {
+                match in_cluster {
+                    true => {
+                        timeout(OPEN_TIMEOUT, result).await.unwrap_or(Err(Failure::ConnectTimeout))
+                    }
+                    false => result.await,
+                }
+            }
+        });
+        for result in join_all(results).await {
+            match result {
+                Ok(()) => done = true,
+                Err(failure) if failure.is_transient() => failed = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        if done { Ok(()) } else { Err(failed.unwrap_or(Failure::NoMaster)) }
+    }
+
+    async fn connect(&self, node: Arc<Node>, role: ConnectionRole) -> Result<Route, Failure> {
+        let runtime = self.servers.runtime()?;
+        let connection = node.connection(runtime, role).await?;
+        Ok(Route::on(node, connection, role))
+    }
+
+    /// Calls a script on a key, by its hash first.
+    pub(super) async fn call(
+        &self,
+        (role, resend): (ConnectionRole, Resend),
+        script: &Script,
+        key: &[u8],
+        args: &[Arg<'_>],
+    ) -> Result<(Value, Route), Failure> {
+        #[cfg(feature = "internals")]
+        let altered = (!self.altered.is_empty()).then(|| script.altered(&self.altered));
+        #[cfg(feature = "internals")]
+        let script = altered.as_ref().unwrap_or(script);
+        match self.send((role, resend), key, &script.by_hash(key, args)).await {
+            Err(failure) if failure.is_script_unknown() => {
+                self.send((role, resend), key, &script.by_code(key, args)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a command to the server that has the key.
+    pub(super) async fn send(
+        &self,
+        (role, resend): (ConnectionRole, Resend),
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<(Value, Route), Failure> {
+        let (mut ask_node, mut redirects, mut resend) = (None, REDIRECTS, resend == Resend::Once);
+        loop {
+            let (node, message) = match ask_node.take() {
+                Some(node) => (node, Message::Asking(command)),
+                None => {
+                    let node = self.servers.node(key).inspect_err(|_| self.servers.refresh())?;
+                    (node, Message::Command(command))
+                }
+            };
+            let route = match self.connect(node.clone(), role).await {
+                Ok(route) => route,
+                // The server was replaced before the command was sent.
+                Err(Failure::ConnectionClosed) if redirects > 0 => {
+                    redirects -= 1;
+                    continue;
+                }
+                Err(failure) => {
+                    self.servers.refresh();
+                    return Err(failure);
+                }
+            };
+            let failure = match route.send(message, self.timeouts.response).await {
+                Ok(value) => return Ok((value, route)),
+                Err(failure) => failure,
+            };
+            if let Some(redirect) = failure.redirect()
+                && redirects > 0
+            {
+                redirects -= 1;
+                ask_node = self.servers.apply_redirect(key, &node, redirect);
+                continue;
+            }
+            if !failure.is_outcome_unknown() {
+                // The node is cut off from the others, or its slots have moved.
+                if failure.is_cluster_down() {
+                    self.servers.refresh();
+                }
+                return Err(failure);
+            }
+            self.servers.refresh();
+            if !resend {
+                return Err(failure);
+            }
+            resend = false;
+        }
+    }
+
+    /// Sends a command to a specific node; once more if the connection is lost.
+    pub(super) async fn send_to(
+        &self,
+        node: &Arc<Node>,
+        message: Message<'_>,
+    ) -> Result<Value, Failure> {
+        let send = async || {
+            self.connect(node.clone(), ConnectionRole::Requests)
+                .await?
+                .send(message, self.timeouts.response)
+                .await
+        };
+        match send().await {
+            Err(failure) if failure.breaks_connection() => send().await,
+            result => result,
+        }
+    }
+
+    /// Waits until at least `replicas` have what was written on this connection, and returns how
+    /// many have it.
+    pub(super) async fn wait(
+        &self,
+        route: &Route,
+        replicas: u32,
+        within: Duration,
+    ) -> Result<u64, Failure> {
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(replicas).arg(redis_millis(within).max(1));
+        let limit = self.timeouts.response.saturating_add(self.timeouts.replication);
+        let found = route.send(Message::Command(&wait), limit).await?;
+        redis::from_redis_value(found).map_err(Failure::unexpected_reply)
+    }
+}

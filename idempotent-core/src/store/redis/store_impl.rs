@@ -1,0 +1,125 @@
+//! The implementation of [`Store`].
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{
+    RedisStore,
+    encoding::abandoned_code,
+    node::ConnectionRole,
+    router::Resend,
+    scripts::{self, Arg},
+};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    record_id::RecordId,
+    store::{Store, Transactions},
+};
+
+#[async_trait]
+impl Store for RedisStore {
+    /// Does nothing: Redis has no schema.
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Verifies that the user in the URL may execute each command on keys with the prefix, by
+    /// sending all of them to each master for a key that does not exist. In a cluster, masters that
+    /// do not respond within 2 seconds are skipped if another one responds.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.check_privileges().await.map_err(|failure| failure.into_error("check"))
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match self.replicas {
+            Some(replicas) => self.claim_replicated(replicas, id, claim).await,
+            None => match self.claim_on(ConnectionRole::Requests, &self.key(id), claim).await {
+                Ok(claimed) => Ok(claimed.outcome),
+                Err(failure) => Err(failure.into_error("claim")),
+            },
+        }
+    }
+
+    /// Sends all renewals at once, so that together they take one round trip. The outcome of a
+    /// lease is [`RenewOutcome::Unknown`] if its server does not respond or its record cannot be
+    /// read; the call fails only if that is so for all of them. It waits for at most an eighth of
+    /// the shortest lease, and at least 750 ms, but not longer than the response timeout.
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        self.renew_all(leases).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        match self.replicas {
+            Some(replicas) => self.complete_replicated(replicas, lease, recording).await,
+            None => {
+                self.step(
+                    "complete",
+                    Resend::Once,
+                    &scripts::COMPLETE,
+                    lease,
+                    &[Arg::Bytes(recording)],
+                )
+                .await
+            }
+        }
+    }
+
+    // A release, an abandonment or a resolution is not sent again: if the first one took effect,
+    // the second finds a changed record and would return `Fenced`.
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.step("release", Resend::Never, &scripts::RELEASE, lease, &[]).await
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        if let (Some(replicas), Abandoned::Hold) = (self.replicas, policy) {
+            return self.hold_replicated(replicas, lease).await;
+        }
+        let policy = [Arg::Number(abandoned_code(policy).into())];
+        self.step("abandon", Resend::Never, &scripts::ABANDON, lease, &policy).await
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        self.read(id).await.map_err(|failure| failure.into_error("look up"))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let seen = Lease { id: *id, owner: *seen };
+        let recording = match resolution {
+            Resolution::Complete(recording) => Some(Arg::Bytes(recording)),
+            Resolution::Release => None,
+        };
+        let resolved = self
+            .step("resolve", Resend::Never, &scripts::RESOLVE, &seen, recording.as_slice())
+            .await?;
+        Ok(match resolved {
+            Fence::Passed => ResolveOutcome::Resolved,
+            Fence::Fenced => ResolveOutcome::Conflict,
+        })
+    }
+
+    /// Does nothing and returns 0: the server removes recordings when their ttl expires, and
+    /// abandoned claims an hour after that. If its clock is set back, they stay longer by the same
+    /// time.
+    async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
+}

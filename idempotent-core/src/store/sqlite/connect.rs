@@ -1,0 +1,142 @@
+//! Opening a file, and refusing settings under which records could be lost.
+
+use std::{str::FromStr, time::Duration};
+
+use sqlx::{
+    SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+use super::{
+    BUSY_TIMEOUT, NAME,
+    error::{is_transient, store_error},
+};
+use crate::{
+    error::StoreError,
+    store::sql::{ConnectionPool, Lifetime, PooledConnection, TableName, UnsafeSetting},
+};
+
+const READERS: usize = 4;
+/// Earlier versions can corrupt a database whose WAL file is reset while another connection reads.
+const MIN_VERSION: [u32; 3] = [3, 51, 3];
+/// Switching a new file to WAL mode needs a lock that SQLite does not wait for.
+const OPEN_ATTEMPTS: u32 = 100;
+const OPEN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Opens the write connection and creates the pool of read connections.
+pub(super) async fn connect(
+    url: &str,
+) -> Result<(ConnectionPool<SqliteConnection>, ConnectionPool<SqliteConnection>), StoreError> {
+    let options = options(url)?.busy_timeout(BUSY_TIMEOUT);
+    let writing =
+        options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
+    let writer = pool(1, writing)?;
+    open_writer(&writer).await.map_err(to_store_error)?;
+    let reading = options.create_if_missing(false).pragma("query_only", "ON");
+    Ok((writer, pool(READERS, reading)?))
+}
+
+fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+    let (file, parameters) = match path {
+        Some(path) => path.split_once('?').unwrap_or((path, "")),
+        None => return Err(StoreError::permanent(NAME, "connect", UnsupportedUrl::Scheme)),
+    };
+    if file.is_empty()
+        || file == ":memory:"
+        || parameters.split('&').any(|parameter| parameter == "mode=memory")
+    {
+        return Err(StoreError::permanent(NAME, "connect", UnsupportedUrl::Memory));
+    }
+    let options = SqliteConnectOptions::from_str(url).map_err(to_store_error)?;
+    let has_mode = parameters.split('&').any(|parameter| parameter.starts_with("mode="));
+    Ok(if has_mode { options } else { options.create_if_missing(true) })
+}
+
+/// A local file needs no connection lifetime.
+fn pool(
+    max_size: usize,
+    options: SqliteConnectOptions,
+) -> Result<ConnectionPool<SqliteConnection>, StoreError> {
+    ConnectionPool::new(max_size, options, Lifetime::UNLIMITED).map_err(to_store_error)
+}
+
+async fn open_writer(writer: &ConnectionPool<SqliteConnection>) -> Result<(), sqlx::Error> {
+    for _ in 1..OPEN_ATTEMPTS {
+        match writer.get().await {
+            Err(error) if is_transient(&error) && error.as_database_error().is_some() => {
+                tokio::time::sleep(OPEN_PAUSE).await;
+            }
+            opened => return opened.map(PooledConnection::give_back),
+        }
+    }
+    writer.get().await.map(PooledConnection::give_back)
+}
+
+/// Refuses connections that could lose or corrupt what they acknowledged. Returns the path of the
+/// file.
+pub(super) async fn check(
+    connections: &ConnectionPool<SqliteConnection>,
+) -> Result<String, StoreError> {
+    let mut connection = connections.get().await.map_err(to_store_error)?;
+    let version: String = sqlx::query_scalar("SELECT sqlite_version()")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(to_store_error)?;
+    let journal: String = sqlx::query_scalar("PRAGMA journal_mode")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(to_store_error)?;
+    let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(to_store_error)?;
+    let file = sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'");
+    let file = file.fetch_one(&mut *connection).await.map_err(to_store_error)?;
+    connection.give_back();
+    let unsafe_setting = if !is_new_enough(&version) {
+        Some(("version", version, "3.51.3 or later"))
+    } else if !journal.eq_ignore_ascii_case("wal") {
+        Some(("journal_mode", journal, "wal"))
+    } else if !matches!(synchronous, 2 | 3) {
+        Some(("synchronous", synchronous.to_string(), "2 (full) or 3 (extra)"))
+    } else {
+        None
+    };
+    unsafe_setting.map_or(Ok(file), |(setting, actual, required)| {
+        Err(StoreError::permanent(
+            NAME,
+            "connect",
+            UnsafeSetting { database: "SQLite", setting, actual, required },
+        ))
+    })
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let numbers = version.split('.').map(str::parse).collect::<Result<Vec<u32>, _>>();
+    numbers.is_ok_and(|numbers| numbers.as_slice() >= MIN_VERSION.as_slice())
+}
+
+fn to_store_error(error: sqlx::Error) -> StoreError {
+    store_error("connect", &TableName::default(), error)
+}
+
+/// The URL names no file.
+#[derive(Debug, thiserror::Error)]
+enum UnsupportedUrl {
+    #[error("a SQLite database in memory is separate for each connection; use the URL `memory:`")]
+    Memory,
+    #[error("the URL does not have the form `sqlite:FILE`")]
+    Scheme,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(["3.51.3", "3.51.10", "3.100.0", "4.0.0"].into_iter().all(is_new_enough));
+        assert!(!["3.51.2", "3.9.9", "3.51", "new"].into_iter().any(is_new_enough));
+    }
+}

@@ -1,0 +1,201 @@
+//! Executing statements, with retries while the file is locked.
+
+use std::{collections::HashSet, pin::pin};
+
+use serde_json::json;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+use tokio::time::timeout;
+
+use super::{
+    BUSY_TIMEOUT, NAME, SqliteStore,
+    error::{is_busy, store_error},
+    handler_transaction,
+    retry::RetryDeadline,
+    statements::Statement,
+};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    protocol::{Claim, RenewOutcome, Renewal},
+    record_id::RecordId,
+    store::sql::{self, ConnectionPool, PooledConnection, TimedRecord, in_runtime, sql_millis},
+};
+
+impl SqliteStore {
+    /// Executes a statement that writes; returns the number of rows that it changed.
+    ///
+    /// `execute` runs the statement to its end, and only then is it committed. `fetch_optional`
+    /// would return the row of a `RETURNING` first and lose the error of a failing commit.
+    pub(super) async fn write<'a>(
+        &self,
+        operation: &'static str,
+        statement: impl Fn() -> Statement<'a>,
+    ) -> Result<u64, StoreError> {
+        let deadline = RetryDeadline::on(&self.writer);
+        loop {
+            let mut connection =
+                self.writer.get().await.map_err(|error| self.store_error(operation, error))?;
+            let done = statement().execute(&mut *connection).await;
+            if done.as_ref().is_err_and(is_busy) {
+                handler_transaction::observe_lock(&mut connection, &self.lock).await;
+            }
+            match return_connection(connection, done) {
+                Err(error) if deadline.allows_retry(&error) => {}
+                done => {
+                    return done
+                        .map(|done| done.rows_affected())
+                        .map_err(|error| self.store_error(operation, error));
+                }
+            }
+        }
+    }
+
+    /// Executes a statement that returns rows.
+    async fn rows<'a>(
+        &self,
+        on: &ConnectionPool<SqliteConnection>,
+        operation: &'static str,
+        statement: impl Fn() -> Statement<'a>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let deadline = RetryDeadline::on(on);
+        loop {
+            let mut connection =
+                on.get().await.map_err(|error| self.store_error(operation, error))?;
+            let rows = statement().fetch_all(&mut *connection).await;
+            match return_connection(connection, rows) {
+                Err(error) if deadline.allows_retry(&error) => {}
+                rows => return rows.map_err(|error| self.store_error(operation, error)),
+            }
+        }
+    }
+
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        id: &RecordId,
+    ) -> Result<TimedRecord, StoreError> {
+        let rows = self.rows(&self.readers, operation, || self.statements.read(id)).await?;
+        let row =
+            rows.first().ok_or_else(|| self.store_error(operation, sqlx::Error::RowNotFound))?;
+        sql::record_from_row(row).map_err(|source| StoreError::unreadable(NAME, operation, source))
+    }
+
+    /// Refuses a file that cannot be read or written, by reading and releasing a record that does
+    /// not exist.
+    pub(super) async fn check_file(&self) -> Result<(), StoreError> {
+        const OPERATION: &str = "check";
+        let lease =
+            Lease { id: RecordId::from_bytes([0; 32]), owner: OwnerToken::from_bytes([0; 16]) };
+        self.read(OPERATION, &lease.id).await?;
+        let mut connection =
+            self.writer.get().await.map_err(|error| self.store_error(OPERATION, error))?;
+        let released = self.statements.release(&lease).execute(&mut *connection).await;
+        match return_connection(connection, released) {
+            // SQLite checks whether the file is writable before it waits for the lock, so a busy
+            // file is writable.
+            Err(error) if !is_busy(&error) => Err(self.store_error(OPERATION, error)),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        store_error(operation, &self.statements.table, error)
+    }
+
+    pub(super) async fn claim_absent(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<bool, StoreError> {
+        Ok(self.write("claim", || self.statements.claim(id, claim)).await? == 1)
+    }
+
+    pub(super) async fn take_over(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: u32,
+    ) -> Result<bool, StoreError> {
+        Ok(self.write("claim", || self.statements.take_over(id, claim, seen)).await? == 1)
+    }
+
+    pub(super) async fn hold(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: &OwnerToken,
+    ) -> Result<bool, StoreError> {
+        Ok(self.write("claim", || self.statements.hold(id, claim, seen)).await? == 1)
+    }
+
+    pub(super) async fn shorten(
+        &self,
+        operation: &'static str,
+        seen: &Lease,
+    ) -> Result<bool, StoreError> {
+        Ok(self.write(operation, || self.statements.shorten(seen)).await? == 1)
+    }
+
+    pub(super) async fn renew_leases(
+        &self,
+        operation: &'static str,
+        leases: &[Renewal],
+    ) -> Result<Vec<RenewOutcome>, StoreError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        in_runtime().map_err(|error| self.store_error(operation, error))?;
+        let renewals = renewals(leases);
+        let mut rows =
+            pin!(self.rows(&self.writer, operation, || self.statements.renew(&renewals)));
+        let rows = match timeout(BUSY_TIMEOUT, &mut rows).await {
+            Ok(rows) => rows,
+            Err(_) => {
+                let longest = leases.iter().map(|renewal| renewal.extend).max().unwrap_or_default();
+                let waiting = self.waiting.register(longest).await;
+                let rows = rows.await;
+                if rows.is_ok() {
+                    waiting.done();
+                }
+                rows
+            }
+        }?;
+        let renewed = rows.iter().map(sql::lease_from_row).collect::<Result<HashSet<_>, _>>();
+        let renewed = renewed.map_err(|source| StoreError::unreadable(NAME, operation, source))?;
+        let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);
+        Ok(leases
+            .iter()
+            .map(
+                |renewal| {
+                    if passed(renewal) { RenewOutcome::Renewed } else { RenewOutcome::Fenced }
+                },
+            )
+            .collect())
+    }
+}
+
+/// Returns a connection to its pool after its statement has ended.
+pub(super) fn return_connection<T>(
+    connection: PooledConnection<SqliteConnection>,
+    ended: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    match &ended {
+        // The error may be caused by the state of the connection.
+        Err(error) if !is_busy(error) => connection.close(),
+        Ok(_) | Err(_) => connection.give_back(),
+    }
+    ended
+}
+
+pub(super) fn renewals(leases: &[Renewal]) -> String {
+    let renewal = |renewal: &Renewal| {
+        let [id, owner] =
+            [renewal.lease.id.as_bytes().as_slice(), renewal.lease.owner.as_bytes()].map(hex);
+        json!([id, owner, sql_millis(renewal.extend)])
+    };
+    serde_json::Value::Array(leases.iter().map(renewal).collect()).to_string()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,5 @@
+//! What the annotated function is: its parameters, its attributes and its routes.
+
+pub(crate) mod attributes;
+pub(crate) mod handler;
+pub(crate) mod route;

@@ -1,0 +1,132 @@
+//! Every reason to refuse a handler. A refusal is reported at its own token.
+
+mod borrows;
+mod routes;
+pub(crate) mod scope;
+mod transaction;
+
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+
+use crate::errors::{Errors, Reported};
+use crate::model::handler::{Handler, Parameter, Unparsed};
+use crate::model::route::Routing;
+use crate::parse::args::Args;
+use scope::ScopeSource;
+
+/// actix-web's handlers take at most sixteen parameters, one of which is the guard.
+const MOST_PARAMETERS: usize = 15;
+
+const HANDLER_EXAMPLE: &str = "write `async fn create_payment(user: User) -> HttpResponse { … }`";
+
+/// What a handler's expansion needs to know beyond its `Args`.
+pub(crate) struct Validated<'a> {
+    pub(crate) scope: ScopeSource<'a>,
+    pub(crate) routing: Routing,
+}
+
+/// A handler without a second `#[idempotent]`.
+pub(crate) fn handler(item: TokenStream, errors: &mut Errors) -> Result<Handler, Reported> {
+    let mut handler: Handler = syn::parse2(item.clone()).map_err(|error| {
+        let item = syn::parse2::<Unparsed>(item).ok();
+        if item.as_ref().is_some_and(|item| item.function_name().is_some()) {
+            return syntax_error(&error, errors);
+        }
+        let what = "`#[idempotent]` applies to handlers, and this is not one; \
+            put it above an `async fn` with a body";
+        let keyword = item.as_ref().and_then(|item| item.rest.first());
+        errors.at(keyword, what, HANDLER_EXAMPLE)
+    })?;
+    handler.attributes.retain(|attribute| {
+        let path = attribute.path();
+        let second = path.segments.last().is_some_and(|name| name.ident == "idempotent");
+        if second {
+            let what = "`#[idempotent]` is applied twice; remove one of them";
+            errors.at(path, what, "write all keys in one `#[idempotent(…)]`");
+        }
+        !second
+    });
+    Ok(handler)
+}
+
+/// Reports a function that syn cannot parse. rustc parses it before the macro runs, so a parameter
+/// without a type is already reported.
+fn syntax_error(error: &syn::Error, errors: &mut Errors) -> Reported {
+    if matches!(error.span().source_text().as_deref(), Some("," | ")")) {
+        return Errors::reported_by_rustc();
+    }
+    let what = format!("this function has a syntax error: {error}");
+    errors.at(Ident::new("here", error.span()), what, HANDLER_EXAMPLE)
+}
+
+/// Reports everything in the signature that a guarded handler cannot have.
+pub(crate) fn signature(handler: &Handler, args: &Args, errors: &mut Errors) {
+    qualifiers(handler, errors);
+    if let Some(receiver) = handler.signature.receiver() {
+        let what = "a handler cannot take `self`; \
+            write a free function that takes the value as an extractor";
+        let help = "write `bank: web::Data<Bank>`, outside the `impl` block";
+        errors.at(receiver, what, help);
+    }
+    if let Some(variadic) = &handler.signature.variadic {
+        let what = "a handler cannot be variadic; name each parameter";
+        errors.at(variadic, what, "write `user: User, body: web::Json<NewPayment>`");
+    }
+    handler.parameters.iter().for_each(|parameter| owned(parameter, errors));
+    if let Some(extra) = handler.parameters.get(MOST_PARAMETERS) {
+        let count = handler.parameters.len();
+        let what = format!(
+            "the handler has {count} parameters, and a guarded one can have {MOST_PARAMETERS}; \
+                combine some of them"
+        );
+        let help = "write a tuple, such as `(user, bank): (User, web::Data<Bank>)`";
+        errors.at(&extra.pattern, what, help);
+    }
+    transaction::check(handler, args.transaction.as_ref(), errors);
+}
+
+/// Finds the scope and the routes, or reports why there are none.
+pub(crate) fn operation<'a>(
+    args: &Args,
+    handler: &'a Handler,
+    errors: &mut Errors,
+) -> Result<Validated<'a>, Reported> {
+    let routing = routes::routing(&handler.attributes, &args.method, errors);
+    let scope = args.scope.as_ref().map_err(|&reported| reported);
+    let scope = scope.and_then(|scope| ScopeSource::of(scope, handler, errors));
+    Ok(Validated { scope: scope?, routing: routing? })
+}
+
+/// Reports qualifiers other than `async`, and `async` if it is missing.
+fn qualifiers(handler: &Handler, errors: &mut Errors) {
+    const HELP: &str = "write `async fn create_payment(…)`";
+    let signature = &handler.signature;
+    let before = errors.count();
+    for (qualifier, name) in [
+        (signature.constness.to_token_stream(), "const"),
+        (signature.safety.to_token_stream(), "unsafe"),
+        (signature.abi.to_token_stream(), "extern"),
+    ] {
+        if !qualifier.is_empty() {
+            let what = format!("a handler cannot be `{name}`; write `async fn`");
+            errors.at(qualifier, what, HELP);
+        }
+    }
+    if errors.count() == before && signature.asyncness.is_none() {
+        let what = "a handler must be `async`; write `async` before `fn`";
+        errors.at(signature.fn_token, what, HELP);
+    }
+}
+
+fn owned(parameter: &Parameter, errors: &mut Errors) {
+    let Some(borrow) = borrows::borrow(parameter.ty.to_token_stream()) else { return };
+    let (owned, help) = if transaction::mentioned(&parameter.ty) {
+        ("`Tx` by value", transaction::EXAMPLE)
+    } else {
+        ("an owned value", "write `String` for `&str`, `web::Data<T>` for `&T`")
+    };
+    let what = format!(
+        "the parameter borrows, but a guarded handler can outlive its request; take {owned}"
+    );
+    errors.at(borrow, what, help);
+}

@@ -1,0 +1,95 @@
+//! Which crate may depend on what.
+
+use serde_json::Value;
+
+use crate::cargo;
+
+/// The packages in a crate's tree of normal dependencies.
+fn tree(arguments: &[&str]) -> Vec<String> {
+    let tree = ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
+    let lines = cargo(&[&tree, arguments].concat());
+    lines.iter().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+fn assert_without(tree: &[String], unwanted: &[&str]) {
+    for unwanted in unwanted {
+        assert!(
+            !tree.iter().any(|package| package == unwanted),
+            "{} depends on {unwanted}",
+            tree[0]
+        );
+    }
+}
+
+/// What only tests may use.
+const FOR_TESTS: &[&str] = &[
+    "expect-test",
+    "prettyplease",
+    "proptest",
+    "shuttle",
+    "stateright",
+    "tempfile",
+    "test-support",
+    "tests",
+    "trybuild",
+];
+
+#[test]
+fn the_core_knows_no_http_and_no_backend() {
+    let tree = tree(&["-p", "idempotent-core", "--no-default-features"]);
+    assert!(tree.contains(&"sha2".to_owned()), "this is not the tree of the core");
+    assert_without(
+        &tree,
+        &["actix-web", "actix-http", "axum", "http", "hyper", "sqlx", "sqlx-core", "redis"],
+    );
+}
+
+#[test]
+fn the_core_with_all_stores_knows_no_framework() {
+    let tree = tree(&["-p", "idempotent-core", "--all-features"]);
+    assert!(tree.contains(&"redis".to_owned()) && tree.contains(&"sqlx".to_owned()), "{tree:?}");
+    assert_without(
+        &tree,
+        &["actix-web", "actix-http", "axum", "hyper", "idempotent-macros", "idempotent-actix"],
+    );
+}
+
+#[test]
+fn the_macros_depend_on_three_crates() {
+    let mut direct = tree(&["-p", "idempotent-macros", "--depth", "1"]);
+    direct.sort();
+    assert_eq!(direct, ["idempotent-macros", "proc-macro2", "quote", "syn"]);
+}
+
+#[test]
+fn published_crates_need_nothing_that_only_tests_use() {
+    let features = "memory,sqlite,postgres,redis,redis-tls,conformance";
+    assert_without(&tree(&["-p", "idempotent-core", "--features", features]), FOR_TESTS);
+    assert_without(&tree(&["-p", "idempotent-actix", "--all-features"]), FOR_TESTS);
+    assert_without(&tree(&["-p", "idempotent-macros", "--all-features"]), FOR_TESTS);
+}
+
+#[test]
+fn only_the_tests_enable_the_internals_of_the_core() {
+    let metadata = cargo(&["metadata", "--offline", "--no-deps", "--format-version", "1"]).concat();
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let mut enabled = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let features = dependency["features"].as_array().unwrap();
+            if dependency["name"] == "idempotent-core"
+                && features.iter().any(|feature| feature == "internals")
+            {
+                enabled.push(name);
+            }
+        }
+        if name != "idempotent-core" {
+            assert!(
+                !package["features"].to_string().contains("internals"),
+                "a feature of {name} enables the internals"
+            );
+        }
+    }
+    assert_eq!(enabled, ["tests"]);
+}

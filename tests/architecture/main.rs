@@ -1,0 +1,33 @@
+//! How the workspace is put together: which crate depends on what, which module uses what, what is
+//! published, and the size of files and lines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
+
+mod crates;
+mod messages;
+mod modules;
+mod packages;
+mod pictures;
+mod public_api;
+mod sources;
+mod text;
+
+use std::{path::PathBuf, process::Command};
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The lines that a cargo command prints.
+fn cargo(arguments: &[&str]) -> Vec<String> {
+    let cargo = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(cargo.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&cargo.stderr));
+    String::from_utf8(cargo.stdout).unwrap().lines().map(str::to_owned).collect()
+}

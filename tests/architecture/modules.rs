@@ -1,0 +1,195 @@
+//! The direction between modules: each uses only those below it, and no circle exists, at the root
+//! of a crate and among the modules inside a module.
+
+use std::collections::BTreeSet;
+
+use crate::sources::Sources;
+
+/// The modules at the root of `idempotent-core`. Each may use those that stand below it.
+const CORE: &[&str] = &[
+    "conformance",
+    "internals",
+    "runtime",
+    "store",
+    "transition",
+    "protocol",
+    "record",
+    "recording",
+    "lease",
+    "record_id",
+    "fingerprint",
+    "key",
+    "scope",
+    "policy",
+    "error",
+    "clock",
+    "sync",
+];
+
+/// The modules at the root of `idempotent-actix`. Each may use those that stand below it.
+const ACTIX: &[&str] = &[
+    "__private",
+    "guide",
+    "finish",
+    "run",
+    "tx",
+    "request",
+    "operation",
+    "scope",
+    "unsupported",
+    "specification",
+    "shutdown",
+    "registered",
+    "builder",
+    "idempotency",
+    "settings",
+    "in_flight",
+    "recording",
+    "chunks",
+    "problem",
+    "tx_slot",
+    "outcome",
+    "policy",
+    "spec",
+    "store",
+    "fingerprint",
+];
+
+/// The modules at the root of `idempotent-macros`. Each may use those that stand below it.
+const MACROS: &[&str] = &["expand", "validate", "model", "parse", "errors"];
+
+/// The modules among the children of a parent that use each other, `(user, used)`, where the parent
+/// is not involved.
+fn among_siblings(sources: &Sources, parent: &[String]) -> BTreeSet<(String, String)> {
+    let siblings = sources.children(parent);
+    let sibling = |module: &[String]| {
+        let inside = module.len() > parent.len() && module.starts_with(parent);
+        inside.then(|| module[parent.len()].clone()).filter(|name| siblings.contains(name.as_str()))
+    };
+    let uses = sources.uses().into_iter();
+    let uses = uses.filter_map(|(user, used)| Some((sibling(&user)?, sibling(&used)?)));
+    uses.filter(|(user, used)| user != used).collect()
+}
+
+/// Takes out, again and again, what uses nothing that is left; what cannot be taken out is in a
+/// circle or uses one.
+fn in_circles(mut uses: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    loop {
+        let users: BTreeSet<_> = uses.iter().map(|(user, _)| user.clone()).collect();
+        let used: BTreeSet<_> = uses.iter().map(|(_, used)| used.clone()).collect();
+        let left =
+            uses.iter().filter(|(user, is)| users.contains(is) && used.contains(user)).cloned();
+        let left: BTreeSet<_> = left.collect();
+        if left.len() == uses.len() {
+            return left;
+        }
+        uses = left;
+    }
+}
+
+fn assert_layered(name: &str, layers: &[&str], at_least: usize) {
+    let sources = Sources::of(name);
+    let undeclared: Vec<_> =
+        sources.children(&[]).into_iter().filter(|module| !layers.contains(module)).collect();
+    assert!(
+        undeclared.is_empty(),
+        "{name}: give these modules their place among the layers: {undeclared:?}"
+    );
+    let gone: Vec<_> =
+        layers.iter().filter(|layer| !sources.children(&[]).contains(*layer)).collect();
+    assert!(gone.is_empty(), "{name}: no such modules: {gone:?}");
+
+    let place = |module: &str| layers.iter().position(|layer| *layer == module).unwrap();
+    let uses = among_siblings(&sources, &[]);
+    assert!(uses.len() >= at_least, "{name}: only {} uses were found", uses.len());
+    let up = uses.iter().filter(|(user, used)| place(user) >= place(used));
+    let up: BTreeSet<_> = up.collect();
+    assert!(up.is_empty(), "{name}: these uses point up: {up:?}");
+}
+
+fn assert_no_circles(name: &str) {
+    let sources = Sources::of(name);
+    let mut circles = BTreeSet::new();
+    for parent in sources.modules() {
+        let uses = in_circles(among_siblings(&sources, parent));
+        if !uses.is_empty() {
+            let parent = [&[name.to_owned()], parent.as_slice()].concat().join("::");
+            println!("{parent}: {uses:#?}");
+            circles.insert(parent);
+        }
+    }
+    assert!(circles.is_empty(), "{name}: these modules contain circles: {circles:?}");
+}
+
+#[test]
+fn circles_are_found() {
+    let uses = |uses: &[(&str, &str)]| {
+        uses.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+    };
+    let circle: BTreeSet<_> = uses(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "a")]);
+    assert_eq!(in_circles(circle), uses(&[("a", "b"), ("b", "c"), ("c", "a")]));
+    assert_eq!(in_circles(uses(&[("a", "b"), ("b", "c"), ("a", "c")])), BTreeSet::new());
+}
+
+#[test]
+fn modules_of_the_core_use_only_those_below() {
+    assert_layered("idempotent-core", CORE, 40);
+}
+
+#[test]
+fn modules_of_the_actix_crate_use_only_those_below() {
+    assert_layered("idempotent-actix", ACTIX, 20);
+}
+
+#[test]
+fn modules_of_the_macro_crate_use_only_those_below() {
+    assert_layered("idempotent-macros", MACROS, 8);
+}
+
+#[test]
+fn no_modules_of_the_core_use_each_other_in_a_circle() {
+    assert_no_circles("idempotent-core");
+}
+
+#[test]
+fn no_modules_of_the_actix_crate_use_each_other_in_a_circle() {
+    assert_no_circles("idempotent-actix");
+}
+
+#[test]
+fn no_modules_of_the_macro_crate_use_each_other_in_a_circle() {
+    assert_no_circles("idempotent-macros");
+}
+
+/// The stores stand below the runtime, which must not know them by name.
+#[test]
+fn the_runtime_names_no_store() {
+    let mut runtime = String::new();
+    let source = crate::root().join("idempotent-core/src");
+    let files = crate::text::files_in("idempotent-core/src/runtime");
+    for file in [source.join("runtime.rs")].into_iter().chain(files) {
+        runtime += &std::fs::read_to_string(file).unwrap();
+    }
+    assert!(runtime.contains("store.claim"), "this is not the runtime");
+    for store in ["MemoryStore", "SqliteStore", "PostgresStore", "RedisStore", "sqlx", "redis"] {
+        assert!(!runtime.contains(store), "the runtime names {store}");
+    }
+}
+
+/// No source file belongs to two modules or to two crates.
+#[test]
+fn no_module_is_at_a_path_of_its_own() {
+    for (path, text) in crate::text::files() {
+        if path.ends_with(".rs") && !path.starts_with("tests/architecture") {
+            let with_path = text.lines().find(|line| line.trim_start().starts_with("#[path"));
+            let is_excepted = PATHS.iter().any(|(excepted, _)| *excepted == path);
+            assert!(with_path.is_none() || is_excepted, "{path}: {with_path:?}");
+        }
+    }
+}
+
+/// Files with a `#[path]`, each with the reason.
+const PATHS: &[(&str, &str)] = &[(
+    "idempotent-actix/src/lib.rs",
+    "the module `__private` has a file whose name says what it is",
+)];

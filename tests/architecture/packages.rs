@@ -1,0 +1,43 @@
+//! What is published.
+
+use crate::cargo;
+
+const PUBLISHED: [&str; 3] = ["idempotent-core", "idempotent-macros", "idempotent-actix"];
+
+/// Where a published crate may have files, besides its manifest, its licences and its README.
+/// `golden` is read by unit tests.
+const PLACES: &[&str] = &["src/", "golden/"];
+
+fn is_furniture(file: &str) -> bool {
+    !file.contains('/')
+        && (file.starts_with("Cargo.")
+            || file.starts_with("LICENSE")
+            || file.ends_with(".md")
+            || file.starts_with('.'))
+}
+
+#[test]
+fn packages_contain_no_tests_beyond_unit_tests() {
+    for package in PUBLISHED {
+        let files = cargo(&["package", "--offline", "--allow-dirty", "--list", "-p", package]);
+        assert!(files.iter().any(|file| file == "src/lib.rs"), "{package}: {files:?}");
+        for file in &files {
+            let expected = is_furniture(file) || PLACES.iter().any(|place| file.starts_with(place));
+            assert!(expected, "{package} publishes {file}");
+        }
+    }
+}
+
+#[test]
+fn no_other_crate_is_published() {
+    let metadata = cargo(&["metadata", "--offline", "--no-deps", "--format-version", "1"]).concat();
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let published = packages.iter().filter(|package| package["publish"].is_null());
+    let mut published: Vec<_> =
+        published.map(|package| package["name"].as_str().unwrap()).collect();
+    published.sort_unstable();
+    let mut expected = PUBLISHED;
+    expected.sort_unstable();
+    assert_eq!(published, expected);
+}

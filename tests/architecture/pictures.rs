@@ -1,0 +1,44 @@
+//! `guide/pictures.md` defines the guides' pictures as data URLs for rustdoc, which copies no
+//! files. In the repository the guides refer to the files themselves.
+
+use std::{fmt::Write as _, fs};
+
+use crate::root;
+
+#[test]
+fn the_pictures_in_the_docs_are_the_ones_in_the_repository() {
+    let guides = root().join("idempotent-actix/src/guide");
+    let mut files: Vec<_> = fs::read_dir(guides.join("pictures"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "svg"))
+        .collect();
+    files.sort();
+    let mut definitions = String::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let url = percent_encode(fs::read_to_string(&file).unwrap().trim_end().as_bytes());
+        writeln!(definitions, "[picture-{name}]: data:image/svg+xml,{url}").unwrap();
+    }
+    let path = guides.join("pictures.md");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &definitions).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap_or_default() == definitions,
+        "{} is out of date: run `UPDATE=1 cargo test -p tests --test architecture`",
+        path.display(),
+    );
+}
+
+/// Keeps what RFC 3986 §2.3 leaves unreserved, and the delimiters that Markdown and HTML ignore.
+fn percent_encode(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut url, &byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~=/:;,".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            write!(url, "%{byte:02X}").unwrap();
+        }
+        url
+    })
+}

@@ -1,0 +1,127 @@
+//! Headers that belong to one connection, one moment or one client are never replayed.
+
+use actix_web::HttpResponse;
+use test_support::{Request, World};
+
+use super::handlers::all;
+
+const NEVER: &[(&str, &str)] = &[
+    ("set-cookie", "session=secret"),
+    ("www-authenticate", "Bearer"),
+    ("proxy-authenticate", "Basic"),
+    ("authentication-info", "nextnonce=\"n\""),
+    ("proxy-authentication-info", "nextnonce=\"n\""),
+    ("clear-site-data", "\"cache\""),
+    ("keep-alive", "timeout=5"),
+    ("te", "trailers"),
+    ("trailer", "x-checksum"),
+    ("upgrade", "h2c"),
+    ("server", "test/1"),
+    ("access-control-allow-origin", "https://a.example"),
+    ("access-control-allow-credentials", "true"),
+    ("access-control-expose-headers", "x-kept"),
+    ("strict-transport-security", "max-age=1"),
+    ("ratelimit", "\"p\";r=1"),
+    ("ratelimit-policy", "\"p\";q=1"),
+    ("ratelimit-remaining", "1"),
+    ("x-ratelimit-limit", "1"),
+    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("tracestate", "a=b"),
+    ("server-timing", "db;dur=1"),
+    ("alt-svc", "h3=\":443\""),
+    ("x-for-this-hop", "secret"),
+    ("x-for-this-hop-too", "secret"),
+];
+
+const ALWAYS: &[(&str, &str)] = &[
+    ("location", "/payments/1"),
+    ("etag", "\"e\""),
+    ("cache-control", "private"),
+    ("vary", "accept"),
+    ("content-language", "de"),
+    ("retry-after", "7"),
+    ("x-request-id", "r-1"),
+    ("x-kept", "yes"),
+];
+
+#[test]
+fn transient_headers_reach_only_the_first_client() {
+    let world = World::responding(|_| {
+        let mut response = HttpResponse::Ok();
+        for line in NEVER.iter().chain(ALWAYS) {
+            response.append_header(*line);
+        }
+        response.append_header(("Set-Cookie", "second=1"));
+        response.append_header(("Connection", "X-For-This-Hop,  x-for-this-hop-TOO")).body("told")
+    });
+    let server = world.serve(all);
+    let request = Request::post("/payments").user("alice").key("k");
+    let (first, replay) = (server.send(&request), server.send(&request));
+    for (name, value) in NEVER {
+        assert!(
+            first.lines(name).contains(value),
+            "{name} is missing in the first response: {first:?}"
+        );
+        assert_eq!(replay.lines(name), [""; 0], "{name} is replayed");
+    }
+    for (name, value) in ALWAYS {
+        assert_eq!(
+            (first.header(name), replay.header(name)),
+            (Some(*value), Some(*value)),
+            "{name}"
+        );
+    }
+    assert_eq!((first.lines("set-cookie").len(), replay.lines("connection").len()), (2, 0));
+    assert_eq!((replay.text(), replay.is_replay()), ("told", true));
+    let names: Vec<_> = replay.lasting_headers().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names.len(),
+        ALWAYS.len() + 1,
+        "content-length and what is always replayed, but: {names:?}"
+    );
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn a_date_set_by_the_handler_is_not_replayed() {
+    let world = World::responding(|_| {
+        HttpResponse::Ok().insert_header(("date", "Thu, 01 Jan 1970 00:00:00 GMT")).finish()
+    });
+    let server = world.serve(all);
+    let request = Request::post("/payments").user("alice").key("k");
+    let (first, replay) = (server.send(&request), server.send(&request));
+    assert_eq!(first.header("date"), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
+    assert!(replay.is_replay());
+    assert_ne!(replay.header("date").unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn replay_markers_that_the_handler_sets_are_removed() {
+    let mark = ("Idempotency-Replayed", "false");
+    let world = World::responding(move |_| {
+        HttpResponse::Ok().insert_header(mark).insert_header(("Idempotency-Replay", "x")).finish()
+    });
+    let server = world.serve(all);
+    let request = Request::post("/payments").user("alice").key("k");
+    let first = server.send(&request);
+    assert_eq!(
+        (first.header("idempotency-replayed"), first.header("idempotency-replay")),
+        (None, None)
+    );
+    let replay = server.send(&request);
+    assert_eq!(
+        (replay.header("idempotency-replayed"), replay.header("idempotency-replay")),
+        (Some("true"), None)
+    );
+    assert_eq!(world.probe.runs(), 1);
+}
+
+#[test]
+fn the_exposed_headers_match_those_that_are_sent() {
+    for name in
+        ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"]
+    {
+        assert!(idempotent_actix::EXPOSED_HEADERS.contains(&name), "{name}");
+    }
+}

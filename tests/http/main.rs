@@ -1,0 +1,47 @@
+//! The HTTP behavior: every row of the response table in the attribute's guide, with exact
+//! statuses, headers and bytes, over real connections.
+//!
+//! One binary, because each test binary links everything.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
+
+mod abandoned;
+mod bodies;
+mod bounds;
+mod conflicts;
+mod defaults;
+mod extractors;
+mod fencing;
+mod fingerprints;
+mod handlers;
+mod hazards;
+mod headers;
+mod identities;
+mod keys;
+mod logging;
+mod middleware;
+mod misconfigured;
+mod multipart;
+mod namespaces;
+mod operations;
+mod oversized;
+mod panics;
+mod payloads;
+mod policies;
+mod problems;
+mod replay;
+mod routing;
+mod rules;
+mod scopes;
+mod security;
+mod store_failures;
+mod store_refusals;
+mod streams;
+mod transactions;
+mod unsupported;
+mod waiting;

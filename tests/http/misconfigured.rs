@@ -1,0 +1,86 @@
+//! Misconfigured applications: nothing runs, and the log contains the reason once per request.
+
+use actix_web::{
+    App, HttpResponse, post,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
+use test_support::{Probe, Request, Server, World, log};
+
+use super::handlers::assert_problem;
+
+#[idempotent(scope = "scope::global")]
+#[post("/without-a-handle")]
+async fn without_a_handle(_first: Operation, _second: Option<Operation>) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[test]
+fn a_handle_that_is_not_registered_is_logged_once_for_each_request() {
+    log::capture();
+    let server = Server::start(|| App::new().service(without_a_handle));
+    assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 500);
+    let lines = log::captured();
+    let lines = lines
+        .lines()
+        .filter(|line| line.contains("/without-a-handle") && line.contains("no `Idempotency`"));
+    assert_eq!(lines.count(), 1);
+}
+
+#[idempotent(scope = "scope::global")]
+#[post("/with-two-handles")]
+async fn with_two_handles(_first: Operation, _second: Option<Operation>) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[test]
+fn two_handles_are_logged_once_for_each_request() {
+    log::capture();
+    let [one, other] = [World::new(), World::new()].map(|world| world.idempotency);
+    let server = Server::start(move || {
+        App::new()
+            .app_data(one.clone())
+            .app_data(Data::new(other.clone()))
+            .service(with_two_handles)
+    });
+    assert_problem(
+        &server.send(&Request::post("/with-two-handles").key("k")),
+        500,
+        "misconfigured",
+        false,
+    );
+    let lines = log::captured();
+    let lines: Vec<_> = lines.lines().filter(|line| line.contains("/with-two-handles")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("two `Idempotency`"), "{lines:?}");
+}
+
+/// The macro cannot see through the type alias.
+type OptionalTx = Option<Tx<sqlx::Sqlite>>;
+
+#[idempotent(scope = "scope::global")]
+#[post("/maybe")]
+pub(crate) async fn maybe(_tx: OptionalTx, probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[test]
+fn a_handler_does_not_run_without_the_transaction_that_it_takes_as_an_option() {
+    let world = World::new();
+    let server = world.serve(|config: &mut ServiceConfig| {
+        config.service(maybe);
+    });
+    assert_problem(&server.send(&Request::post("/maybe").key("k")), 500, "misconfigured", false);
+    assert_eq!(world.probe.runs(), 0);
+}
+
+#[test]
+fn a_handle_that_each_worker_builds_for_itself_is_logged() {
+    log::capture();
+    let server = Server::start(|| {
+        App::new().app_data(Idempotency::new(MemoryStore::new())).service(without_a_handle)
+    });
+    assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 200);
+    let warned =
+        |line: &str| line.contains("ERROR") && line.contains("is built on a worker's thread");
+    assert!(log::captured().lines().any(warned));
+}

@@ -1,0 +1,76 @@
+//! Applications that share a store.
+
+use actix_web::{
+    App, HttpResponse, post,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{
+    Idempotency, Key, RecordId, idempotent,
+    scope::{self, ScopeId},
+    store::SqliteStore,
+};
+use idempotent_core::clock::{ManualClock, Timestamp};
+use test_support::{FaultyStore, Probe, Request, Server, wait_for};
+
+#[idempotent(scope = "scope::global")]
+#[post("/pay")]
+async fn pay(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+/// An application with a different handler for the same route.
+fn application(name: &'static str, idempotency: Idempotency) -> Server {
+    let probe = Probe::responding(move |_| HttpResponse::Created().body(name));
+    Server::start(move || {
+        let (idempotency, probe) = (idempotency.clone(), probe.clone());
+        App::new().configure(move |config: &mut ServiceConfig| {
+            config.app_data(idempotency).app_data(Data::new(probe)).service(pay);
+        })
+    })
+}
+
+#[test]
+fn applications_in_two_namespaces_of_one_store_do_not_share_keys() {
+    let store = FaultyStore::new(ManualClock::at(Timestamp::from_millis(1)));
+    let idempotency = |namespace| Idempotency::builder(store.clone()).namespace(namespace).build();
+    let shop = application("shop", idempotency("shop"));
+    let bank = application("bank", idempotency("bank"));
+    let other_shop = application("other shop", idempotency("shop"));
+    let request = Request::post("/pay").key("k");
+    assert_eq!(shop.send(&request).text(), "shop");
+    assert_eq!(bank.send(&request).text(), "bank");
+    // Instances of one application share their keys.
+    assert_eq!(other_shop.send(&request).text(), "shop");
+}
+
+#[test]
+fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
+    let folder = std::env::temp_dir().join(format!("idempotent-namespaces-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("records.db");
+    let url = format!("sqlite:{}?namespace=shop", file.display());
+    let open = || {
+        wait_for("the store", async {
+            let store = SqliteStore::connect(&url).await.unwrap();
+            store.migrate().await.unwrap();
+            store
+        })
+    };
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
+    let id = |idempotency: Idempotency| idempotency.record_id(&scope, "POST /pay", &key).unwrap();
+    let expected = |namespace| RecordId::new(namespace, &scope, "POST /pay", &key);
+    assert_eq!(id(Idempotency::new(open())), expected("shop"));
+    assert_eq!(id(Idempotency::builder(open()).namespace("bank").build()), expected("bank"));
+    assert!(file.exists(), "the parameter is no part of the file's name");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The default namespace is the package of the handler: here, the package of these tests.
+#[test]
+fn the_package_of_the_handler_is_the_default_namespace() {
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
+    let idempotency =
+        Idempotency::new(FaultyStore::new(ManualClock::at(Timestamp::from_millis(1))));
+    let id = idempotency.record_id(&scope, "POST /pay", &key).unwrap();
+    assert_eq!(id, RecordId::new("tests", &scope, "POST /pay", &key));
+}

@@ -1,0 +1,228 @@
+//! What a handler can read about its operation, and what middleware can read about a response.
+
+use std::time::Duration;
+
+use actix_web::{
+    App, HttpResponse,
+    dev::Service,
+    post,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{Operation, RecordId, RequestOutcome, idempotent};
+use test_support::{Probe, Request, Server, World, log};
+
+use super::handlers::{User, all, assert_problem};
+
+#[idempotent(scope = "user")]
+#[post("/operations")]
+async fn operate(user: User, operation: Operation, probe: Data<Probe>) -> HttpResponse {
+    probe.note(describe(&user, &operation));
+    probe.run().await
+}
+
+#[idempotent(scope = "user", key = "optional")]
+#[post("/maybe")]
+async fn maybe(user: User, operation: Option<Operation>, probe: Data<Probe>) -> HttpResponse {
+    probe.note(operation.map_or("none".into(), |operation| describe(&user, &operation)));
+    probe.run().await
+}
+
+#[idempotent(scope = "user", key = "optional")]
+#[post("/demanding")]
+async fn demanding(user: User, operation: Operation, probe: Data<Probe>) -> HttpResponse {
+    probe.note(describe(&user, &operation));
+    probe.run().await
+}
+
+#[post("/unguarded")]
+async fn unguarded(operation: Operation) -> HttpResponse {
+    HttpResponse::Ok().body(operation.key().as_str().to_owned())
+}
+
+fn describe(user: &User, operation: &Operation) -> String {
+    let (key, id) = (operation.key().as_str(), operation.id());
+    let (charge, refund) = (operation.derive_key("charge"), operation.derive_key("refund"));
+    assert_eq!(charge.as_uuid().get_version_num(), 8);
+    format!("{} {key} {id} {} {charge} {refund}", user.0, operation.attempt())
+}
+
+fn services(config: &mut ServiceConfig) {
+    config.service(operate).service(maybe).service(demanding).service(unguarded);
+}
+
+/// The words of a note: user, key, record id, attempt and two derived keys.
+fn words(note: &str) -> [&str; 6] {
+    note.split(' ').collect::<Vec<_>>().try_into().unwrap()
+}
+
+#[test]
+fn a_takeover_changes_only_the_attempt_of_an_operation() {
+    let world = World::new();
+    let server = world.serve(services);
+    let request = Request::post("/operations").user("alice").key("\"the-key\"");
+    world.probe.hold();
+    let first = server.begin(&request);
+    world.probe.await_runs(1);
+    world.pass(Duration::from_secs(30));
+    let second = server.begin(&request);
+    world.probe.await_runs(2);
+    world.probe.release(2);
+    let second = second.response();
+    world.probe.release(1);
+    first.response().assert_replays(&second);
+    let notes = world.probe.notes();
+    let [[user, key, id, attempt, charge, refund], second] = [words(&notes[0]), words(&notes[1])];
+    assert_eq!((user, key, attempt), ("alice", "the-key", "1"));
+    assert_eq!(second, [user, key, id, "2", charge, refund]);
+    assert_ne!(charge, refund);
+    let expected = World::id("alice", "POST /operations", "the-key");
+    assert_eq!((id, charge), (&*expected.to_string(), &*expected.derive_key("charge").to_string()));
+}
+
+#[test]
+fn derived_keys_differ_by_user_and_key_and_do_not_show_the_key() {
+    let world = World::new();
+    let server = world.serve(services);
+    for (user, key) in [("alice", "k1"), ("alice", "k2"), ("bob", "k1")] {
+        assert_eq!(server.send(&Request::post("/operations").user(user).key(key)).status, 201);
+    }
+    let notes = world.probe.notes();
+    let charges: std::collections::HashSet<_> = notes.iter().map(|note| words(note)[4]).collect();
+    assert_eq!(charges.len(), 3);
+}
+
+#[test]
+fn without_a_key_there_is_no_operation() {
+    let world = World::new();
+    let server = world.serve(services);
+    assert_eq!(server.send(&Request::post("/maybe").user("alice")).status, 201);
+    assert_eq!(server.send(&Request::post("/maybe").user("alice").key("k")).status, 201);
+    let notes = world.probe.notes();
+    assert_eq!(notes[0], "none");
+    assert_eq!(words(&notes[1])[..2], ["alice", "k"]);
+    for target in ["/demanding", "/unguarded"] {
+        assert_problem(
+            &server.send(&Request::post(target).user("alice")),
+            400,
+            "key_missing",
+            false,
+        );
+    }
+    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(server.send(&Request::post("/demanding").user("alice").key("k")).status, 201);
+}
+
+/// A server whose outermost middleware records the outcome and the record of each response.
+fn observed(world: &World) -> Server {
+    let (setup, probe) = (world.setup(), world.probe.clone());
+    Server::start(move || {
+        let probe = probe.clone();
+        App::new().configure(&setup).configure(all).wrap_fn(move |request, service| {
+            let (probe, response) = (probe.clone(), service.call(request));
+            async move {
+                let response = response.await?;
+                let extensions = response.response().extensions();
+                let outcome = extensions.get::<RequestOutcome>().map(RequestOutcome::to_string);
+                let id = extensions.get::<RecordId>().map(RecordId::to_string);
+                probe.note(format!(
+                    "{} {}",
+                    outcome.unwrap_or("-".into()),
+                    id.unwrap_or("-".into())
+                ));
+                drop(extensions);
+                Ok(response)
+            }
+        })
+    })
+}
+
+#[test]
+fn middleware_sees_the_outcome_of_each_request() {
+    let world = World::responding(|run| {
+        assert!(run != 2, "the handler breaks down");
+        HttpResponse::Created().finish()
+    });
+    let server = observed(&world);
+    let pay = |key: &str| Request::post("/payments").user("alice").key(key).body("b");
+    let careful = Request::post("/careful").user("alice").key("k");
+    for (request, status) in [
+        (pay("k"), 201),
+        (pay("k"), 201),
+        (pay("k").body("other"), 422),
+        (pay(""), 400),
+        (careful.clone(), 500),
+        (careful, 409),
+        (Request::post("/payments").key("k"), 401),
+        (Request::new("GET", "/elsewhere").key("k"), 404),
+    ] {
+        assert_eq!(server.send(&request).status, status);
+    }
+    world.probe.hold();
+    let held = server.begin(&pay("k2"));
+    world.probe.await_runs(3);
+    assert_eq!(server.send(&pay("k2")).status, 409);
+    world.probe.release_all();
+    assert_eq!(held.response().status, 201);
+    world.store.fail(test_support::Op::Claim, 2, test_support::Fault::Before);
+    assert_eq!(server.send(&pay("k3")).status, 503);
+    let id = |operation, key| World::id("alice", operation, key).to_string();
+    let (k, held) = (id("POST /payments", "k"), id("POST /careful", "k"));
+    let (k2, k3) = (id("POST /payments", "k2"), id("POST /payments", "k3"));
+    let mut notes = world.probe.notes();
+    notes.retain(|note| note != "alice");
+    let expected = [
+        format!("ran {k}"),
+        format!("replayed {k}"),
+        format!("key_reused {k}"),
+        "refused -".into(),
+        format!("handler_failed {held}"),
+        format!("outcome_unknown {held}"),
+        "- -".into(),
+        "- -".into(),
+        format!("in_flight {k2}"),
+        format!("ran {k2}"),
+        format!("unavailable {k3}"),
+    ];
+    assert_eq!(notes, expected);
+}
+
+/// A key that becomes held has a separate outcome and one line in the log, so that operators can be
+/// notified.
+#[test]
+fn a_key_that_becomes_held_is_an_outcome_and_a_log_line() {
+    log::capture();
+    let world = World::responding(|run| match run {
+        1 => HttpResponse::InternalServerError().finish(),
+        _ => HttpResponse::Created().finish(),
+    });
+    let server = observed(&world);
+    let careful = |key: &str| Request::post("/careful").user("alice").key(key);
+    let statuses = ["unknown", "unknown", "unknown"].map(|key| server.send(&careful(key)).status);
+    assert_eq!(statuses, [500, 409, 409]);
+    world.probe.hold();
+    let expiring = server.begin(&careful("expiring"));
+    world.probe.await_runs(2);
+    world.pass(Duration::from_secs(3600));
+    let statuses = ["expiring", "expiring"].map(|key| server.send(&careful(key)).status);
+    assert_eq!(statuses, [409, 409]);
+    drop(expiring);
+    let id = |key| World::id("alice", "POST /careful", key).to_string();
+    let (unknown, expired) = (id("unknown"), id("expiring"));
+    let mut notes = world.probe.notes();
+    notes.retain(|note| note != "alice");
+    let expected = [
+        format!("became_held {unknown}"),
+        format!("outcome_unknown {unknown}"),
+        format!("outcome_unknown {unknown}"),
+        format!("became_held {expired}"),
+        format!("outcome_unknown {expired}"),
+    ];
+    assert_eq!(notes, expected);
+    let log = log::captured();
+    for id in [unknown, expired] {
+        let lines = log
+            .lines()
+            .filter(|line| line.contains(&id) && line.contains("is held until it is resolved"));
+        assert_eq!(lines.count(), 1, "{id}:\n{log}");
+    }
+}

@@ -1,0 +1,213 @@
+//! The databases that the cases run on: a new one for each test.
+
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use actix_web::{
+    App,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{
+    Idempotency,
+    store::{PostgresStore, SqliteStore, Store},
+};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, PgPool, SqlitePool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::SqliteConnectOptions,
+};
+use test_support::{Probe, Server, servers::postgres::Postgres, wait_for};
+use tokio::runtime::Runtime;
+
+use super::handlers;
+
+/// The runtime of the pools. The pools of the servers end with the servers.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+});
+static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+
+/// Rows that the cases write: each references the record that it was committed with, and another
+/// row that is checked at the commit.
+const EFFECTS: &str = "CREATE TABLE effects (
+    note text NOT NULL PRIMARY KEY,
+    record BYTES REFERENCES idempotency_records (id) ON DELETE CASCADE,
+    beside text REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED
+)";
+
+/// A database with a store in it, and a separate connection to it.
+pub(crate) struct Database {
+    pub(crate) probe: Probe,
+    store: Arc<dyn Store>,
+    idempotency: Idempotency,
+    beside: Beside,
+}
+
+enum Beside {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("transactions_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Database {
+    pub(crate) fn sqlite(probe: Probe) -> Self {
+        let file = std::env::temp_dir().join(format!("{}.db", name()));
+        RUNTIME.block_on(async {
+            let store = SqliteStore::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+            store.migrate().await.unwrap();
+            let beside = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
+                .await
+                .unwrap();
+            let database = Self::new(probe, Arc::new(store), Beside::Sqlite(beside));
+            database.run(&EFFECTS.replace("BYTES", "blob")).await;
+            database
+        })
+    }
+
+    pub(crate) fn postgres(probe: Probe) -> Self {
+        Self::postgres_with(probe, "")
+    }
+
+    /// Opens it with additional URL parameters.
+    pub(crate) fn postgres_with(probe: Probe, parameters: &str) -> Self {
+        let name = name();
+        RUNTIME.block_on(async {
+            let administrator = PgPool::connect(&POSTGRES.url("postgres")).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+                .execute(&administrator)
+                .await
+                .unwrap();
+            let url = POSTGRES.url(&name);
+            let store = PostgresStore::connect(&format!("{url}{parameters}")).await.unwrap();
+            store.migrate().await.unwrap();
+            let options: PgConnectOptions = url.parse().unwrap();
+            let options = options.application_name("beside").disable_statement_logging();
+            let beside =
+                PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+            let database = Self::new(probe, Arc::new(store), Beside::Postgres(beside));
+            database.run(&EFFECTS.replace("BYTES", "bytea")).await;
+            database
+        })
+    }
+
+    pub(crate) fn idempotency(&self) -> Idempotency {
+        self.idempotency.clone()
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.beside, Beside::Postgres(_))
+    }
+
+    /// The same database and probe, as seen by another process.
+    pub(crate) fn elsewhere(&self) -> Self {
+        let Beside::Postgres(pool) = &self.beside else { panic!("a file has one writer") };
+        let url = pool.connect_options().to_url_lossy().to_string();
+        let store = RUNTIME.block_on(PostgresStore::connect(&url)).unwrap();
+        Self::new(self.probe.clone(), Arc::new(store), Beside::Postgres(pool.clone()))
+    }
+
+    fn new(probe: Probe, store: Arc<dyn Store>, beside: Beside) -> Self {
+        let idempotency = Idempotency::builder(store.clone()).purge_every(None).build();
+        Self { probe, store, idempotency, beside }
+    }
+
+    /// The same without an effective time limit on calls to the store.
+    pub(crate) fn without_store_timeout(mut self) -> Self {
+        let builder = Idempotency::builder(self.store.clone()).purge_every(None);
+        self.idempotency = builder.store_timeout(Duration::from_secs(24 * 60 * 60)).build();
+        self
+    }
+
+    /// The same with a shorter time limit on calls to the store.
+    pub(crate) fn with_store_timeout(mut self, limit: Duration) -> Self {
+        let builder = Idempotency::builder(self.store.clone()).purge_every(None);
+        self.idempotency = builder.store_timeout(limit).build();
+        self
+    }
+
+    pub(crate) fn serve(&self) -> Server {
+        let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
+        let handlers: fn(&mut ServiceConfig) = match self.beside {
+            Beside::Sqlite(_) => handlers::sqlite::all,
+            Beside::Postgres(_) => handlers::postgres::all,
+        };
+        Server::start(move || {
+            let app = App::new().app_data(idempotency.clone()).app_data(Data::new(probe.clone()));
+            app.configure(handlers)
+        })
+    }
+
+    async fn run(&self, text: &str) {
+        let text = AssertSqlSafe(text.to_owned());
+        match &self.beside {
+            Beside::Sqlite(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
+            Beside::Postgres(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
+        }
+    }
+
+    /// Runs statements on the separate connection.
+    pub(crate) fn execute(&self, text: &str) {
+        RUNTIME.block_on(self.run(text));
+    }
+
+    /// The single number that a query returns.
+    pub(crate) fn number(&self, text: &str) -> i64 {
+        let text = AssertSqlSafe(text.to_owned());
+        RUNTIME.block_on(async {
+            match &self.beside {
+                Beside::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
+                Beside::Postgres(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
+            }
+        })
+    }
+
+    /// The number of committed effects and of completed records.
+    pub(crate) fn counts(&self) -> (i64, i64) {
+        let completed = "SELECT count(*) FROM idempotency_records WHERE state = 2";
+        (self.number("SELECT count(*) FROM effects"), self.number(completed))
+    }
+
+    /// Lets every lease expire.
+    pub(crate) fn expire_leases(&self) {
+        self.execute("UPDATE idempotency_records SET lease_until = 0 WHERE state = 1");
+    }
+
+    /// Asserts that the server, or the file, has no open transaction once pending work has ended.
+    #[track_caller]
+    pub(crate) fn assert_nothing_is_open(&self) {
+        assert!(wait_for("the end of all work", self.idempotency.drain(Duration::from_secs(5))));
+        self.assert_no_transaction_stays_open();
+    }
+
+    /// Asserts the same while requests are in flight.
+    #[track_caller]
+    pub(crate) fn assert_no_transaction_stays_open(&self) {
+        match &self.beside {
+            // Another transaction would hold the lock.
+            Beside::Sqlite(_) => self.execute("BEGIN IMMEDIATE; ROLLBACK"),
+            Beside::Postgres(_) => {
+                let open = "SELECT count(*) FROM pg_stat_activity \
+                            WHERE datname = current_database() \
+                            AND application_name = 'idempotency' AND state LIKE 'idle in%'";
+                // A session whose connection was closed ends with a delay.
+                let began = Instant::now();
+                while self.number(open) != 0 {
+                    assert!(
+                        began.elapsed() < test_support::WAIT_LIMIT,
+                        "a transaction is still open"
+                    );
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+}

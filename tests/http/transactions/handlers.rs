@@ -1,0 +1,244 @@
+//! Handlers that write one row through their transaction, and then do what the request's body
+//! specifies.
+
+use actix_web::{HttpResponse, post, web, web::Data, web::ServiceConfig};
+use idempotent_actix::{Disposition, Tx, idempotent};
+use sqlx::Connection;
+use test_support::Probe;
+
+use super::super::handlers::User;
+
+const INSERT: &str = "INSERT INTO effects (note, record, beside) VALUES ($1, $2, $3)";
+
+/// Counts long enough to outlast any test.
+const SLOW_ON_SQLITE: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+    WHERE i < 20000000000) SELECT max(i) FROM n";
+
+macro_rules! handlers {
+    ($name:ident, $database:ty, $connection:ty, $slow:expr) => {
+        pub(crate) mod $name {
+            use super::*;
+
+            type Alias = Tx<$database>;
+
+            #[idempotent(scope = "_user", claim = "transaction")]
+            #[post("/within")]
+            async fn within(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user")]
+            #[post("/leased")]
+            async fn leased(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", wait = "15s")]
+            #[post("/patient")]
+            async fn patient(
+                _user: User,
+                probe: Data<Probe>,
+                (tx, body): (Tx<$database>, String),
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", key = "optional")]
+            #[post("/optional")]
+            async fn optional(
+                _user: User,
+                probe: Data<Probe>,
+                tx: idempotent_actix::Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", abandoned = "hold")]
+            #[post("/held")]
+            async fn held(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", record = "all")]
+            #[post("/all")]
+            async fn everything(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", timeout = "1s")]
+            #[post("/limited")]
+            async fn limited(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user", claim = "transaction", timeout = "1s")]
+            #[post("/limited/within")]
+            async fn limited_within(
+                _user: User,
+                probe: Data<Probe>,
+                tx: Tx<$database>,
+                body: String,
+            ) -> HttpResponse {
+                work(tx, &probe, &body).await
+            }
+
+            #[idempotent(scope = "_user")]
+            #[post("/twice")]
+            async fn twice(
+                _user: User,
+                probe: Data<Probe>,
+                _one: Alias,
+                _other: Alias,
+            ) -> HttpResponse {
+                probe.run().await
+            }
+
+            async fn unannotated(_tx: Alias, probe: Data<Probe>) -> HttpResponse {
+                probe.run().await
+            }
+
+            async fn insert(
+                connection: &mut $connection,
+                note: &str,
+                record: Option<&[u8]>,
+                beside: Option<&str>,
+            ) {
+                let insert = sqlx::query(INSERT).bind(note).bind(record).bind(beside);
+                insert.execute(connection).await.unwrap();
+            }
+
+            async fn work(mut tx: Tx<$database>, probe: &Probe, body: &str) -> HttpResponse {
+                let note = format!("{body} {}", probe.runs());
+                let record = tx.record_id().map(|id| id.as_bytes().to_vec());
+                let record = record.as_deref();
+                match body {
+                    "nothing" => {}
+                    "dangling" => {
+                        insert(tx.connection().await.unwrap(), &note, record, Some("nobody")).await
+                    }
+                    "savepoint" => {
+                        let mut savepoint = tx.connection().await.unwrap().begin().await.unwrap();
+                        insert(&mut savepoint, "undone", record, None).await;
+                        savepoint.rollback().await.unwrap();
+                        let mut savepoint = tx.connection().await.unwrap().begin().await.unwrap();
+                        insert(&mut savepoint, &note, record, None).await;
+                        savepoint.commit().await.unwrap();
+                    }
+                    "open savepoint" => {
+                        let mut savepoint = tx.connection().await.unwrap().begin().await.unwrap();
+                        insert(&mut savepoint, &note, record, None).await;
+                        std::mem::forget(savepoint);
+                    }
+                    "failed statement" => {
+                        insert(tx.connection().await.unwrap(), &note, record, None).await;
+                        sqlx::query("SELECT nonsense")
+                            .execute(tx.connection().await.unwrap())
+                            .await
+                            .unwrap_err();
+                    }
+                    "rolled back" => {
+                        insert(tx.connection().await.unwrap(), &note, record, None).await;
+                        let lose = sqlx::query(
+                            "INSERT OR ROLLBACK INTO effects (note) SELECT note FROM effects",
+                        );
+                        lose.execute(tx.connection().await.unwrap()).await.unwrap_err();
+                        // What a handler that ignores errors does.
+                        let after = sqlx::query("INSERT INTO effects (note) VALUES ('after')");
+                        drop(after.execute(tx.connection().await.unwrap()).await);
+                    }
+                    "lost connection" => {
+                        insert(tx.connection().await.unwrap(), &note, record, None).await;
+                        let end = sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())");
+                        end.execute(tx.connection().await.unwrap()).await.unwrap_err();
+                    }
+                    // The handler calls another service before it uses its transaction.
+                    "late" => {
+                        let response = probe.run().await;
+                        match tx.connection().await {
+                            Ok(connection) => insert(connection, &note, record, None).await,
+                            Err(error) => return HttpResponse::from_error(error),
+                        }
+                        return response;
+                    }
+                    "slow statement" if probe.runs() == 0 => {
+                        insert(tx.connection().await.unwrap(), &note, record, None).await;
+                        let response = probe.run().await;
+                        drop(sqlx::query($slow).execute(tx.connection().await.unwrap()).await);
+                        return response;
+                    }
+                    _ => insert(tx.connection().await.unwrap(), &note, record, None).await,
+                }
+                let response = probe.run().await;
+                match body {
+                    "panic" => panic!("the handler panics as requested"),
+                    "kept" => {
+                        actix_web::rt::spawn(async move {
+                            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                            drop(tx);
+                        });
+                    }
+                    "retryable" => return response.with(Disposition::Retryable),
+                    "unknown" => return response.with(Disposition::Unknown),
+                    _ => {}
+                }
+                response
+            }
+
+            pub(crate) fn all(config: &mut ServiceConfig) {
+                config
+                    .service(within)
+                    .service(leased)
+                    .service(patient)
+                    .service(optional)
+                    .service(held);
+                config
+                    .service(everything)
+                    .service(limited)
+                    .service(limited_within)
+                    .service(twice)
+                    .route("/unannotated", web::post().to(unannotated));
+            }
+        }
+    };
+}
+
+/// A response with an explicit disposition.
+trait With {
+    fn with(self, disposition: Disposition) -> Self;
+}
+
+impl With for HttpResponse {
+    fn with(mut self, disposition: Disposition) -> Self {
+        self.extensions_mut().insert(disposition);
+        self
+    }
+}
+
+handlers!(sqlite, sqlx::Sqlite, sqlx::SqliteConnection, SLOW_ON_SQLITE);
+handlers!(postgres, sqlx::Postgres, sqlx::PgConnection, "SELECT pg_sleep(600)");

@@ -1,0 +1,31 @@
+//! Requests without a key have a transaction too, and no record.
+
+use test_support::{Probe, Request};
+
+use super::{BOTH, database::Database, responding};
+
+#[test]
+fn a_request_without_a_key_has_a_transaction() {
+    for open in BOTH {
+        let database = open(responding(|run| [201, 402, 500, 201][run - 1])());
+        let server = database.serve();
+        let unkeyed =
+            |body: &str| server.send(&Request::post("/optional").user("alice").body(body));
+        assert_eq!((unkeyed("one").status, database.counts()), (201, (1, 0)));
+        assert_eq!((unkeyed("two").status, database.counts()), (402, (1, 0)));
+        assert_eq!((unkeyed("three").status, database.counts()), (500, (1, 0)));
+        assert_eq!((unkeyed("dangling").status, database.counts()), (500, (1, 0)));
+        database.assert_nothing_is_open();
+    }
+}
+
+/// Postgres acknowledges the `COMMIT` of a transaction in which a statement failed, and rolls it
+/// back.
+#[test]
+fn a_request_without_a_key_whose_statement_failed_does_not_succeed() {
+    let database = Database::postgres(Probe::new());
+    let response =
+        database.serve().send(&Request::post("/optional").user("alice").body("failed statement"));
+    assert_eq!((response.status, database.counts()), (500, (0, 0)));
+    database.assert_nothing_is_open();
+}

@@ -1,0 +1,150 @@
+//! Claims whose outcome is unknown.
+
+use std::sync::Arc;
+
+use idempotent_core::{
+    OwnerToken, Policy, Runtime, StoreError,
+    internals::{gauges, open_transaction, runtime_of_process},
+    protocol::Resolution,
+    runtime::{AttemptOutcome, Verdict},
+};
+use test_support::{Fault, FaultyStore, Op};
+
+use crate::support::*;
+
+async fn fails(runtime: &Runtime, policy: &Policy) -> StoreError {
+    runtime.begin(id("k"), request("b"), policy).await.expect_err("the store fails")
+}
+
+/// After a fork no thread renews leases. Another process id stands for the fork, which needs unsafe
+/// code.
+#[tokio::test]
+async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
+    let store = FaultyStore::default();
+    let other = std::process::id() + 1;
+    let runtime = runtime_of_process(Arc::new(store.clone()), no_purge(), other);
+    let seen = OwnerToken::random().unwrap();
+    let refused = [
+        fails(&runtime, &Policy::DEFAULT).await,
+        runtime.begin_in_transaction(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
+        runtime.find(id("k"), request("b")).await.unwrap_err(),
+        runtime.look_up(&id("k")).await.unwrap_err(),
+        runtime.resolve(&id("k"), &seen, &Resolution::Release).await.unwrap_err(),
+    ];
+    for error in refused {
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!error.is_transient() && cause.contains("forked"), "{error}: {cause}");
+    }
+    assert_eq!([Op::Claim, Op::LookUp].map(|op| store.begun(op)), [0; 2]);
+}
+
+/// An open transaction may belong to a duplicate that will be rejected, so the record decides.
+#[tokio::test]
+async fn a_record_counts_before_an_open_transaction() {
+    let runtime = runtime(&FaultyStore::default());
+    let register = |key, body| open_transaction(&runtime, &id(key), request(body));
+    proceed(&runtime, "done", "b", &Policy::DEFAULT).await.complete(&response("done")).await;
+    let _open = ["done", "new"].map(|key| register(key, "another payload").unwrap());
+    let find = async |key, body| runtime.find(id(key), request(body)).await.unwrap();
+    assert_eq!(find("done", "b").await, Some(Verdict::Completed(response("done"))));
+    assert_eq!(find("done", "other").await, Some(Verdict::Mismatch));
+    assert_eq!(find("new", "b").await, Some(Verdict::Mismatch));
+    assert_eq!(find("new", "another payload").await, Some(Verdict::InFlight { lease_left: ms(0) }));
+    assert_eq!(find("unused", "b").await, None);
+}
+
+#[tokio::test]
+async fn a_claim_that_fails_at_first_is_sent_again() {
+    for fault in [Fault::Before, Fault::After] {
+        let store = FaultyStore::default();
+        store.set_fault(Op::Claim, 1, fault);
+        assert_eq!(
+            proceed(&runtime(&store), "k", "b", &Policy::DEFAULT).await.number(),
+            1,
+            "{fault:?}"
+        );
+        assert_eq!((store.begun(Op::Claim), store.begun(Op::Release)), (2, 0), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_not_sent_again_after_a_permanent_error() {
+    let store = FaultyStore::default();
+    store.set_fault(Op::Claim, 1, Fault::Permanent);
+    assert!(!fails(&runtime(&store), &Policy::DEFAULT).await.is_transient());
+    assert_eq!(store.begun(Op::Claim), 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_acknowledgment_was_lost_is_given_back() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    store.set_fault(Op::Claim, 2, Fault::After);
+    store.set_fault(Op::Release, 2, Fault::Before);
+    assert_eq!(fails(&runtime, &Policy::DEFAULT).await.operation(), "acknowledge the call");
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_some(), "the claim took effect");
+    in_time(runtime.drained()).await;
+    assert_eq!(store.begun(Op::Release), 3);
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
+}
+
+/// The second sending may find the first one while that is being committed. The verdict is then in
+/// flight, and no handler runs.
+#[tokio::test]
+async fn a_claim_that_meets_its_own_first_sending_is_given_back() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    store.set_fault(Op::Claim, 1, Fault::After);
+    store.hide_grants(1);
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+    in_time(runtime.drained()).await;
+    assert_eq!((store.begun(Op::Claim), store.begun(Op::Release)), (2, 1));
+    assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
+    assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1);
+}
+
+#[tokio::test]
+async fn a_takeover_whose_acknowledgment_was_lost_is_given_back_as_a_takeover() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    drop(proceed(&runtime, "k", "b", &Policy::DEFAULT).await);
+    store.advance(Policy::DEFAULT.lease);
+    store.set_fault(Op::Claim, 2, Fault::After);
+    fails(&runtime, &Policy::DEFAULT).await;
+    in_time(runtime.drained()).await;
+    assert_eq!(
+        proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(),
+        3,
+        "the first attempt still counts"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_that_never_took_effect_takes_nothing_from_the_owner() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    store.set_fault(Op::Claim, 2, Fault::Before);
+    fails(&runtime, &Policy::DEFAULT).await;
+    in_time(runtime.drained()).await;
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+}
+
+#[tokio::test]
+async fn claims_to_give_back_are_limited() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    store.set_fault(Op::Claim, usize::MAX, Fault::Permanent);
+    store.set_fault(Op::LookUp, usize::MAX, Fault::HangBefore);
+    for _ in 0..400 {
+        fails(&runtime, &Policy::DEFAULT).await;
+    }
+    assert_eq!(gauges(&runtime).deferred_ends, 256);
+    store.heal();
+    until("all claims are given back", || {
+        store.resume();
+        gauges(&runtime).deferred_ends == 0
+    })
+    .await;
+}

@@ -1,0 +1,88 @@
+//! Leases beside one whose record cannot be reached.
+
+use std::time::Instant;
+
+use idempotent_core::{
+    Policy, Runtime,
+    runtime::{Attempt, AttemptOutcome},
+};
+use test_support::{Fault, FaultyStore, Op};
+
+use crate::support::*;
+
+/// Begins attempts; every renewal that contains the record of the first hangs.
+async fn crowd(
+    store: &FaultyStore,
+    runtime: &Runtime,
+    count: usize,
+    policy: &Policy,
+) -> Vec<Attempt> {
+    store.hang_renewals_of(id("k0"));
+    let mut attempts = Vec::new();
+    for key in 0..count {
+        attempts.push(proceed(runtime, &format!("k{key}"), "b", policy).await);
+    }
+    attempts
+}
+
+fn least_renewed(store: &FaultyStore, count: usize) -> usize {
+    (1..count).map(|key| store.renewals(&id(&format!("k{key}")))).min().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn one_record_that_cannot_be_reached_does_not_cost_its_neighbours_their_leases() {
+    once_in_five(async || {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let policy = with_lease(ms(9_000));
+        let started = Instant::now();
+        let attempts = crowd(&store, &runtime, 200, &policy).await;
+        until("all neighbours are renewed", || least_renewed(&store, 200) >= 1).await;
+        let took = started.elapsed();
+        assert_eq!(store.renewals(&id("k0")), 0);
+        store.advance(policy.lease);
+        for attempt in attempts {
+            assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+        }
+        // If it took longer, leases expired before their first renewal.
+        if took < policy.lease { Ok(()) } else { Err(took) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn neighbours_of_a_record_that_cannot_be_reached_are_renewed_again_and_again() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempts = crowd(&store, &runtime, 40, &with_lease(ms(1_200))).await;
+    until("all neighbours are renewed", || least_renewed(&store, 40) >= 4).await;
+    assert_eq!(store.renewals(&id("k0")), 0);
+    // Leases that are due within 100 ms of each other are renewed together, every 400 ms: in at
+    // most four groups. While the batch is divided, at most two are renewed together.
+    until("the neighbours are renewed together again", || {
+        store.batches().into_iter().max() >= Some(39_usize.div_ceil(4))
+    })
+    .await;
+    store.allow_renewals();
+    until("the record is renewed once it can be reached", || store.renewals(&id("k0")) >= 2).await;
+    drop(attempts);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_as_a_whole_is_not_called_for_each_lease() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    store.set_fault(Op::Renew, usize::MAX, Fault::Before);
+    let mut attempts = Vec::new();
+    for key in 0..500 {
+        attempts.push(proceed(&runtime, &format!("k{key}"), "b", &with_lease(ms(3_000))).await);
+    }
+    until("the renewals fail", || store.begun(Op::Renew) > 1).await;
+    let (started, before) = (Instant::now(), store.begun(Op::Renew));
+    until("the store has failed for a while", || started.elapsed() > ms(1_500)).await;
+    let rounds = started.elapsed().as_millis() / 500 + 2;
+    let calls = store.begun(Op::Renew) - before;
+    assert!(calls <= usize::try_from(rounds).unwrap() * 40, "{calls} calls in {rounds} rounds");
+    store.heal();
+    until("all are renewed", || least_renewed(&store, 500) >= 1).await;
+}

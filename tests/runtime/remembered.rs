@@ -1,0 +1,292 @@
+//! Deferred ends in memory decide the outcome of later requests.
+
+use std::task::{Context, Waker};
+
+use idempotent_core::{
+    Abandoned, Lease, Policy, RecordState, Runtime,
+    internals::gauges,
+    protocol::ClaimOutcome,
+    runtime::{AttemptOutcome, Verdict},
+    store::Store,
+};
+use test_support::{Fault, FaultyStore, Op};
+
+use crate::support::*;
+
+const ALWAYS: usize = usize::MAX;
+
+/// Defers a completion, which the store fails to store.
+async fn deferred(store: &FaultyStore, runtime: &Runtime, policy: &Policy) {
+    let attempt = proceed(runtime, "k", "b", policy).await;
+    store.set_fault(Op::Complete, ALWAYS, Fault::Before);
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
+}
+
+async fn state(store: &FaultyStore) -> Option<RecordState> {
+    store.inner().look_up(&id("k")).await.unwrap().map(|found| found.record.state)
+}
+
+#[tokio::test]
+async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    let claims = store.begun(Op::Claim);
+    for _ in 0..3 {
+        assert_eq!(
+            verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
+            Verdict::Completed(response("a"))
+        );
+        assert_eq!(verdict_of(&runtime, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
+    }
+    assert_eq!(
+        (store.begun(Op::Claim), state(&store).await),
+        (claims, Some(RecordState::InFlight))
+    );
+    store.heal();
+    in_time(runtime.drained()).await;
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
+        Verdict::Completed(response("a"))
+    );
+}
+
+#[tokio::test]
+async fn a_retry_stores_a_deferred_completion_first() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let policy = with_lease(ms(60_000));
+    // Wait until the background pauses for its longest time.
+    deferred(&store, &runtime, &policy).await;
+    let before = store.begun(Op::Complete);
+    until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
+    store.heal();
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
+    assert!(
+        matches!(state(&store).await, Some(RecordState::Completed(_))),
+        "the completion is in the store before the replay"
+    );
+}
+
+#[tokio::test]
+async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
+    for policy in [Policy::DEFAULT, HOLD] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        deferred(&store, &runtime, &policy).await;
+        let owner = store.inner().look_up(&id("k")).await.unwrap().unwrap().record.owner;
+        store.lose(id("k")).await;
+        store.heal();
+        let mut retries = tokio::task::JoinSet::new();
+        for _ in 0..32 {
+            let runtime = runtime.clone();
+            retries.spawn(async move { verdict_of(&runtime, "k", "b", &policy).await });
+        }
+        let verdicts = in_time(retries.join_all()).await;
+        assert_eq!(verdicts, vec![Verdict::Completed(response("a")); 32]);
+        let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
+        assert_eq!((found.record.owner, found.record.attempt), (owner, 1), "under the same token");
+        in_time(runtime.drained()).await;
+    }
+}
+
+#[tokio::test]
+async fn the_background_claims_a_lost_record_again() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    store.lose(id("k")).await;
+    store.heal();
+    in_time(runtime.drained()).await;
+    assert!(matches!(state(&store).await, Some(RecordState::Completed(_))));
+    assert_eq!(gauges(&runtime).live_leases, 0);
+}
+
+#[tokio::test]
+async fn an_attempt_whose_record_was_lost_while_it_ran_is_recorded() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    // One lease is too long for a renewal; the other is so short that a renewal finds the loss.
+    for policy in [Policy::DEFAULT, with_lease(ms(60))] {
+        let attempt = proceed(&runtime, "k", "b", &policy).await;
+        store.lose(id("k")).await;
+        if policy.lease < ms(1_000) {
+            until("the renewal finds the record lost", || gauges(&runtime).live_leases == 0).await;
+        }
+        assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+        assert_eq!(
+            verdict_of(&runtime, "k", "b", &policy).await,
+            Verdict::Completed(response("a"))
+        );
+        store.advance(Policy::DEFAULT.ttl);
+    }
+}
+
+#[tokio::test]
+async fn a_successor_s_verdict_counts_where_another_has_taken_over() {
+    for ends in [false, true] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        deferred(&store, &runtime, &Policy::DEFAULT).await;
+        store.advance(Policy::DEFAULT.lease);
+        let (owner, outcome) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+        assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
+        if ends {
+            let successor = response("the successor's").encode();
+            store.inner().complete(&Lease { id: id("k"), owner }, &successor).await.unwrap();
+        }
+        store.heal();
+        let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+        let expected = Verdict::InFlight { lease_left: Policy::DEFAULT.lease };
+        assert_eq!(
+            verdict,
+            if ends { Verdict::Completed(response("the successor's")) } else { expected }
+        );
+        in_time(runtime.drained()).await;
+        let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
+        assert_eq!(found.record.owner, owner);
+    }
+}
+
+#[tokio::test]
+async fn another_request_that_took_a_lost_key_keeps_it() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    store.lose(id("k")).await;
+    let (owner, _) = claim_elsewhere(&store, "k", "other", &Policy::DEFAULT).await;
+    store.heal();
+    in_time(runtime.drained()).await;
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Mismatch);
+    let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
+    assert_eq!((found.record.owner, found.record.state), (owner, RecordState::InFlight));
+}
+
+#[tokio::test]
+async fn a_hold_is_stored_though_its_record_was_lost() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &HOLD).await;
+    store.set_fault(Op::Abandon, ALWAYS, Fault::Before);
+    assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Deferred);
+    let claims = store.begun(Op::Claim);
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &HOLD).await,
+        Verdict::Held { newly: false },
+        "from memory"
+    );
+    assert_eq!(
+        (store.begun(Op::Claim), state(&store).await),
+        (claims, Some(RecordState::InFlight))
+    );
+    store.lose(id("k")).await;
+    store.heal();
+    assert_eq!(verdict_of(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false });
+    in_time(runtime.drained()).await;
+    assert_eq!(state(&store).await, Some(RecordState::Held));
+}
+
+#[tokio::test]
+async fn a_record_that_was_completed_by_a_retry_is_not_brought_back_after_its_ttl() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let policy = with_lease(ms(60_000));
+    deferred(&store, &runtime, &policy).await;
+    let before = store.begun(Op::Complete);
+    until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
+    store.heal();
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
+    store.advance(policy.ttl);
+    in_time(runtime.drained()).await;
+    assert_eq!(
+        proceed(&runtime, "k", "b", &policy).await.number(),
+        1,
+        "after the ttl the key is new"
+    );
+}
+
+#[tokio::test]
+async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_from_memory() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    store.lose(id("k")).await;
+    store.set_fault(Op::LookUp, ALWAYS, Fault::Before);
+    let ending = attempt.complete(&response("a")).await;
+    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0) }));
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "neither a run nor a replay");
+    store.heal();
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
+        Verdict::Completed(response("a"))
+    );
+    in_time(runtime.drained()).await;
+}
+
+#[tokio::test]
+async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    store.advance(Policy::DEFAULT.lease);
+    let (owner, _) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let successor = response("the successor's").encode();
+    store.inner().complete(&Lease { id: id("k"), owner }, &successor).await.unwrap();
+    store.set_fault(Op::LookUp, ALWAYS, Fault::HangBefore);
+    let late = response("the loser's");
+    let mut ending = Box::pin(attempt.complete(&late));
+    let hangs = ending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(
+        hangs.is_pending() && store.begun(Op::LookUp) == 1,
+        "the completion does not wait for the lookup"
+    );
+    store.set_fault(Op::Complete, ALWAYS, Fault::Before);
+    drop(ending);
+    assert_eq!(gauges(&runtime).deferred_ends, 1);
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    store.heal();
+    store.resume();
+    in_time(runtime.drained()).await;
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::Completed(response("the successor's")));
+}
+
+#[tokio::test]
+async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
+    for earlier_ends_last in [false, true] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let earlier = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        store.advance(Policy::DEFAULT.lease);
+        let later = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        assert_eq!(later.number(), 2);
+        store.set_fault(Op::Complete, ALWAYS, Fault::Before);
+        let mut attempts = [(earlier, response("the earlier's")), (later, response("the later's"))];
+        if earlier_ends_last {
+            attempts.reverse();
+        }
+        for (attempt, recorded) in attempts {
+            let (is_later, ending) = (attempt.number() == 2, attempt.complete(&recorded).await);
+            // The earlier attempt is known to be fenced.
+            assert!(
+                if is_later {
+                    ending == AttemptOutcome::Deferred
+                } else {
+                    matches!(ending, AttemptOutcome::Fenced(_))
+                },
+                "{ending:?}"
+            );
+        }
+        let replay = Verdict::Completed(response("the later's"));
+        assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");
+        store.heal();
+        in_time(runtime.drained()).await;
+        assert_eq!(
+            verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
+            replay,
+            "from the store"
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! Fingerprints signed with a key that was rotated since.
+
+use idempotent_core::{
+    FingerprintKeys, Policy, Runtime,
+    runtime::{AttemptOutcome, Verdict},
+};
+use test_support::{FaultyStore, Op};
+
+use crate::support::*;
+
+fn signing(store: &FaultyStore, ids: &[u32]) -> Runtime {
+    let secret = |id: u32| [u8::try_from(id).unwrap(); 32];
+    let keys =
+        ids.iter().fold(FingerprintKeys::none(), |keys, id| keys.with(*id, &secret(*id)).unwrap());
+    Runtime::new(store.clone(), options(|options| options.fingerprint_keys = keys))
+}
+
+#[tokio::test]
+async fn a_record_signed_with_the_old_key_is_replayed_with_two_claims() {
+    let store = FaultyStore::default();
+    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    proceed(&before, "k", "b", &Policy::DEFAULT).await.complete(&response("a")).await;
+    let claims = store.begun(Op::Claim);
+    assert_eq!(
+        verdict_of(&after, "k", "b", &Policy::DEFAULT).await,
+        Verdict::Completed(response("a"))
+    );
+    assert_eq!(store.begun(Op::Claim) - claims, 2);
+    assert_eq!(verdict_of(&after, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
+    assert_eq!(store.begun(Op::Claim) - claims, 3, "another payload needs no second look");
+    assert_eq!(
+        verdict_of(&signing(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
+        Verdict::Mismatch,
+        "the key is gone"
+    );
+}
+
+#[tokio::test]
+async fn a_plain_record_is_recognised_once_there_are_keys() {
+    let store = FaultyStore::default();
+    proceed(&runtime(&store), "k", "b", &Policy::DEFAULT).await.complete(&response("a")).await;
+    assert_eq!(
+        verdict_of(&signing(&store, &[1]), "k", "b", &Policy::DEFAULT).await,
+        Verdict::Completed(response("a"))
+    );
+}
+
+#[tokio::test]
+async fn an_old_signature_is_taken_over_and_completed() {
+    let store = FaultyStore::default();
+    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    drop(proceed(&before, "k", "b", &Policy::DEFAULT).await);
+    store.advance(Policy::DEFAULT.lease);
+    let attempt = proceed(&after, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(attempt.number(), 2);
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+    assert_eq!(
+        verdict_of(&before, "k", "b", &Policy::DEFAULT).await,
+        Verdict::Completed(response("a"))
+    );
+}
+
+#[tokio::test]
+async fn a_waiter_behind_an_old_signature_signs_with_the_new_key() {
+    let store = FaultyStore::default();
+    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    let first = proceed(&before, "k", "b", &Policy::DEFAULT).await;
+    let claims = store.begun(Op::Claim);
+    let policy = with_wait(ms(5_000));
+    let (admission, ()) = in_time(async {
+        tokio::join!(begin(&after, "k", "b", &policy), async {
+            while store.begun(Op::Claim) < claims + 4 {
+                tokio::task::yield_now().await;
+            }
+            first.release().await;
+        })
+    })
+    .await;
+    let _attempt = expect_attempt(admission);
+    // Otherwise new records would be signed with the old key, which could never be removed.
+    assert_eq!(
+        verdict_of(&signing(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
+        Verdict::InFlight { lease_left: Policy::DEFAULT.lease }
+    );
+}
+
+#[tokio::test]
+async fn a_successor_that_signs_with_another_key_is_the_same_request() {
+    let store = FaultyStore::default();
+    let (before, after) = (signing(&store, &[1, 2]), signing(&store, &[2, 1]));
+    let fenced = proceed(&before, "k", "b", &Policy::DEFAULT).await;
+    store.advance(Policy::DEFAULT.ttl);
+    let successor = proceed(&after, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(successor.number(), 1, "the record is a new one");
+    successor.complete(&response("the successor's")).await;
+    let ending = fenced.complete(&response("its own")).await;
+    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::Completed(response("the successor's"))));
+}

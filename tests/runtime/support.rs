@@ -1,0 +1,148 @@
+//! What the tests share.
+
+use std::{future::Future, time::Duration};
+
+use bytes::Bytes;
+
+use idempotent_core::{
+    Abandoned, BodyForm, Digester, EncodedRecording, Key, OwnerToken, Policy, RecordId,
+    RecordedBody, Recording, RequestDigest, Runtime, ScopeId,
+    protocol::{Claim, ClaimOutcome},
+    runtime::{Admission, Attempt, RuntimeOptions, Verdict},
+    store::Store,
+};
+use test_support::{Fault, FaultyStore, Op};
+
+/// Longer than any step of a test takes.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn id(key: &str) -> RecordId {
+    RecordId::new(
+        "tests",
+        &ScopeId::new("alice"),
+        "POST /payments",
+        &Key::parse(key.as_bytes()).unwrap(),
+    )
+}
+
+pub(crate) fn request(body: &str) -> RequestDigest {
+    let mut digester = Digester::new("POST", "/payments", "", b"application/json", BodyForm::Raw);
+    digester.update(body.as_bytes());
+    digester.finish()
+}
+
+pub(crate) fn response(body: &'static str) -> Recording {
+    recording(&[], &RecordedBody::Whole(Bytes::from_static(body.as_bytes())))
+}
+
+pub(crate) fn recording(headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Recording {
+    let encoded: Bytes = EncodedRecording::new(201, headers, body).into();
+    Recording::decode(&encoded).unwrap()
+}
+
+/// Options without a purge, so that only the calls of the test reach the store.
+pub(crate) fn no_purge() -> RuntimeOptions {
+    options(|_| {})
+}
+
+/// The options of [`no_purge`], with a change.
+pub(crate) fn options(change: impl FnOnce(&mut RuntimeOptions)) -> RuntimeOptions {
+    let mut options = RuntimeOptions::default();
+    options.purge_every = None;
+    change(&mut options);
+    options
+}
+
+pub(crate) fn runtime(store: &FaultyStore) -> Runtime {
+    Runtime::new(store.clone(), no_purge())
+}
+
+pub(crate) const fn with_lease(lease: Duration) -> Policy {
+    Policy::DEFAULT.with_lease(lease)
+}
+
+pub(crate) const fn with_wait(wait: Duration) -> Policy {
+    Policy::DEFAULT.with_wait(wait)
+}
+
+pub(crate) const HOLD: Policy = Policy::DEFAULT.with_abandoned(Abandoned::Hold);
+
+pub(crate) async fn begin(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Admission {
+    runtime.begin(id(key), request(body), policy).await.expect("the store works")
+}
+
+pub(crate) async fn proceed(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Attempt {
+    expect_attempt(begin(runtime, key, body, policy).await)
+}
+
+pub(crate) async fn verdict_of(
+    runtime: &Runtime,
+    key: &str,
+    body: &str,
+    policy: &Policy,
+) -> Verdict {
+    match begin(runtime, key, body, policy).await {
+        Admission::Rejected(verdict) => verdict,
+        Admission::Proceed(attempt) => panic!("the claim was granted: {attempt:?}"),
+    }
+}
+
+pub(crate) fn expect_attempt(admission: Admission) -> Attempt {
+    match admission {
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("the claim was rejected: {verdict:?}"),
+    }
+}
+
+/// Claims a key as another process would: without the runtime and without faults.
+pub(crate) async fn claim_elsewhere(
+    store: &FaultyStore,
+    key: &str,
+    body: &str,
+    policy: &Policy,
+) -> (OwnerToken, ClaimOutcome) {
+    let owner = OwnerToken::random().unwrap();
+    let fingerprint = RuntimeOptions::default().fingerprint_keys.sign(request(body));
+    let claim = Claim::new(fingerprint, owner).with_policy(policy);
+    (owner, store.inner().claim(&id(key), &claim).await.unwrap())
+}
+
+/// Waits for a future that must complete.
+pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("the future takes too long")
+}
+
+/// Waits until a condition holds that must become true.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        // A paused clock would turn a pause of tokio's into a busy loop.
+        tokio::task::yield_now().await;
+        std::thread::sleep(ms(1));
+    }
+}
+
+/// Repeats a test that a busy machine may fail: it must succeed once in five times. Without the
+/// guard that it tests it never does.
+pub(crate) async fn once_in_five<T: std::fmt::Debug>(
+    mut attempt: impl AsyncFnMut() -> Result<(), T>,
+) {
+    let mut failures = Vec::new();
+    while let Err(failure) = attempt().await {
+        failures.push(failure);
+        assert!(failures.len() < 5, "{failures:?}");
+    }
+}
+
+/// Lets every renewal fail, and waits for earlier renewals, which would extend a lease that the
+/// test lets expire.
+pub(crate) async fn stop_renewals(store: &FaultyStore) {
+    store.set_fault(Op::Renew, usize::MAX, Fault::Before);
+    let before = store.begun(Op::Renew);
+    until("renewals fail", || store.begun(Op::Renew) > before + 1).await;
+}

@@ -1,0 +1,291 @@
+//! Duplicates that wait.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use idempotent_core::{
+    Abandoned, Lease, Policy, Runtime, StoreError,
+    internals::gauges,
+    protocol::ClaimOutcome,
+    runtime::{Admission, AttemptOutcome, Verdict},
+    store::Store,
+};
+use test_support::{Fault, FaultyStore, Op};
+
+use crate::support::*;
+
+const LONG: Policy = with_wait(ms(60_000));
+
+fn spawn_waiter(
+    runtime: &Runtime,
+    policy: Policy,
+) -> tokio::task::JoinHandle<Result<Admission, StoreError>> {
+    let runtime = runtime.clone();
+    tokio::spawn(async move { runtime.begin(id("k"), request("b"), &policy).await })
+}
+
+/// The number of duplicates that wait.
+fn waiters(runtime: &Runtime) -> usize {
+    gauges(runtime).waiters
+}
+
+async fn until_waiting(runtime: &Runtime, count: usize) {
+    until("the duplicates wait", || waiters(runtime) == count).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_attempt_wakes_waiters_without_a_pause() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    until_waiting(&runtime, 1).await;
+    let paused = tokio::time::Instant::now();
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+    assert!(matches!(
+        in_time(waiter).await.unwrap(),
+        Ok(Admission::Rejected(Verdict::Completed(_)))
+    ));
+    // The paused clock moves only while every task waits; a waiter that polled would have moved it.
+    assert_eq!(paused.elapsed(), Duration::ZERO);
+    assert_eq!(waiters(&runtime), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_during_a_claim_is_not_missed() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    // The first claim finds the key in flight; after the second the waiter would pause.
+    until("the waiter has claimed once", || store.begun(Op::Claim) == 2 || waiters(&runtime) == 1)
+        .await;
+    store.set_fault(Op::Claim, 1, Fault::HangAfter);
+    let claims = store.begun(Op::Claim);
+    tokio::time::sleep(ms(700)).await;
+    until("its next claim is in progress", || store.begun(Op::Claim) > claims).await;
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+    let paused = tokio::time::Instant::now();
+    store.resume();
+    until("the waiter has its verdict", || waiter.is_finished()).await;
+    assert_eq!(
+        paused.elapsed(),
+        Duration::ZERO,
+        "the outcome of the claim was older than the end of the attempt"
+    );
+}
+
+#[tokio::test]
+async fn a_released_key_is_granted_to_one_waiter() {
+    for abandoned in [false, true] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        // Joined as they end: the others wait for the one that runs.
+        let mut waiters: JoinSet<_> = (0..16).map(|_| spawn_waiter(&runtime, LONG)).collect();
+        until_waiting(&runtime, 16).await;
+        let ending = if abandoned {
+            attempt.abandon(Abandoned::Retry).await
+        } else {
+            attempt.release().await
+        };
+        assert_eq!(ending, AttemptOutcome::Stored);
+        let (mut ran, mut replayed) = (0, 0);
+        while let Some(ended) = in_time(waiters.join_next()).await {
+            match ended.unwrap().unwrap().unwrap() {
+                Admission::Proceed(attempt) => {
+                    ran += 1;
+                    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+                }
+                Admission::Rejected(verdict) => {
+                    replayed += 1;
+                    assert_eq!(verdict, Verdict::Completed(response("a")));
+                }
+            }
+        }
+        assert_eq!((ran, replayed), (1, 15), "abandoned: {abandoned}");
+    }
+}
+
+#[tokio::test]
+async fn waiters_beyond_the_limit_do_not_wait() {
+    let store = FaultyStore::default();
+    let runtime = Runtime::new(store.clone(), options(|options| options.waiters_per_key = 2));
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiters = [spawn_waiter(&runtime, LONG), spawn_waiter(&runtime, LONG)];
+    until_waiting(&runtime, 2).await;
+    assert!(matches!(
+        in_time(verdict_of(&runtime, "k", "b", &LONG)).await,
+        Verdict::InFlight { .. }
+    ));
+    let other = proceed(&runtime, "other", "b", &Policy::DEFAULT).await;
+    let second_key = in_time(verdict_of(&runtime, "other", "b", &with_wait(ms(1)))).await;
+    assert!(matches!(second_key, Verdict::InFlight { .. }), "each key has its own places");
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+    for waiter in waiters {
+        assert!(matches!(
+            in_time(waiter).await.unwrap(),
+            Ok(Admission::Rejected(Verdict::Completed(_)))
+        ));
+    }
+    assert_eq!(other.release().await, AttemptOutcome::Stored);
+
+    let runtime = Runtime::new(store.clone(), options(|options| options.waiters_per_key = 0));
+    let _attempt = proceed(&runtime, "none", "b", &Policy::DEFAULT).await;
+    assert!(matches!(
+        in_time(verdict_of(&runtime, "none", "b", &LONG)).await,
+        Verdict::InFlight { .. }
+    ));
+}
+
+#[tokio::test]
+async fn the_completion_of_another_process_is_found() {
+    let store = FaultyStore::default();
+    // Two runtimes share nothing but the store, as two processes do.
+    let (here, there) = (runtime(&store), runtime(&store));
+    let attempt = proceed(&there, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&here, LONG);
+    until_waiting(&here, 1).await;
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+    assert!(matches!(
+        in_time(waiter).await.unwrap(),
+        Ok(Admission::Rejected(Verdict::Completed(_)))
+    ));
+}
+
+#[tokio::test]
+async fn a_key_whose_owner_died_is_taken_over_by_a_waiter() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    until_waiting(&runtime, 1).await;
+    store.advance(Policy::DEFAULT.lease);
+    assert_eq!(expect_attempt(in_time(waiter).await.unwrap().unwrap()).number(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_is_kept_and_the_polling_is_sparse() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let started = tokio::time::Instant::now();
+    assert!(matches!(
+        verdict_of(&runtime, "k", "b", &with_wait(ms(5_000))).await,
+        Verdict::InFlight { .. }
+    ));
+    let took = started.elapsed();
+    assert!((ms(5_000)..ms(5_010)).contains(&took), "{took:?}");
+    let claims = store.begun(Op::Claim);
+    assert!((9..=40).contains(&claims), "{claims}");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_does_not_make_a_key_in_flight_unknown() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let _attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, with_wait(ms(300)));
+    until_waiting(&runtime, 1).await;
+    store.set_fault(Op::Claim, usize::MAX, Fault::Before);
+    let admission = in_time(waiter).await.unwrap().unwrap();
+    assert!(matches!(admission, Admission::Rejected(Verdict::InFlight { .. })), "{admission:?}");
+    assert_eq!(waiters(&runtime), 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_lost_while_waiting_does_not_free_the_one_that_follows() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    until_waiting(&runtime, 1).await;
+    // The waiter's next claim takes the key, and neither of its acknowledgments arrives.
+    store.set_fault(Op::Claim, 2, Fault::After);
+    attempt.release().await;
+    let _next = expect_attempt(in_time(waiter).await.unwrap().unwrap());
+    let (_, other) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
+    in_time(runtime.drained()).await;
+    let (_, other) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
+}
+
+#[tokio::test]
+async fn a_canceled_waiter_leaves_nothing_behind() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let (first, second) = (spawn_waiter(&runtime, LONG), spawn_waiter(&runtime, LONG));
+    until_waiting(&runtime, 2).await;
+    first.abort();
+    assert!(first.await.is_err());
+    assert_eq!((waiters(&runtime), gauges(&runtime).waited_keys), (1, 1), "the other still waits");
+    second.abort();
+    assert!(second.await.is_err());
+    assert_eq!((waiters(&runtime), gauges(&runtime).waited_keys), (0, 0));
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+}
+
+#[tokio::test]
+async fn a_mismatch_does_not_wait() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let _attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(in_time(verdict_of(&runtime, "k", "other", &LONG)).await, Verdict::Mismatch);
+}
+
+#[tokio::test]
+async fn a_waiter_of_a_key_that_becomes_held_is_rejected() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let (owner, _) = claim_elsewhere(&store, "k", "b", &HOLD).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    until_waiting(&runtime, 1).await;
+    store.inner().abandon(&Lease { id: id("k"), owner }, Abandoned::Hold).await.unwrap();
+    assert!(
+        matches!(in_time(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Held { .. }))),
+        "a duplicate does not wait for an operator"
+    );
+}
+
+#[test]
+fn one_runtime_serves_many_threads_with_runtimes_of_their_own() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 50;
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let runs: usize = std::thread::scope(|scope| {
+        let body = || {
+            let worker =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            worker.block_on(async {
+                let mut runs = 0;
+                for round in 0..ROUNDS {
+                    match begin(&runtime, &format!("k{round}"), "b", &LONG).await {
+                        Admission::Proceed(attempt) => {
+                            runs += 1;
+                            tokio::task::yield_now().await;
+                            assert_eq!(
+                                attempt.complete(&response("a")).await,
+                                AttemptOutcome::Stored
+                            );
+                        }
+                        Admission::Rejected(verdict) => {
+                            assert_eq!(verdict, Verdict::Completed(response("a")))
+                        }
+                    }
+                }
+                runs
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(body)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(runs, ROUNDS);
+    assert_eq!(
+        (waiters(&runtime), gauges(&runtime).waited_keys, gauges(&runtime).live_leases),
+        (0, 0, 0)
+    );
+}

@@ -1,0 +1,148 @@
+//! The conformance suite, and random histories, on every store.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use idempotent_core::{
+    Abandoned,
+    conformance::{self, Action, CASES, Subject, follow, history},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::{memory::MemoryStore, sqlite::SqliteStore},
+    transition::Outcome,
+};
+use proptest::{collection::vec, prelude::*};
+
+use crate::support::{File, Memory, Sqlite};
+use test_support::longest;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_store_conforms() {
+    conformance::check(|| async { Memory::new() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sqlite_store_conforms() {
+    conformance::check(Sqlite::new).await;
+}
+
+/// Cases about a clock that is set back pass on stores whose clock cannot be set back.
+#[tokio::test]
+async fn the_clock_of_each_subject_can_be_set_back() {
+    assert!(Memory::new().set_back(Duration::ZERO).await);
+    let sqlite = Sqlite::new().await;
+    sqlite.store().migrate().await.unwrap();
+    assert!(sqlite.set_back(Duration::ZERO).await);
+}
+
+#[test]
+fn no_two_cases_have_the_same_name() {
+    let mut names: Vec<_> = CASES.iter().map(conformance::Case::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CASES.len());
+}
+
+/// How often each kind of outcome occurred.
+fn tally(outcomes: &[Outcome]) -> BTreeMap<&'static str, usize> {
+    let mut tally = BTreeMap::new();
+    for outcome in outcomes {
+        let kind = match outcome {
+            Outcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
+            Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
+            Outcome::Claim(ClaimOutcome::Completed(_)) => "replayed",
+            Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
+            Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
+            Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+            Outcome::Fence(Fence::Passed) => "passed",
+            Outcome::Fence(Fence::Fenced) => "fenced",
+            Outcome::Resolve(ResolveOutcome::Resolved) => "resolved",
+            Outcome::Resolve(ResolveOutcome::Conflict) => "conflict",
+            Outcome::Purge(true) => "purged",
+            Outcome::Purge(false) => "spared",
+        };
+        *tally.entry(kind).or_default() += 1;
+    }
+    tally
+}
+
+fn assert_not_vacuous(outcomes: &[Outcome], at_least: usize) {
+    let tally = tally(outcomes);
+    assert_eq!(tally.len(), 12, "a kind of outcome never came: {tally:?}");
+    assert!(tally.values().all(|count| *count >= at_least), "{tally:?}");
+}
+
+#[tokio::test]
+async fn the_memory_store_follows_the_state_machine_through_long_histories() {
+    let mut outcomes = Vec::new();
+    for seed in 0..50 {
+        outcomes.extend(follow(Arc::new(Memory::new()), &history(seed, 400)).await);
+    }
+    assert_not_vacuous(&outcomes, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sqlite_store_follows_the_state_machine_through_long_histories() {
+    let mut outcomes = Vec::new();
+    for seed in 0..4 {
+        outcomes.extend(follow(Arc::new(Sqlite::new().await), &history(seed, 400)).await);
+    }
+    assert_not_vacuous(&outcomes, 2);
+}
+
+fn steps(at_most: usize) -> impl Strategy<Value = Vec<Action>> {
+    let policy = || prop_oneof![3 => Just(Abandoned::Retry), 1 => Just(Abandoned::Hold)];
+    let (key, owner) = (|| 0..2u8, || 0..4u8);
+    let step = prop_oneof![
+        5 => (key(), owner(), 0..2u8, 0..4u8, 0..8u8, policy()).prop_map(
+            |(key, owner, fingerprint, lease, ttl, abandoned)| {
+                Action::Claim { key, owner, fingerprint, lease, ttl, abandoned }
+            }
+        ),
+        1 => (owner(), 0..4u8).prop_map(|(owner, lease)| Action::Renew { owner, lease }),
+        2 => (key(), owner(), any::<u8>())
+            .prop_map(|(key, owner, recording)| Action::Complete { key, owner, recording }),
+        1 => (key(), owner()).prop_map(|(key, owner)| Action::Release { key, owner }),
+        1 => (key(), owner(), policy())
+            .prop_map(|(key, owner, policy)| Action::Abandon { key, owner, policy }),
+        1 => (key(), owner(), any::<Option<u8>>())
+            .prop_map(|(key, owner, recording)| Action::Resolve { key, owner, recording }),
+        1 => Just(Action::Purge),
+        4 => Just(Action::Advance),
+        1 => (1..4u8).prop_map(|ticks| Action::SetBack { ticks }),
+    ];
+    vec(step, 1..at_most)
+}
+
+fn run<F: Future>(test: F) -> F::Output {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test)
+}
+
+proptest! {
+    #[test]
+    fn the_memory_store_follows_the_state_machine(steps in steps(60)) {
+        run(follow(Arc::new(Memory::new()), &steps));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_sqlite_store_follows_the_state_machine(steps in steps(60)) {
+        run(async { follow(Arc::new(Sqlite::new().await), &steps).await });
+    }
+}
+
+#[tokio::test]
+async fn durations_of_any_length_are_accepted() {
+    longest::takes_them(std::sync::Arc::new(MemoryStore::new())).await;
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    longest::takes_them(store).await;
+    longest::takes_them(SqliteStore::from_pool(file.pool().await).await.unwrap()).await;
+}

@@ -1,0 +1,83 @@
+//! Stores opened by their URL.
+
+use std::error::Error;
+
+use idempotent_core::{
+    OwnerToken, Store,
+    store::{ConnectError, connect, memory::MemoryStore, sqlite::SqliteStore},
+};
+
+use crate::support::File;
+use test_support::without_runtime;
+
+/// An error with its causes, as a log would show it.
+pub(crate) fn whole(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn refusal(url: &str) -> ConnectError {
+    connect(url).await.map(drop).unwrap_err()
+}
+
+#[tokio::test]
+async fn a_url_opens_its_store() {
+    let file = File::new();
+    let slashes = file.url().replacen("sqlite:", "sqlite://", 1);
+    for url in ["memory:", &file.url(), &slashes] {
+        let store = connect(url).await.unwrap();
+        store.migrate().await.unwrap();
+        let id = idempotent_core::RecordId::from_bytes([7; 32]);
+        assert_eq!(store.look_up(&id).await.unwrap(), None);
+        let lease = idempotent_core::Lease { id, owner: OwnerToken::random().unwrap() };
+        assert_eq!(store.release(&lease).await.unwrap(), idempotent_core::protocol::Fence::Fenced);
+    }
+}
+
+#[tokio::test]
+async fn the_error_for_an_unknown_scheme_lists_the_known_ones() {
+    let error = refusal("mysql://user:hunter2@host/db").await;
+    for known in ["`mysql:`", "`memory:`", "`sqlite:`", "`postgres:`", "`redis:`"] {
+        assert!(error.to_string().contains(known), "{error}");
+    }
+    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+}
+
+#[tokio::test]
+async fn text_that_is_not_a_url_is_not_shown() {
+    let error = refusal("hunter2").await;
+    assert!(matches!(error, ConnectError::NoScheme));
+    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+    assert!(matches!(refusal("memory:orders").await, ConnectError::NotMemory));
+}
+
+#[tokio::test]
+async fn sqlite_in_memory_is_refused_in_favour_of_the_memory_store() {
+    for url in [
+        "sqlite::memory:",
+        "sqlite://:memory:",
+        "sqlite:",
+        "sqlite://",
+        "sqlite:x?cache=shared&mode=memory",
+    ] {
+        let error = refusal(url).await;
+        assert!(whole(&error).contains("`memory:`"), "{url}: {}", whole(&error));
+    }
+}
+
+#[test]
+fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+    let file = File::new();
+    without_runtime::assert_done_or_refused(
+        "connect",
+        without_runtime::call(SqliteStore::connect(&file.url())),
+    );
+    without_runtime::call(connect(&file.url())).map(drop).unwrap_err();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (own, pool) = runtime.block_on(async { (file.open().await, file.pool().await) });
+    runtime.block_on(own.migrate()).unwrap();
+    without_runtime::call_all(&own);
+    let shared = runtime.block_on(SqliteStore::from_pool(pool)).unwrap();
+    without_runtime::call_all(&shared);
+    without_runtime::call_all(&std::sync::Arc::new(MemoryStore::new()));
+}

@@ -1,0 +1,47 @@
+//! Outcomes of a leased attempt that are not stored yet, and claims of its key within a
+//! transaction.
+
+use bytes::Bytes;
+use idempotent_core::{
+    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, RequestDigest,
+    runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::{Store, sqlite::SqliteStore},
+};
+use test_support::{Fault, FaultyStore, Op};
+
+use crate::support::File;
+
+fn digest(path: &str) -> RequestDigest {
+    Digester::new("POST", path, "", b"text/plain", BodyForm::Raw).finish()
+}
+
+#[tokio::test]
+async fn a_claim_within_a_transaction_gets_a_deferred_outcome() {
+    let file = File::new();
+    let store = FaultyStore::around(SqliteStore::connect(&file.url()).await.unwrap());
+    store.migrate().await.unwrap();
+    let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
+    let (id, recording) = (
+        RecordId::from_bytes([7; 32]),
+        Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))),
+    );
+    let Admission::Proceed(attempt) =
+        runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap()
+    else {
+        panic!("a new key does not run")
+    };
+    store.fail(Op::Complete, usize::MAX, Fault::Before);
+    assert_eq!(attempt.complete(&recording).await, AttemptOutcome::Deferred);
+    for (path, expected) in
+        [("/a", Verdict::Completed(recording.clone())), ("/b", Verdict::Mismatch)]
+    {
+        let begun = runtime.begin_in_transaction(id, digest(path), &Policy::DEFAULT).await.unwrap();
+        assert!(matches!(begun, Admission::Rejected(verdict) if verdict == expected), "{path}");
+    }
+    store.heal();
+    let begun = runtime.begin_in_transaction(id, digest("/a"), &Policy::DEFAULT).await.unwrap();
+    assert!(
+        matches!(begun, Admission::Rejected(Verdict::Completed(replayed)) if replayed == recording)
+    );
+    runtime.drained().await;
+}

@@ -1,0 +1,325 @@
+//! Handlers that misuse their transaction, or whose transaction SQLite itself rolls back. Effects
+//! and record are committed together, or neither is.
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use idempotent_core::{
+    BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest,
+    ScopeId,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::{Transaction, sqlite::SqliteStore},
+};
+use sqlx::{
+    AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode,
+};
+
+use self::cases::{CASES, Case, End, Step};
+use crate::support::File;
+
+mod cases;
+
+const SCHEMA: &str = "CREATE TABLE effects (note text NOT NULL PRIMARY KEY, beside text \
+    REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED);
+    CREATE TABLE beside (note text NOT NULL UNIQUE ON CONFLICT ROLLBACK);
+    CREATE TABLE watched (note text NOT NULL);
+    CREATE TRIGGER refuse BEFORE INSERT ON watched BEGIN SELECT raise(ROLLBACK, 'refused'); END;
+    INSERT INTO beside VALUES ('taken')";
+
+/// A statement that takes a while and changes nothing.
+const SLOW: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) \
+    SELECT sum(i) FROM n";
+
+/// How a handler's claim and transaction begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Leased,
+    Within,
+}
+
+/// Whose connections the store uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pool {
+    Own,
+    Shared,
+}
+
+struct World {
+    runtime: Runtime,
+    beside: SqlitePool,
+    way: Way,
+    _file: File,
+}
+
+impl World {
+    async fn new(pool: Pool, way: Way) -> Self {
+        let file = File::new();
+        let store = match pool {
+            Pool::Own => file.open().await,
+            Pool::Shared => {
+                let options = file.options().journal_mode(SqliteJournalMode::Wal);
+                let shared =
+                    sqlx::sqlite::SqlitePoolOptions::new().max_connections(2).connect_with(options);
+                SqliteStore::from_pool(shared.await.unwrap()).await.unwrap()
+            }
+        };
+        store.migrate().await.unwrap();
+        let beside = file.pool().await;
+        sqlx::raw_sql(SCHEMA).execute(&beside).await.unwrap();
+        let runtime = Runtime::new(store, RuntimeOptions::default());
+        Self { runtime, beside, way, _file: file }
+    }
+
+    async fn begin(&self, id: RecordId) -> Admission {
+        match self.way {
+            Way::Within => {
+                self.runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await.unwrap()
+            }
+            Way::Leased => {
+                match self.runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap() {
+                    Admission::Proceed(mut attempt) => {
+                        attempt.begin_transaction().await.unwrap();
+                        Admission::Proceed(attempt)
+                    }
+                    verdict @ Admission::Rejected(_) => verdict,
+                }
+            }
+        }
+    }
+
+    /// The notes of all effects, in order.
+    async fn effects(&self) -> Vec<String> {
+        let notes = "SELECT note FROM effects UNION ALL SELECT note FROM beside WHERE note <> \
+            'taken' ORDER BY note";
+        sqlx::query_scalar(notes).fetch_all(&self.beside).await.unwrap()
+    }
+
+    async fn is_completed(&self, id: &RecordId) -> bool {
+        let found = self.runtime.look_up(id).await.unwrap();
+        found.is_some_and(|found| matches!(found.record.state, RecordState::Completed(_)))
+    }
+
+    /// A handler that makes no mistake.
+    async fn run_well(&self, id: RecordId, note: &'static str) {
+        let Admission::Proceed(mut attempt) = self.begin(id).await else {
+            panic!("it does not run")
+        };
+        perform(&mut attempt, &[Step::Sql(note)]).await;
+        assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
+    }
+}
+
+fn id(key: &str) -> RecordId {
+    RecordId::new(
+        "tests",
+        &ScopeId::new("alice"),
+        "POST /orders",
+        &Key::parse(key.as_bytes()).unwrap(),
+    )
+}
+
+fn digest() -> RequestDigest {
+    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+}
+
+fn response() -> Recording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+}
+
+/// Passes an attempt's transaction to a handler.
+async fn perform(attempt: &mut Attempt, script: &[Step]) {
+    let mut transaction = attempt.take_transaction().unwrap();
+    act(&mut *transaction, script).await;
+    attempt.return_transaction(transaction);
+}
+
+/// What a handler that ignores errors does.
+async fn act(transaction: &mut dyn Transaction, script: &[Step]) {
+    let connection: &mut SqliteConnection = transaction.connection_mut().downcast_mut().unwrap();
+    for step in script {
+        match *step {
+            Step::Sql(text) => drop(sqlx::raw_sql(text).execute(&mut *connection).await),
+            Step::Fails(text, reason) => {
+                let error =
+                    sqlx::raw_sql(text).execute(&mut *connection).await.unwrap_err().to_string();
+                assert!(error.contains(reason), "{text}: {error}");
+            }
+            Step::Full(text) => {
+                let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+                    .fetch_one(&mut *connection)
+                    .await
+                    .unwrap();
+                let limit = AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+                sqlx::raw_sql(limit).execute(&mut *connection).await.unwrap();
+                let error =
+                    sqlx::raw_sql(text).execute(&mut *connection).await.unwrap_err().to_string();
+                assert!(error.contains("full"), "{error}");
+            }
+            Step::Interrupted(text) => {
+                connection.lock_handle().await.unwrap().set_progress_handler(50_000, || false);
+                let error =
+                    sqlx::raw_sql(text).execute(&mut *connection).await.unwrap_err().to_string();
+                assert!(error.contains("interrupted"), "{error}");
+                connection.lock_handle().await.unwrap().remove_progress_handler();
+            }
+            Step::Dropped(text) => {
+                let call = sqlx::raw_sql(text).execute(&mut *connection);
+                drop(tokio::time::timeout(Duration::ZERO, call).await);
+            }
+            Step::Nested(text) => {
+                let mut nested = connection.begin().await.unwrap();
+                sqlx::raw_sql(text).execute(&mut *nested).await.unwrap();
+                // Keeps SQLite's thread busy: the rollback is still queued when the handler
+                // returns.
+                let call = sqlx::raw_sql(SLOW).execute(&mut *nested);
+                let given_up = tokio::time::timeout(Duration::ZERO, call).await;
+                assert!(given_up.is_err(), "{given_up:?}");
+                drop(nested);
+            }
+            Step::Unhooked => {
+                let mut handle = connection.lock_handle().await.unwrap();
+                handle.remove_commit_hook();
+                handle.remove_rollback_hook();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Runs a case and checks what is committed and what a retry results in.
+async fn judge(case: &'static Case, pool: Pool, way: Way) -> Result<(), String> {
+    let world = World::new(pool, way).await;
+    let Admission::Proceed(mut attempt) = world.begin(id("k")).await else {
+        panic!("it does not run")
+    };
+    perform(&mut attempt, case.script).await;
+    let ending = match case.end {
+        End::Refused(_) => attempt.complete_rolled_back(&response()).await,
+        End::Committed(_) | End::Lost => attempt.complete(&response()).await,
+    };
+    let (completed, effects) = (world.is_completed(&id("k")).await, world.effects().await);
+    let happened = format!(
+        "{case:?}, {pool:?}, {way:?}: {ending:?}, completed: {completed}, effects: {effects:?}"
+    );
+    let expected: &[&str] = match case.end {
+        End::Committed(effects) => effects,
+        // A claim that was made within a transaction is rolled back with it.
+        End::Refused(lost) if lost && way == Way::Within => &[],
+        End::Refused(_) | End::Lost => &[],
+    };
+    let lost =
+        matches!(case.end, End::Lost) || (case.end == End::Refused(true) && way == Way::Within);
+    if effects != expected || completed == lost || (ending == AttemptOutcome::Stored) == lost {
+        return Err(happened);
+    }
+    // The next request replays, or runs.
+    match (world.begin(id("k")).await, lost) {
+        (Admission::Rejected(Verdict::Completed(_)), false) => {}
+        (Admission::Proceed(mut attempt), true) => {
+            perform(&mut attempt, &[Step::Sql("INSERT INTO effects VALUES ('again', NULL)")]).await;
+            let ending = attempt.complete(&response()).await;
+            if ending != AttemptOutcome::Stored || world.effects().await != ["again"] {
+                return Err(format!("{happened}; then {ending:?}, {:?}", world.effects().await));
+            }
+        }
+        (begun, _) => return Err(format!("{happened}; then {begun:?}")),
+    }
+    // Later work on the same connection is unaffected.
+    for key in ["1", "2", "3"] {
+        world.run_well(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+    }
+    let more = world.effects().await.len() - expected.len() - usize::from(lost);
+    if more == 3 { Ok(()) } else { Err(format!("{happened}; then {more} of 3")) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_and_record_are_committed_together_whatever_a_handler_does() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        for (pool, way) in [
+            (Pool::Own, Way::Leased),
+            (Pool::Own, Way::Within),
+            (Pool::Shared, Way::Leased),
+            (Pool::Shared, Way::Within),
+        ] {
+            let judged = tokio::spawn(judge(case, pool, way)).await;
+            let panicked = |error| Err(format!("{case:?}, {pool:?}, {way:?}: {error}"));
+            wrong.extend(judged.unwrap_or_else(panicked).err());
+        }
+    }
+    assert!(wrong.is_empty(), "{} went wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_without_a_record_is_committed_as_a_whole_or_not_at_all() {
+    let mut committed = 0;
+    // With `query_only` the write of the record fails.
+    for case in CASES.iter().filter(|case| case.name != "query_only") {
+        for pool in [Pool::Own, Pool::Shared] {
+            let world = World::new(pool, Way::Leased).await;
+            let mut transaction = world.runtime.transaction().await.unwrap();
+            act(&mut *transaction, case.script).await;
+            let expected: &[&str] = match case.end {
+                End::Committed(effects) => effects,
+                End::Lost | End::Refused(_) => &[],
+            };
+            if let End::Refused(_) = case.end {
+                transaction.roll_back().await;
+            } else {
+                let ended = transaction.commit().await.is_ok();
+                assert_eq!(ended, matches!(case.end, End::Committed(_)), "{case:?}, {pool:?}");
+                committed += usize::from(ended);
+            }
+            assert_eq!(world.effects().await, expected, "{case:?}, {pool:?}");
+            world.run_well(id("1"), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+        }
+    }
+    assert!(committed >= 20, "{committed}");
+}
+
+/// Whether the only connection of a pool is still the one that the application has marked.
+async fn is_marked(pool: &SqlitePool) -> bool {
+    sqlx::query("SELECT * FROM temp.mark").fetch_all(pool).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_shared_connection_is_returned_unchanged_or_not_at_all() {
+    let file = File::new();
+    let options = file
+        .options()
+        .journal_mode(SqliteJournalMode::Wal)
+        .busy_timeout(Duration::from_millis(1234));
+    let pool = sqlx::sqlite::SqlitePoolOptions::new()
+        .max_connections(1)
+        .connect_with(options)
+        .await
+        .unwrap();
+    let store = SqliteStore::from_pool(pool.clone()).await.unwrap();
+    store.migrate().await.unwrap();
+    sqlx::raw_sql(SCHEMA).execute(&pool).await.unwrap();
+    sqlx::raw_sql("CREATE TEMP TABLE mark (note)").execute(&pool).await.unwrap();
+    let world = World {
+        runtime: Runtime::new(store, RuntimeOptions::default()),
+        beside: pool.clone(),
+        way: Way::Within,
+        _file: file,
+    };
+    for key in ["1", "2"] {
+        world.run_well(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+        let timeout: i64 =
+            sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&pool).await.unwrap();
+        assert_eq!((timeout, is_marked(&pool).await), (1234, true));
+        // A hook that was left behind would refuse this.
+        sqlx::raw_sql("BEGIN; INSERT INTO beside VALUES (hex(randomblob(8))); COMMIT")
+            .execute(&pool)
+            .await
+            .unwrap();
+    }
+    world.run_well(id("3"), "CREATE TEMP TABLE left_behind (note)").await;
+    assert!(!is_marked(&pool).await);
+}

@@ -1,0 +1,193 @@
+//! Particular to the memory store: its bounds.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Fingerprint, Lease, OwnerToken, RecordId, ScopeId, Store, StoreError,
+    clock::{ManualClock, Timestamp},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::memory::MemoryStore,
+};
+
+use crate::connecting::whole;
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn id(number: u64) -> RecordId {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    RecordId::from_bytes(id)
+}
+
+fn claim() -> Claim {
+    Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+        .with_lease(Duration::from_secs(30))
+        .with_ttl(TTL)
+}
+
+async fn fill(store: &MemoryStore, records: u64) -> Vec<Lease> {
+    let mut leases = Vec::new();
+    for number in 0..records {
+        let claim = claim();
+        assert_eq!(
+            store.claim(&id(number), &claim).await.unwrap(),
+            ClaimOutcome::Granted { attempt: 1 }
+        );
+        leases.push(Lease { id: id(number), owner: claim.owner });
+    }
+    leases
+}
+
+fn store() -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_millis(1_000_000));
+    (MemoryStore::with_clock(clock.clone()), clock)
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_new_keys_and_keeps_its_records() {
+    let store = store().0.max_records(1_000);
+    let leases = fill(&store, 1_000).await;
+    let error = store.claim(&id(1_000), &claim()).await.unwrap_err();
+    assert!(error.is_transient());
+    assert!(whole(&error).contains("1000 records"), "{}", whole(&error));
+    // Records that are stored continue as before.
+    for lease in &leases {
+        assert!(matches!(
+            store.claim(&lease.id, &claim()).await.unwrap(),
+            ClaimOutcome::InFlight { .. }
+        ));
+        assert_eq!(
+            store.complete(lease, &Bytes::from_static(b"done")).await.unwrap(),
+            Fence::Passed
+        );
+        assert!(matches!(
+            store.claim(&lease.id, &claim()).await.unwrap(),
+            ClaimOutcome::Completed(_)
+        ));
+    }
+    assert!(store.claim(&id(1_000), &claim()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_released_or_purged_record_makes_room() {
+    let (store, clock) = store();
+    let store = store.max_records(1_000);
+    let leases = fill(&store, 1_000).await;
+    assert_eq!(store.release(&leases[0]).await.unwrap(), Fence::Passed);
+    assert!(store.claim(&id(1_000), &claim()).await.is_ok());
+    assert!(store.claim(&id(1_001), &claim()).await.is_err());
+    clock.advance(TTL);
+    assert_eq!(store.purge(10).await.unwrap(), 10);
+    assert_eq!(store.purge(u32::MAX).await.unwrap(), 990);
+    assert_eq!(store.purge(u32::MAX).await.unwrap(), 0);
+    fill(&store, 1_000).await;
+}
+
+#[tokio::test]
+async fn a_full_store_drops_what_has_expired_rather_than_refuse() {
+    let (store, clock) = store();
+    // So few records share one shard.
+    let store = store.max_records(10);
+    fill(&store, 10).await;
+    clock.advance(TTL);
+    for number in 10..20 {
+        assert!(store.claim(&id(number), &claim()).await.is_ok());
+    }
+    assert!(store.claim(&id(20), &claim()).await.is_err());
+}
+
+#[tokio::test]
+async fn the_bytes_of_recordings_are_bounded_and_freed() {
+    let (store, clock) = store();
+    let store = store.max_bytes(1_000);
+    let leases = fill(&store, 2).await;
+    // A completed recording is stored, even beyond the bound.
+    for lease in &leases {
+        assert_eq!(store.complete(lease, &Bytes::from(vec![0; 700])).await.unwrap(), Fence::Passed);
+    }
+    let error = store.claim(&id(2), &claim()).await.unwrap_err();
+    assert!(error.is_transient());
+    assert!(whole(&error).contains("1400 bytes"), "{}", whole(&error));
+    clock.advance(TTL);
+    assert_eq!(store.purge(1).await.unwrap(), 1);
+    assert!(store.claim(&id(2), &claim()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_new_request_under_an_expired_key_needs_no_more_room() {
+    let (store, clock) = store();
+    let store = store.max_records(1);
+    fill(&store, 1).await;
+    clock.advance(TTL);
+    assert_eq!(store.claim(&id(0), &claim()).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_claims_at_once_overshoot_the_bound_by_no_more_than_the_threads() {
+    let store = Arc::new(MemoryStore::new().max_records(1_000));
+    let claims = (0..2_000).map(|number| {
+        let store = Arc::clone(&store);
+        async move { store.claim(&id(number), &claim()).await.is_ok() }
+    });
+    let granted = claims.collect::<tokio::task::JoinSet<_>>().join_all().await;
+    let granted = granted.into_iter().filter(|granted| *granted).count();
+    let threads = tokio::runtime::Handle::current().metrics().num_workers();
+    assert!((1_000..=1_000 + threads).contains(&granted), "{granted}");
+}
+
+fn claim_of(user: &str) -> Claim {
+    claim().with_principal(Some(ScopeId::of("user", user).principal()))
+}
+
+/// Claims new keys of a user until one is refused, and returns how many were granted.
+async fn fill_for(store: &MemoryStore, user: &str, from: u64) -> (u64, StoreError) {
+    for number in from.. {
+        if let Err(error) = store.claim(&id(number), &claim_of(user)).await {
+            return (number - from, error);
+        }
+    }
+    unreachable!("the store is bounded")
+}
+
+/// One user that sends without end takes at most half of the store, and every other user still gets
+/// a share.
+#[tokio::test]
+async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full() {
+    let (store, clock) = store();
+    let store = store.max_records(1_000).max_share(100, usize::MAX);
+    let (granted, error) = fill_for(&store, "mallory", 0).await;
+    assert_eq!(granted, 500);
+    assert!(error.is_share_exceeded() && !error.is_transient());
+    assert!(whole(&error).contains("share of 100 records"), "{}", whole(&error));
+    for (number, user) in ["alice", "bob", "carol"].into_iter().enumerate() {
+        let (granted, error) = fill_for(&store, user, 1_000 * (number as u64 + 1)).await;
+        assert_eq!((granted, error.is_share_exceeded()), (100, true), "{user}");
+    }
+    assert!(store.claim(&id(9_000), &claim()).await.is_ok(), "the global scope has no share");
+    // Stored records continue, and expired ones do not count.
+    assert!(matches!(
+        store.claim(&id(0), &claim_of("mallory")).await.unwrap(),
+        ClaimOutcome::InFlight { .. }
+    ));
+    clock.advance(TTL);
+    while store.purge(u32::MAX).await.unwrap() > 0 {}
+    assert_eq!(fill_for(&store, "mallory", 0).await.0, 500);
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_principals_recordings_count_towards_its_share() {
+    let store = store().0.max_bytes(1_000).max_share(usize::MAX, 100);
+    for (number, user) in [(0, "mallory"), (1, "mallory"), (2, "alice")] {
+        let claim = claim_of(user);
+        store.claim(&id(number), &claim).await.unwrap();
+        let lease = Lease { id: id(number), owner: claim.owner };
+        let bytes = if user == "mallory" { 300 } else { 50 };
+        assert_eq!(
+            store.complete(&lease, &Bytes::from(vec![0; bytes])).await.unwrap(),
+            Fence::Passed
+        );
+    }
+    assert!(store.claim(&id(3), &claim_of("mallory")).await.unwrap_err().is_share_exceeded());
+    assert!(store.claim(&id(3), &claim_of("alice")).await.is_ok());
+}

@@ -1,0 +1,312 @@
+//! Broken stores: the suite must catch each of them with the case for its fault.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, Store, StoreError,
+    clock::{Clock, ManualClock, Timestamp},
+    conformance::{CASES, Subject},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    transition::{self, Change},
+};
+
+mod faults;
+
+use faults::{CAUGHT, Fault};
+
+struct Mutant {
+    records: Mutex<HashMap<RecordId, Record>>,
+    clock: ManualClock,
+    fault: Fault,
+}
+
+impl Mutant {
+    fn new(fault: Fault) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000_000));
+        Self { records: Mutex::default(), clock, fault }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn step<T>(
+        &self,
+        id: &RecordId,
+        step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T),
+    ) -> T {
+        let mut records = self.records.lock().unwrap();
+        let (change, outcome) = step(records.get(id), self.clock.now());
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => drop(records.insert(*id, record)),
+            Change::Remove => drop(records.remove(id)),
+        }
+        outcome
+    }
+
+    fn owner(&self, record: Option<&Record>, owner: OwnerToken, unfenced: Fault) -> OwnerToken {
+        record.filter(|_| self.has(unfenced)).map_or(owner, |record| record.owner)
+    }
+
+    fn claim_step(
+        &self,
+        record: Option<&Record>,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> (Change, ClaimOutcome) {
+        let mut claim = *claim;
+        let mut seen = record.cloned();
+        if let Some(record) = &mut seen {
+            let expired = record.state == RecordState::InFlight && record.lease_expired(now);
+            if self.has(Fault::TakeoverIgnoresPayload) && expired {
+                claim.fingerprint = record.fingerprint;
+            }
+            if self.has(Fault::ResentClaimIsRefused) && record.owner == claim.owner {
+                claim.owner = OwnerToken::random().unwrap();
+            }
+            if self.has(Fault::HoldRunsAgain) {
+                (record.abandoned, claim.abandoned) = (Abandoned::Retry, Abandoned::Retry);
+            }
+            if self.has(Fault::HoldExpires) && record.expires_at <= now && record.is_held(now) {
+                return transition::claim(None, &claim, now);
+            }
+        }
+        let (mut change, outcome) = transition::claim(seen.as_ref(), &claim, now);
+        if let (Change::Put(new), Some(old)) = (&mut change, &seen) {
+            if self.has(Fault::TakeoverResetsTheTtl) {
+                new.expires_at = now.after(claim.ttl);
+            }
+            let shortened = old.owner == new.owner
+                && old.owner != claim.owner
+                && new.state == RecordState::InFlight;
+            if self.has(Fault::ClockSetBackEndsLeases) && shortened {
+                new.lease_until = now;
+            }
+            if self.has(Fault::ResentClaimKeepsItsOldLease) && old.owner == claim.owner
+                || self.has(Fault::LeaseOutlastsItsLength) && shortened
+            {
+                change = Change::Keep;
+            }
+        }
+        (change, outcome)
+    }
+
+    fn complete_step(
+        &self,
+        record: Option<&Record>,
+        owner: OwnerToken,
+        recording: &Bytes,
+        now: Timestamp,
+    ) -> (Change, Fence) {
+        let owner = self.owner(record, owner, Fault::CompleteWithoutFence);
+        let completed =
+            record.is_some_and(|record| matches!(record.state, RecordState::Completed(_)));
+        if self.has(Fault::CompletionTestsTheLease)
+            && !completed
+            && record.is_some_and(|record| record.lease_expired(now))
+        {
+            return (Change::Keep, Fence::Fenced);
+        }
+        if self.has(Fault::CompletionOverwrites)
+            && completed
+            && record.is_some_and(|record| record.owner == owner)
+        {
+            let mut overwritten = record.unwrap().clone();
+            overwritten.state = RecordState::Completed(recording.clone());
+            return (Change::Put(overwritten), Fence::Passed);
+        }
+        let kept = if recording.is_empty() && self.has(Fault::EmptyRecordingIsLost) {
+            Bytes::from_static(b"null")
+        } else {
+            recording.clone()
+        };
+        let (mut change, fence) = transition::complete(record, owner, &kept, now);
+        if let (Change::Put(new), Some(old), true) =
+            (&mut change, record, self.has(Fault::LateAnswerIsDeadOnArrival))
+        {
+            new.expires_at = old.expires_at;
+        }
+        (change, fence)
+    }
+
+    fn renew_one(&self, renewal: &Renewal) -> Fence {
+        let Lease { id, owner } = renewal.lease;
+        self.step(&id, |record, now| {
+            if record.is_none() && self.has(Fault::RenewalInserts) {
+                let fingerprint = idempotent_core::Fingerprint::from_bytes([1; 36]);
+                let (lease, ttl, abandoned) = (renewal.extend, renewal.extend, Abandoned::Retry);
+                let claim = Claim::new(fingerprint, owner)
+                    .with_lease(lease)
+                    .with_ttl(ttl)
+                    .with_abandoned(abandoned);
+                return (transition::claim(None, &claim, now).0, Fence::Passed);
+            }
+            let owner = self.owner(record, owner, Fault::RenewWithoutFence);
+            let (mut change, fence) = transition::renew(record, owner, renewal.extend, now);
+            if let (Change::Put(new), Some(old), true) =
+                (&mut change, record, self.has(Fault::RenewalKeepsTheLength))
+            {
+                new.lease = old.lease;
+            }
+            (change, fence)
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Mutant {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        if self.has(Fault::CheckThenAct) {
+            let seen = self.records.lock().unwrap().get(id).cloned();
+            let decided = self.claim_step(seen.as_ref(), claim, self.clock.now());
+            tokio::task::yield_now().await;
+            return Ok(self.step(id, |_, _| decided));
+        }
+        Ok(self.step(id, |record, now| self.claim_step(record, claim, now)))
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        let mut fences: Vec<_> =
+            leases.iter().map(|renewal| self.renew_one(renewal).into()).collect();
+        if self.has(Fault::RenewalsAreAnsweredAsASet) {
+            fences.sort_by_key(|fence| *fence == RenewOutcome::Fenced);
+        }
+        Ok(fences)
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        Ok(self
+            .step(&lease.id, |record, now| self.complete_step(record, lease.owner, recording, now)))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| {
+            transition::release(record, self.owner(record, lease.owner, Fault::ReleaseWithoutFence))
+        }))
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| {
+            let owner = self.owner(record, lease.owner, Fault::AbandonWithoutFence);
+            let (mut change, fence) = transition::abandon(record, owner, policy);
+            if let (Change::Put(new), true) = (&mut change, self.has(Fault::AbandonedLeaseHasATime))
+            {
+                new.lease_until = new.first_seen;
+            }
+            (change, fence)
+        }))
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        let (records, at) = (self.records.lock().unwrap(), self.clock.now());
+        let shown =
+            |record: &&Record| !record.is_expired(at) || self.has(Fault::LookUpShowsExpired);
+        Ok(records.get(id).filter(shown).map(|record| Snapshot::new(record.clone(), at)))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        Ok(self.step(id, |record, now| {
+            let seen = self.owner(record, *seen, Fault::ResolutionNeedsNoOwner);
+            let (mut change, outcome) = transition::resolve(record, seen, resolution, now);
+            if let (Change::Put(new), true) =
+                (&mut change, self.has(Fault::OwnerSurvivesResolution))
+            {
+                new.owner = seen;
+            }
+            (change, outcome)
+        }))
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        let now = self.clock.now();
+        let at_work =
+            |record: &Record| record.expires_at <= now && record.state == RecordState::InFlight;
+        let doomed = |record: &Record| {
+            let overdue = self.has(Fault::PurgeTakesWhatIsAtWork) && at_work(record);
+            (record.is_expired(now) || overdue) && !self.has(Fault::PurgeDoesNothing)
+        };
+        let limit = if self.has(Fault::PurgeKnowsNoLimit) {
+            usize::MAX
+        } else {
+            usize::try_from(limit).unwrap()
+        };
+        let mut records = self.records.lock().unwrap();
+        let longer =
+            |record: &Record| record.expires_at <= now && !self.has(Fault::PurgeTrustsTheClock);
+        for record in records.values_mut().filter(|record| longer(record)) {
+            if let Some(shortened) = record.with_shortened_lease(now) {
+                *record = shortened;
+            }
+        }
+        Ok(records.extract_if(|_, record| doomed(record)).take(limit).count().try_into().unwrap())
+    }
+
+    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
+        None
+    }
+}
+
+/// A mutant whose time can be moved.
+struct ShiftedStore(Mutant);
+
+#[async_trait::async_trait]
+impl Subject for ShiftedStore {
+    fn store(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.clock.advance(by);
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.clock.set_back(by);
+        true
+    }
+}
+
+/// The cases that a store with this fault fails.
+async fn failed(fault: Fault) -> Vec<&'static str> {
+    let mut failed = Vec::new();
+    for case in CASES {
+        let subject = Arc::new(ShiftedStore(Mutant::new(fault)));
+        if tokio::spawn(async move { case.run(subject).await }).await.is_err() {
+            failed.push(case.name());
+        }
+    }
+    failed
+}
+
+#[tokio::test]
+async fn each_fault_is_caught_by_its_case() {
+    assert_eq!(failed(Fault::None).await, [""; 0]);
+    for (fault, case) in CAUGHT {
+        let failed = failed(*fault).await;
+        assert!(failed.contains(case), "{fault:?} failed {failed:?}");
+    }
+}

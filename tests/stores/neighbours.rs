@@ -1,0 +1,272 @@
+//! How processes that share a SQLite file affect each other. Each store here stands for a process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, Store,
+    protocol::ClaimOutcome,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::sqlite::SqliteStore,
+};
+use sqlx::{Connection, SqlitePool};
+use tokio::task::JoinSet;
+
+use crate::support::File;
+
+const LEASE: Duration = Duration::from_secs(2);
+const LEASED: Policy = Policy::DEFAULT.with_lease(LEASE);
+const KEYS: u8 = 5;
+
+async fn process(file: &File) -> (SqliteStore, Runtime) {
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
+    runtime.check().await.unwrap();
+    (store, runtime)
+}
+
+fn id(key: u8) -> RecordId {
+    RecordId::from_bytes([key; 32])
+}
+
+fn digest() -> idempotent_core::RequestDigest {
+    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+}
+
+fn response() -> Recording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+}
+
+async fn run(runtime: &Runtime, key: u8) -> Attempt {
+    match runtime.begin(id(key), digest(), &LEASED).await.unwrap() {
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+/// Whether the leases of all keys have expired.
+async fn all_expired(store: &SqliteStore) -> bool {
+    for key in 0..KEYS {
+        let found = store.look_up(&id(key)).await.unwrap().unwrap();
+        if found.record.lease_until > found.at {
+            return false;
+        }
+    }
+    true
+}
+
+/// Claims all keys repeatedly until it is stopped. Returns how many claims met an expired lease.
+async fn claim_on(
+    store: SqliteStore,
+    runtime: Runtime,
+    stop: Arc<AtomicBool>,
+    granted: Arc<AtomicUsize>,
+) -> usize {
+    let mut met = 0;
+    while !stop.load(Ordering::SeqCst) {
+        for key in 0..KEYS {
+            let found = store.look_up(&id(key)).await.unwrap().unwrap();
+            match runtime.begin(id(key), digest(), &LEASED).await {
+                Ok(Admission::Rejected(Verdict::InFlight { .. })) => {
+                    met += usize::from(found.record.lease_until <= found.at)
+                }
+                // A claim that timed out waiting for the lock.
+                Err(error) if error.is_transient() => {}
+                Ok(Admission::Proceed(_)) => {
+                    granted.fetch_add(1, Ordering::SeqCst);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    met
+}
+
+/// A transaction of the process that has the leases, or of another process.
+async fn a_long_transaction_costs_no_lease(of_the_owner: bool) {
+    let file = File::new();
+    let ((_, owner), (_, neighbour), (watched, _)) =
+        (process(&file).await, process(&file).await, process(&file).await);
+    let mut attempts = Vec::new();
+    for key in 0..KEYS {
+        attempts.push(run(&owner, key).await);
+    }
+    let writer = if of_the_owner { &owner } else { &neighbour };
+    let transaction = writer.transaction().await.unwrap();
+    let (stop, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut claimants = JoinSet::new();
+    for _ in 0..3 {
+        let (store, runtime) = process(&file).await;
+        claimants.spawn(claim_on(store, runtime, stop.clone(), granted.clone()));
+    }
+    while !all_expired(&watched).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(LEASE).await;
+    assert!(all_expired(&watched).await);
+    transaction.roll_back().await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while all_expired(&watched).await && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(LEASE).await;
+    stop.store(true, Ordering::SeqCst);
+    let met: usize = claimants.join_all().await.into_iter().sum();
+    let mut ended = Vec::new();
+    for attempt in attempts {
+        ended.push(attempt.complete(&response()).await);
+    }
+    let granted = granted.load(Ordering::SeqCst);
+    assert!(
+        granted == 0 && ended.iter().all(|ending| *ending == AttemptOutcome::Stored),
+        "{granted} granted, {ended:?}"
+    );
+    assert!(met >= 50, "only {met} claims met a lease that was over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_of_another_process_costs_no_lease() {
+    a_long_transaction_costs_no_lease(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_of_the_owner_costs_no_lease() {
+    a_long_transaction_costs_no_lease(true).await;
+}
+
+#[tokio::test]
+async fn a_lease_of_a_dead_owner_is_taken_over_while_others_renew() {
+    let file = File::new();
+    let ((owner_store, owner), (_, other)) = (process(&file).await, process(&file).await);
+    drop(run(&owner, 0).await);
+    let mut kept = run(&other, 1).await;
+    while owner_store
+        .look_up(&id(0))
+        .await
+        .unwrap()
+        .is_some_and(|found| found.record.lease_until > found.at)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut tries = 0;
+    loop {
+        match other.begin(id(0), digest(), &LEASED).await.unwrap() {
+            Admission::Proceed(attempt) => {
+                assert_eq!(attempt.number(), 2);
+                break;
+            }
+            Admission::Rejected(verdict) => {
+                assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}")
+            }
+        }
+        tries += 1;
+        assert!(tries < 1_000);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    kept.begin_transaction().await.unwrap();
+    assert_eq!(kept.complete(&response()).await, AttemptOutcome::Stored);
+}
+
+#[tokio::test]
+async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_wait() {
+    let file = File::new();
+    let ((_, one), (store, other)) = (process(&file).await, process(&file).await);
+    let Admission::Proceed(attempt) =
+        one.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap()
+    else {
+        panic!("it does not run")
+    };
+    for wait in [Duration::ZERO, Duration::from_secs(6)] {
+        let began = Instant::now();
+        let begun = other
+            .begin_in_transaction(id(0), digest(), &Policy::DEFAULT.with_wait(wait))
+            .await
+            .unwrap();
+        assert!(matches!(begun, Admission::Rejected(Verdict::InFlight { .. })), "{begun:?}");
+        assert!(began.elapsed() >= wait.max(Duration::from_millis(50)), "{:?}", began.elapsed());
+        assert!(began.elapsed() < wait + Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+    assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
+    let begun = other.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap();
+    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
+    assert!(matches!(store.look_up(&id(1)).await, Ok(None)));
+}
+
+/// Takes turns with other writers until it is stopped.
+async fn write_on(file: SqlitePool, writing: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
+    let mut connection = file.acquire().await.unwrap();
+    while !stop.load(Ordering::SeqCst) {
+        // SQLite does not guarantee that no writer starves.
+        if let Ok(mut transaction) = connection.begin_with("BEGIN IMMEDIATE").await {
+            writing.store(true, Ordering::SeqCst);
+            sqlx::query("PRAGMA user_version = 1").execute(&mut *transaction).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            writing.store(false, Ordering::SeqCst);
+            transaction.commit().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_waits_for_writers_that_take_turns() {
+    let file = File::new();
+    let (_, runtime) = process(&file).await;
+    let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut writers = JoinSet::new();
+    for _ in 0..3 {
+        writers.spawn(write_on(file.pool().await, writing.clone(), stop.clone()));
+    }
+    let (mut ran, mut in_flight) = (0, 0);
+    for key in 0..15 {
+        while !writing.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        match runtime.begin_in_transaction(id(key), digest(), &Policy::DEFAULT).await {
+            Ok(Admission::Proceed(attempt)) => {
+                assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
+                ran += 1;
+            }
+            // The machine suspended a writer for a while.
+            Ok(Admission::Rejected(Verdict::InFlight { .. })) => in_flight += 1,
+            Err(error) if error.is_transient() => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    writers.join_all().await;
+    assert!(ran > in_flight, "{ran} ran, {in_flight} did not");
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_a_transaction_of_another_process_like_any_other() {
+    let file = File::new();
+    let ((_, one), (store, _)) = (process(&file).await, process(&file).await);
+    let Admission::Proceed(attempt) =
+        one.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap()
+    else {
+        panic!("it does not run")
+    };
+    let claim = idempotent_core::protocol::Claim::new(
+        idempotent_core::Fingerprint::from_bytes([1; idempotent_core::Fingerprint::BYTES]),
+        idempotent_core::OwnerToken::random().unwrap(),
+    )
+    .with_lease(LEASE)
+    .with_ttl(Duration::from_secs(60));
+    let began = Instant::now();
+    let error = store.claim(&id(0), &claim).await.unwrap_err();
+    assert!(
+        error.is_transient() && began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    attempt.release().await;
+    assert_eq!(store.claim(&id(0), &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+}

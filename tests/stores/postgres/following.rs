@@ -1,0 +1,57 @@
+//! The store compared with the state machine, step by step.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use idempotent_core::{
+    conformance::{Subject, follow, history},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::postgres::PostgresStore,
+    transition::Outcome,
+};
+
+use super::{ShiftedStore, database, unique, with};
+
+async fn follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
+    let mut tally = BTreeMap::new();
+    for seed in seeds {
+        let table = format!("t{}", unique());
+        let store = store.clone().table(&table).unwrap();
+        let subject = Arc::new(ShiftedStore { store, url: url.to_owned(), table });
+        subject.store().migrate().await.unwrap();
+        assert!(subject.set_back(Duration::ZERO).await);
+        for outcome in follow(subject, &history(seed, 400)).await {
+            *tally.entry(name(&outcome)).or_insert(0) += 1;
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.len() == 11 && tally.values().all(|count| *count >= 5), "{tally:?}");
+}
+
+fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
+        Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
+        Outcome::Claim(ClaimOutcome::Completed(_)) => "completed",
+        Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
+        Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
+        Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+        Outcome::Fence(Fence::Passed) => "passed",
+        Outcome::Fence(Fence::Fenced) => "fenced",
+        Outcome::Resolve(ResolveOutcome::Resolved) => "resolved",
+        Outcome::Resolve(ResolveOutcome::Conflict) => "conflict",
+        Outcome::Purge(_) => "purge",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_state_machine_through_long_histories() {
+    let url = database().await;
+    follows(PostgresStore::connect(&url).await.unwrap(), &url, 0..12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_state_machine_with_simple_queries() {
+    let url = database().await;
+    let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
+    follows(store, &url, 100..106).await;
+}

@@ -1,0 +1,230 @@
+//! What is refused when a store is opened, and how its table is created.
+
+use std::{error::Error, time::Duration};
+
+use idempotent_core::{Store, StoreError, store::postgres::PostgresStore};
+use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
+use tokio::task::JoinSet;
+
+use super::{database, id, number, request, sql, store, with};
+use test_support::{longest, servers::postgres::Postgres};
+
+/// An error with its causes.
+fn describe(error: &StoreError) -> String {
+    let mut message = format!("{error:?} {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        message += &format!(": {error}");
+        source = error.source();
+    }
+    message
+}
+
+async fn refused(url: &str) -> StoreError {
+    PostgresStore::connect(url).await.expect_err("it was opened")
+}
+
+#[tokio::test]
+async fn durations_of_any_length_are_accepted() {
+    let (store, url) = store().await;
+    let whole = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
+    let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+    for store in [store, whole, PostgresStore::from_pool(pool).await.unwrap()] {
+        longest::takes_them(store).await;
+    }
+}
+
+/// Begins as many transactions as allowed, and asserts that another one is refused.
+async fn assert_room_for(most: usize, store: &PostgresStore) {
+    let transactions = store.transactions().unwrap();
+    let mut open = Vec::new();
+    for _ in 0..most {
+        open.push(transactions.begin().await.unwrap());
+    }
+    let error = transactions.begin().await.expect_err("there is room for one more");
+    assert!(error.is_transient(), "{}", describe(&error));
+    for transaction in open {
+        transaction.roll_back().await;
+    }
+}
+
+#[tokio::test]
+async fn handlers_have_as_many_transactions_as_configured() {
+    let (store, url) = store().await;
+    let by_url =
+        PostgresStore::connect(&with(&url, "max_transactions=13&namespace=shop")).await.unwrap();
+    assert_eq!(by_url.namespace(), Some("shop"));
+    let by_method = store.clone().max_transactions(2.try_into().unwrap());
+    tokio::join!(assert_room_for(2, &by_method), assert_room_for(13, &by_url));
+    for value in ["0", "-1", "many", "", "65536", "1&max_transactions=1"] {
+        let error = refused(&with(&url, &format!("max_transactions={value}"))).await;
+        assert!(
+            !error.is_transient() && describe(&error).contains("`max_transactions`"),
+            "{}",
+            describe(&error)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_read_replica_is_refused() {
+    let primary = Postgres::start();
+    let standby = primary.standby();
+    assert_eq!(
+        number(&standby.url("postgres"), "SELECT pg_is_in_recovery()::int::bigint").await,
+        1
+    );
+    let error = refused(&standby.url("postgres")).await;
+    assert!(
+        !error.is_transient() && describe(&error).contains("pg_is_in_recovery()"),
+        "{}",
+        describe(&error)
+    );
+    PostgresStore::connect(&primary.url("postgres")).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unsafe_setting_is_refused_by_its_name() {
+    for (setting, value) in [("synchronous_commit", "off"), ("default_transaction_read_only", "on")]
+    {
+        let url = database().await;
+        let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
+        sql(&url, format!("ALTER DATABASE {name} SET {setting} = {value}")).await;
+        let error = refused(&url).await;
+        assert!(
+            !error.is_transient() && describe(&error).contains(setting),
+            "{}",
+            describe(&error)
+        );
+        let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+        assert!(describe(&PostgresStore::from_pool(pool).await.unwrap_err()).contains(setting));
+    }
+}
+
+#[tokio::test]
+async fn no_error_shows_a_password() {
+    let host = database().await.split_once('@').unwrap().1.to_owned();
+    let urls = [
+        "postgres://app:hunter2@127.0.0.1:1/nowhere".to_owned(),
+        "postgres://app:hunter2@127.0.0.1:port/nowhere".to_owned(),
+        "postgres://app:hunter2@/?sslmode=maybe".to_owned(),
+        format!("postgres://nobody_of_this_name:hunter2@{host}"),
+        format!("postgres://postgres:hunter2@{host}&sslmode=require"),
+    ];
+    for url in urls {
+        let message = describe(&refused(&url).await);
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn tls_that_is_not_compiled_in_is_named() {
+    let error = refused(&format!("{}&sslmode=require", database().await)).await;
+    assert!(describe(&error).contains("TLS"), "{}", describe(&error));
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_a_transient_error_with_its_cause() {
+    let error = refused("postgres://127.0.0.1:1/nowhere").await;
+    assert!(error.is_transient() && describe(&error).contains("refused"), "{}", describe(&error));
+}
+
+#[tokio::test]
+async fn a_missing_table_is_a_permanent_error_that_names_migrate() {
+    let store = PostgresStore::connect(&database().await).await.unwrap();
+    let error = store.claim(&id(), &request()).await.unwrap_err();
+    assert!(
+        !error.is_transient() && describe(&error).contains("call `migrate()`"),
+        "{}",
+        describe(&error)
+    );
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_release_is_refused() {
+    let (store, url) = store().await;
+    sql(&url, "INSERT INTO idempotency_records_migrations VALUES (99, 99, 0)").await;
+    let error = store.migrate().await.unwrap_err();
+    assert!(
+        !error.is_transient() && describe(&error).contains("version 99"),
+        "{}",
+        describe(&error)
+    );
+}
+
+#[tokio::test]
+async fn table_names_are_identifiers() {
+    let (store, _) = store().await;
+    assert!(store.clone().table("a\"b").is_err());
+    assert!(store.clone().schema("a.b").is_err());
+    assert!(store.schema("a_b").is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_processes_migrate_at_once() {
+    let url = database().await;
+    let stores = (0..8).map(|_| {
+        let url = url.clone();
+        async move {
+            PostgresStore::connect(&url)
+                .await
+                .unwrap()
+                .schema("s")
+                .unwrap()
+                .partitions(2)
+                .migrate()
+                .await
+        }
+    });
+    for migrated in stores.collect::<JoinSet<_>>().join_all().await {
+        migrated.unwrap();
+    }
+    assert_eq!(number(&url, "SELECT count(*) FROM s.idempotency_records_migrations").await, 1);
+    assert_eq!(
+        number(
+            &url,
+            "SELECT count(*) FROM pg_inherits WHERE inhparent = 's.idempotency_records'::regclass"
+        )
+        .await,
+        2
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_waits_for_another_one() {
+    let url = database().await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    // Like a migration that takes longer than other statements wait for locks.
+    let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('idempotent ', 0))";
+    sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+    let migration = tokio::spawn({
+        let store = PostgresStore::connect(&url).await.unwrap();
+        async move { store.migrate().await }
+    });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!migration.is_finished(), "it does not wait");
+    other.close().await.unwrap();
+    migration.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_is_up_to_date_needs_no_right_to_create() {
+    let (_store, url) = store().await;
+    let role = format!("reader_{}", std::process::id());
+    sql(
+        &url,
+        format!(
+            "CREATE ROLE {role} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON \
+             idempotency_records TO {role}; \
+             GRANT SELECT ON idempotency_records_migrations TO {role}"
+        ),
+    )
+    .await;
+    let pool = PgPoolOptions::new()
+        .connect_with(url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().username(&role));
+    let store = PostgresStore::from_pool(pool.await.unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    store.claim(&id(), &request()).await.unwrap();
+    drop(store);
+    sql(&url, format!("DROP OWNED BY {role} CASCADE; DROP ROLE {role}")).await;
+}

@@ -1,0 +1,100 @@
+//! The conformance suite, and the comparison with the pure function.
+
+use std::sync::Arc;
+
+use idempotent_core::{
+    conformance::{Action, Subject, check, follow, history},
+    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    store::redis::RedisStore,
+    transition::Outcome,
+};
+
+use super::work::opened;
+use test_support::{
+    servers::redis::{Cluster, FORGETFUL, Server},
+    subjects::redis::ShiftedRedis,
+};
+
+/// A private server, or the one that `REDIS_URL` names.
+struct Given {
+    url: String,
+    _own: Option<Server>,
+}
+
+impl Given {
+    fn server() -> Self {
+        match std::env::var("REDIS_URL") {
+            Ok(url) => Self { url, _own: None },
+            Err(_) => {
+                let own = Server::start(FORGETFUL);
+                Self { url: own.url(), _own: Some(own) }
+            }
+        }
+    }
+
+    async fn subject(&self) -> ShiftedRedis {
+        let store = RedisStore::connect(&self.url).await.unwrap();
+        let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
+        ShiftedRedis::new(store, Box::new(raw))
+    }
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_server() {
+    let server = Given::server();
+    check(|| server.subject()).await;
+}
+
+/// Fails with each case that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_on_a_cluster() {
+    let cluster = Cluster::start();
+    check(|| async {
+        let store = opened(&cluster.url()).await;
+        ShiftedRedis::new(store, Box::new(cluster.client().get_connection().unwrap()))
+    })
+    .await;
+}
+
+/// A history in which an expired record is absent at once: Redis removes expired keys by itself.
+fn purged(seed: u64, steps: usize) -> Vec<Action> {
+    let purge = |step| if step == Action::Advance { vec![step, Action::Purge] } else { vec![step] };
+    history(seed, steps).into_iter().flat_map(purge).collect()
+}
+
+/// Fails at the first step at which the store and the pure function differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_pure_function() {
+    let server = Given::server();
+    let subject = Arc::new(server.subject().await);
+    assert!(subject.set_back(std::time::Duration::ZERO).await);
+    let mut outcomes = Vec::new();
+    for seed in 0..200 {
+        println!("seed {seed}");
+        outcomes.extend(follow(subject.clone(), &purged(seed, 100)).await);
+        subject.forget();
+    }
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    for (what, seen) in [
+        (
+            "takeovers",
+            count(|outcome| {
+                matches!(outcome, Outcome::Claim(ClaimOutcome::Granted { attempt: 2.. }))
+            }),
+        ),
+        ("replays", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Completed(_))))),
+        ("held", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Held { .. })))),
+        (
+            "mismatches",
+            count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Mismatch { .. }))),
+        ),
+        ("passed", count(|outcome| *outcome == Outcome::Fence(Fence::Passed))),
+        ("fenced", count(|outcome| *outcome == Outcome::Fence(Fence::Fenced))),
+        ("resolved", count(|outcome| *outcome == Outcome::Resolve(ResolveOutcome::Resolved))),
+        ("purged", count(|outcome| *outcome == Outcome::Purge(true))),
+    ] {
+        println!("{what}: {seen}");
+        assert!(seen >= 25, "only {seen} {what}");
+    }
+}

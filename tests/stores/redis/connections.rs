@@ -1,0 +1,361 @@
+//! Connections, and the runtimes that drive them.
+#![allow(clippy::indexing_slicing, reason = "helpers of tests are tests")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal};
+use idempotent_core::store::{Store, connect, redis::RedisStore};
+use tokio::runtime::{Builder, Runtime};
+
+use super::work::{GRANTED, complete, describe, key, lease, request};
+use test_support::{
+    servers::redis::{FORGETFUL, Server},
+    without_runtime,
+};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Fails if a connection is shared between runtimes: a connection ends with the runtime that drives
+/// it.
+#[test]
+fn a_runtime_that_ends_closes_no_other_runtimes_connection() {
+    let server = Server::start(FORGETFUL);
+    let first = runtime();
+    let store = first.block_on(RedisStore::connect(&server.url())).unwrap();
+    let worker = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            let second = runtime();
+            for _ in 0..200 {
+                second.block_on(complete(&store, &Bytes::new())).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let claimed = (key(), request());
+    assert_eq!(first.block_on(store.claim(&claimed.0, &claimed.1)).unwrap(), GRANTED);
+    drop(first);
+    let third = runtime();
+    let fence =
+        third.block_on(store.complete(&lease(claimed.0, &claimed.1), &Bytes::from_static(b"done")));
+    assert_eq!(fence.unwrap(), Fence::Passed);
+    worker.join().unwrap();
+}
+
+/// Fails if connections of ended runtimes accumulate.
+#[test]
+fn the_connections_of_ended_runtimes_are_closed() {
+    let server = Server::start(FORGETFUL);
+    let lasting = runtime();
+    let store = lasting.block_on(RedisStore::connect(&server.url())).unwrap();
+    for _ in 0..20 {
+        runtime().block_on(complete(&store, &Bytes::new())).unwrap();
+    }
+    test_support::servers::redis::within("only the lasting one is left", || {
+        // The second connection is the one that runs this query.
+        server.info("connected_clients").as_deref() == Some("2")
+    });
+    drop(store);
+    test_support::servers::redis::within("none is left", || {
+        lasting.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
+        server.info("connected_clients").as_deref() == Some("1")
+    });
+}
+
+/// Fails if a renewal queues behind a handler's commands.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_have_a_separate_connection() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let (id, claim) = (key(), request());
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    let before: usize = server.info("connected_clients").unwrap().parse().unwrap();
+    let renewal = Renewal::new(lease(id, &claim), claim.lease);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+    let after: usize = server.info("connected_clients").unwrap().parse().unwrap();
+    assert_eq!(after, before + 1);
+}
+
+/// Fails if many leases take one round trip each.
+#[tokio::test]
+async fn many_leases_are_renewed_in_one_round_trip() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let mut renewals = Vec::new();
+    for _ in 0..500 {
+        let (id, claim) = (key(), request());
+        assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+        renewals.push(Renewal::new(lease(id, &claim), claim.lease));
+    }
+    assert_eq!(store.renew(&renewals[..1]).await.unwrap(), [RenewOutcome::Renewed]);
+    let _: () = server.ask("CONFIG RESETSTAT");
+    let reads = || server.info("total_reads_processed").unwrap().parse::<u64>().unwrap();
+    let before = reads();
+    assert_eq!(store.renew(&renewals).await.unwrap(), vec![RenewOutcome::Renewed; 500]);
+    let read = reads() - before;
+    println!("500 renewals: {read} reads by the server");
+    assert!(read < 25, "{read} reads for 500 renewals");
+    assert_eq!(server.calls("evalsha"), 500);
+}
+
+/// Fails if the next claim does not replace a connection that the server closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_outlives_the_connection_that_it_was_sent_on() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    for _ in 0..50 {
+        let _: () = server.ask("CLIENT KILL TYPE normal SKIPME yes");
+        complete(&store, &Bytes::new()).await.unwrap();
+    }
+}
+
+/// Fails if a lost acknowledgment makes a claim refuse itself, or if a response that takes too long
+/// blocks for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_acknowledgment_was_lost_is_granted() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url())
+        .await
+        .unwrap()
+        .response_timeout(Duration::from_millis(200));
+    complete(&store, &Bytes::new()).await.unwrap();
+    let (id, claim) = (key(), request());
+    // The claim waits in the server for longer than its caller does, and is executed there before
+    // it is sent again.
+    let _: () = server.ask("CLIENT PAUSE 300 ALL");
+    let started = Instant::now();
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    assert!(started.elapsed() >= Duration::from_millis(200));
+    assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
+
+    // The call times out long before the server continues.
+    let _: () = server.ask("CLIENT PAUSE 60000 ALL");
+    let started = Instant::now();
+    let error = store.claim(&key(), &request()).await.unwrap_err();
+    assert!(
+        error.is_transient() && started.elapsed() < Duration::from_secs(55),
+        "{}",
+        describe(&error)
+    );
+}
+
+/// Fails if an error shows a secret of the URL, or does not explain how to correct the URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_error_shows_a_password() {
+    let server = Server::start(FORGETFUL);
+    let _: () = server.ask("CONFIG SET requirepass right");
+    let port = server.port;
+    let mut messages = Vec::new();
+    for (url, needle) in [
+        (format!("redis://user:hunter2@127.0.0.1:{port}/"), "authentication"),
+        ("redis://:hunter2@127.0.0.1:1/".to_owned(), "refused"),
+        ("redis://:hunter2@127.0.0.1:port/".to_owned(), "URL"),
+        ("redis+sentinel://:hunter2@127.0.0.1:1/payments".to_owned(), ""),
+        ("redis+sentinel://:hunter2@127.0.0.1:1/".to_owned(), "names the master"),
+        ("redis+sentinel://127.0.0.1:1/payments?password=hunter2".to_owned(), "sentinel_password"),
+        (format!("redis+cluster://:hunter2@127.0.0.1:{port}"), ""),
+        ("redis+other://:hunter2@127.0.0.1".to_owned(), "redis+cluster"),
+    ] {
+        let error = RedisStore::connect(&url).await.unwrap_err();
+        let message = describe(&error);
+        assert!(message.to_lowercase().contains(&needle.to_lowercase()), "{message}");
+        messages.push(message);
+    }
+    let store = RedisStore::connect(&format!("redis://:right@127.0.0.1:{port}/")).await.unwrap();
+    messages.push(format!("{store:?}"));
+    assert!(
+        messages.iter().all(|message| !message.contains("hunter2") && !message.contains("right")),
+        "{messages:#?}"
+    );
+}
+
+/// Fails if a URL does not open the store, or if a TLS URL fails without naming the feature.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_opens_the_store() {
+    let server = Server::start(FORGETFUL);
+    let store = connect(&server.url()).await.unwrap();
+    store.migrate().await.unwrap();
+    assert_eq!(store.purge(1_000).await.unwrap(), 0);
+    assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
+    if cfg!(not(feature = "redis-tls")) {
+        for scheme in ["rediss", "rediss+sentinel", "rediss+cluster"] {
+            let error = connect(&format!("{scheme}://127.0.0.1/")).await.err().unwrap();
+            assert!(error.to_string().contains("`redis-tls`"), "{error}");
+        }
+        let error = RedisStore::connect("rediss://127.0.0.1/").await.unwrap_err();
+        assert!(describe(&error).contains("`redis-tls`"), "{}", describe(&error));
+    }
+}
+
+/// The connections to a port of this machine according to its kernel, including those that a
+/// stopped server has not accepted.
+fn established(port: u16) -> usize {
+    let port = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let fields = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    fields.filter(|fields| fields[1].ends_with(&port) && fields[3] == "01").count()
+}
+
+/// Fails if one late response costs concurrent calls more than a new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_slow_response_fails_no_claim() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url())
+        .await
+        .unwrap()
+        .response_timeout(Duration::from_millis(200));
+    complete(&store, &Bytes::new()).await.unwrap();
+    let before: usize = server.info("total_connections_received").unwrap().parse().unwrap();
+    let _: () = server.ask("CLIENT PAUSE 350 ALL");
+    let claims: Vec<_> = (0..50)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.claim(&key(), &request()).await })
+        })
+        .collect();
+    for claim in claims {
+        assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
+    }
+    let after: usize = server.info("total_connections_received").unwrap().parse().unwrap();
+    assert!(after > before + 2, "the responses were not late");
+}
+
+/// Fails if connections or sent commands accumulate while a server hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_costs_two_connections_at_most() {
+    let server = Server::start(FORGETFUL);
+    let store = RedisStore::connect(&server.url())
+        .await
+        .unwrap()
+        .response_timeout(Duration::from_millis(300));
+    let (id, claim) = (key(), request().with_lease(Duration::from_secs(300)));
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    let renewal = Renewal::new(lease(id, &claim), claim.lease);
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+    test_support::servers::redis::within("one connection for work and one for renewals", || {
+        established(server.port) == 2
+    });
+    for round in 0..3 {
+        server.pause();
+        let (began, mut most, mut failed, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
+        while began.elapsed() < Duration::from_secs(3) || failed < 40 {
+            let calls: Vec<_> = (0..20)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move {
+                        let began = Instant::now();
+                        let renewed = store.renew(&[renewal]).await.is_err();
+                        (renewed, store.claim(&key(), &request()).await.is_err(), began.elapsed())
+                    })
+                })
+                .collect();
+            for call in calls {
+                let (renewal, claim, took) = call.await.unwrap();
+                assert!(renewal && claim);
+                failed += 1;
+                slowest = slowest.max(took);
+            }
+            // An abandoned connection is closed when the task that drives it is polled.
+            most = most.max(established(server.port));
+            test_support::servers::redis::within("what was given up is closed", || {
+                established(server.port) <= 2
+            });
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        println!(
+            "round {round}: {failed} failed, the slowest took {slowest:?}, {most} connections at \
+             most"
+        );
+        // A busy machine closes them late. One connection per call would make twenty.
+        assert!(failed >= 40 && most < 16, "{failed} {most}");
+        server.resume();
+        let back = Instant::now();
+        while store.claim(&key(), &request()).await.is_err()
+            || store.renew(&[renewal]).await.is_err()
+        {
+            assert!(back.elapsed() < Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        test_support::servers::redis::within(
+            "one connection for work and one for renewals",
+            || established(server.port) == 2,
+        );
+    }
+}
+
+/// Fails if a handler that blocks its runtime makes the store treat the server as hanging: the
+/// calls of other runtimes would fail.
+#[test]
+fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    let server = Server::start(FORGETFUL);
+    let blocked = runtime();
+    let store =
+        blocked.block_on(RedisStore::connect(&server.url())).unwrap().response_timeout(TIMEOUT);
+    blocked.block_on(complete(&store, &Bytes::new())).unwrap();
+    let (done, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let other = std::thread::spawn({
+        let (store, done, ended) = (store.clone(), done.clone(), ended.clone());
+        move || {
+            let runtime = runtime();
+            while !ended.load(Ordering::Relaxed) {
+                let completed = runtime.block_on(complete(&store, &Bytes::new()));
+                done.fetch_add(usize::from(completed.is_ok()), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    test_support::servers::redis::within("the other runtime works", || {
+        done.load(Ordering::Relaxed) > 0
+    });
+    let connections =
+        || server.info("total_connections_received").unwrap().parse::<usize>().unwrap();
+    let mut undisturbed = 0;
+    for _ in 0..5 {
+        let before = connections();
+        blocked.block_on(async {
+            let claims: Vec<_> = (0..20)
+                .map(|_| {
+                    let store = store.clone();
+                    tokio::spawn(async move { store.claim(&key(), &request()).await })
+                })
+                .collect();
+            // It runs before the task that writes them to the socket.
+            tokio::spawn(async { std::thread::sleep(TIMEOUT * 2) });
+            for claim in claims {
+                assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
+            }
+        });
+        // This query uses a connection too.
+        undisturbed += usize::from(connections() == before + 1);
+    }
+    // On a busy machine the server itself may be late.
+    assert!(undisturbed > 0, "the server was taken for one that hangs");
+    ended.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    assert!(done.load(Ordering::Relaxed) > 50, "{done:?}");
+}
+
+#[test]
+fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+    let server = Server::start(FORGETFUL);
+    without_runtime::assert_done_or_refused(
+        "connect",
+        without_runtime::call(RedisStore::connect(&server.url())),
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = runtime.block_on(RedisStore::connect(&server.url())).unwrap();
+    without_runtime::call_all(&store);
+    without_runtime::call_all(&store.clone().wait_for_replicas(1, Duration::from_millis(10)));
+    runtime.block_on(store.look_up(&key())).unwrap();
+    without_runtime::call_all(&store);
+}

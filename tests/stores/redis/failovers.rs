@@ -1,0 +1,300 @@
+//! A planned failover by Sentinels, while the old master still serves.
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "helpers of tests are tests")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use idempotent_core::{
+    RecordId,
+    protocol::ClaimOutcome,
+    store::{Store, redis::RedisStore},
+};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::work::{complete, describe, request};
+use test_support::servers::redis::{FORGETFUL, Server, within};
+
+/// How long the store may use the old master once the Sentinels name the new one: the polling
+/// interval of a second, and as much again for a busy machine.
+const FOLLOWING: Duration = Duration::from_secs(2);
+
+struct Watched {
+    master: Server,
+    replica: Server,
+    sentinels: [Server; 3],
+}
+
+impl Watched {
+    fn start() -> Self {
+        let master = Server::start(FORGETFUL);
+        let replica = master.replica(FORGETFUL);
+        let sentinels = [(); 3].map(|()| Server::sentinel(&master, 2));
+        within("the Sentinels know each other and the replica", || {
+            sentinels.iter().all(|sentinel| {
+                let fields: Vec<String> = sentinel.ask("SENTINEL MASTER payments");
+                let field = |name| {
+                    fields.iter().position(|field| field == name).map(|at| fields[at + 1].clone())
+                };
+                field("num-slaves").as_deref() == Some("1")
+                    && field("num-other-sentinels").as_deref() == Some("2")
+            })
+        });
+        Self { master, replica, sentinels }
+    }
+
+    async fn store(&self) -> RedisStore {
+        let hosts: Vec<_> =
+            self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        RedisStore::connect(&format!("redis+sentinel://{}/payments", hosts.join(",")))
+            .await
+            .unwrap()
+    }
+
+    /// Starts a failover, and returns when the first Sentinel names the new master.
+    async fn fail_over(&self) -> Instant {
+        // Until the Sentinel knows the replica's role it refuses with `NOGOODSLAVE`.
+        let mut client = self.sentinels[0].client().get_connection().unwrap();
+        within("a failover began", || {
+            let mut order = redis::cmd("SENTINEL");
+            order
+                .arg("FAILOVER")
+                .arg("payments")
+                .query::<()>(&mut self.sentinels[0].client().get_connection().unwrap())
+                .is_ok()
+        });
+        let new = self.replica.port.to_string();
+        let ordered = Instant::now();
+        loop {
+            let mut named = redis::cmd("SENTINEL");
+            let (_, port): (String, String) =
+                named.arg("GET-MASTER-ADDR-BY-NAME").arg("payments").query(&mut client).unwrap();
+            if port == new {
+                println!("the new master was named {:?} after the order", ordered.elapsed());
+                return Instant::now();
+            }
+            assert!(ordered.elapsed() < Duration::from_secs(30), "no failover");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// The completed keys, and when each was completed.
+type Done = Arc<Mutex<Vec<(RecordId, Instant)>>>;
+
+fn load(store: &RedisStore) -> (JoinSet<()>, Done) {
+    let (mut workers, done) = (JoinSet::new(), Done::default());
+    for _ in 0..4 {
+        let (store, done) = (store.clone(), done.clone());
+        workers.spawn(async move {
+            loop {
+                if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
+                    done.lock().unwrap().push((id, Instant::now()));
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+    (workers, done)
+}
+
+/// The largest delay of a task that only sleeps: a measure of how busy the machine is.
+type Late = Arc<Mutex<Duration>>;
+
+fn control(workers: &mut JoinSet<()>) -> Late {
+    let late = Late::default();
+    let longest = late.clone();
+    workers.spawn(async move {
+        loop {
+            let due = Instant::now() + Duration::from_millis(5);
+            sleep(Duration::from_millis(5)).await;
+            let mut longest = longest.lock().unwrap();
+            *longest = longest.max(due.elapsed());
+        }
+    });
+    late
+}
+
+async fn until_done_since(done: &Done, since: Instant, within: Duration) {
+    until_this_many_done_since(done, 1, since, within).await;
+}
+
+async fn until_this_many_done_since(done: &Done, count: usize, since: Instant, within: Duration) {
+    while done.lock().unwrap().iter().filter(|(_, at)| *at > since).count() < count {
+        assert!(since.elapsed() < within, "not {count} were completed within {within:?}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Which of the completed keys run again, as first attempts.
+async fn forgotten(store: &RedisStore, done: &Done) -> Vec<Instant> {
+    let done = done.lock().unwrap().clone();
+    let mut forgotten = Vec::new();
+    for (id, at) in done {
+        match store.claim(&id, &request()).await {
+            Ok(ClaimOutcome::Granted { attempt: 1 }) => forgotten.push(at),
+            Ok(_) => {}
+            Err(error) => panic!("{}", describe(&error)),
+        }
+    }
+    forgotten
+}
+
+/// Fails if the store keeps using the old master after the Sentinels name a new one, so that
+/// acknowledged records are lost, or if a new process uses another master than a running one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_is_followed_at_once() {
+    let watched = Watched::start();
+    let store = watched.store().await;
+    let (mut workers, done) = load(&store);
+    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
+    let late = control(&mut workers);
+    let named = watched.fail_over().await;
+    until_done_since(&done, named + FOLLOWING, FOLLOWING + Duration::from_secs(30)).await;
+
+    // The old master has not been demoted yet: it would acknowledge all of these.
+    println!("the old master is {:?}", watched.master.info("role"));
+    let other = watched.store().await;
+    for _ in 0..20 {
+        let id = complete(&store, &Bytes::from_static(b"old")).await.unwrap();
+        assert_eq!(
+            other.claim(&id, &request()).await.unwrap(),
+            ClaimOutcome::Completed(Bytes::from_static(b"old"))
+        );
+        let id = complete(&other, &Bytes::from_static(b"new")).await.unwrap();
+        assert_eq!(
+            store.claim(&id, &request()).await.unwrap(),
+            ClaimOutcome::Completed(Bytes::from_static(b"new"))
+        );
+    }
+    until_this_many_done_since(&done, 20, named, Duration::from_secs(120)).await;
+    drop(workers);
+    let last = forgotten(&other, &done).await;
+    let longest = last.iter().map(|at| at.saturating_duration_since(named)).max();
+    println!(
+        "{} of {} run again; the last was acknowledged {longest:?} after the switch",
+        last.len(),
+        done.lock().unwrap().len()
+    );
+    // A Sentinel names the new master a second after the promotion, and publishes when the
+    // promotion begins.
+    let span = last.iter().max().zip(last.iter().min()).map(|(last, first)| *last - *first);
+    println!("they were acknowledged within {span:?}");
+    // The Sentinel's message, the store's reaction and a worker's last completion may each be late.
+    let late = 4 * *late.lock().unwrap();
+    assert!(
+        span.is_none_or(|span| span < Duration::from_millis(600) + late),
+        "{span:?}, {late:?} late"
+    );
+    assert!(longest.is_none_or(|longest| longest < FOLLOWING + late), "{longest:?}, {late:?} late");
+}
+
+/// Fails if anything runs again where the old master refuses writes as soon as its replica has
+/// disconnected, and claims and completions wait for the replica. `replicas.rs` tests that they
+/// wait: here the window is too short to be hit each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
+    let watched = Watched::start();
+    for server in [&watched.master, &watched.replica] {
+        let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+    }
+    let store = watched.store().await.wait_for_replicas(1, Duration::from_millis(500));
+    let (workers, done) = load(&store);
+    let began = Instant::now();
+    while done.lock().unwrap().len() <= 40 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let named = watched.fail_over().await;
+    // The new master accepts no writes before the old one follows it, which the Sentinels arrange
+    // some ten seconds later.
+    until_done_since(&done, named + FOLLOWING, Duration::from_secs(40)).await;
+    sleep(Duration::from_millis(500)).await;
+    drop(workers);
+    let again = forgotten(&watched.store().await, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    assert!(again.is_empty());
+    assert!(done.lock().unwrap().iter().filter(|(_, at)| *at < named).count() > 20);
+}
+
+/// Waits until a Sentinel publishes that it is about to promote a replica.
+fn promoting(sentinel: &Server) -> tokio::task::JoinHandle<Instant> {
+    let mut client = sentinel.client().get_connection().unwrap();
+    let (ready, subscribed) = std::sync::mpsc::channel();
+    let waiting = tokio::task::spawn_blocking(move || {
+        let mut published = client.as_pubsub();
+        published.subscribe("+failover-state-send-slaveof-noone").unwrap();
+        ready.send(()).unwrap();
+        published.get_message().unwrap();
+        Instant::now()
+    });
+    subscribed.recv().unwrap();
+    waiting
+}
+
+/// Fails if a process that starts during a promotion uses the outgoing master: keys that it
+/// acknowledges would run again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
+    let watched = Watched::start();
+    let promoting = promoting(&watched.sentinels[0]);
+    let done = Done::default();
+    let young = async {
+        let began = promoting.await.unwrap();
+        sleep(Duration::from_millis(150)).await;
+        let store = watched.store().await;
+        println!("opened {:?} after the promotion began", began.elapsed());
+        while began.elapsed() < Duration::from_secs(3) || done.lock().unwrap().len() <= 10 {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
+            if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
+                done.lock().unwrap().push((id, Instant::now()));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        (store, began)
+    };
+    let (named, (store, began)) = tokio::join!(watched.fail_over(), young);
+    println!("named {:?} after the promotion began", named - began);
+    let again = forgotten(&store, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    assert!(again.is_empty(), "{} run again", again.len());
+}
+
+/// Fails if the store returns to the old master while the failover is in progress: the replica is
+/// slow, and promoted later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_failover_is_awaited() {
+    let watched = Watched::start();
+    for sentinel in &watched.sentinels {
+        let _: () = sentinel.ask("SENTINEL SET payments failover-timeout 60000");
+    }
+    let store = watched.store().await;
+    let promoting = promoting(&watched.sentinels[0]);
+    let (workers, done) = load(&store);
+    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
+    let slow = async {
+        let began = promoting.await.unwrap();
+        watched.replica.pause();
+        sleep(Duration::from_secs(8)).await;
+        let count = done
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(_, at)| *at > began + Duration::from_secs(1))
+            .count();
+        println!("{count} done on the old master during the failover");
+        watched.replica.resume();
+        Instant::now()
+    };
+    let (named, resumed) = tokio::join!(watched.fail_over(), slow);
+    println!("named {:?} after the replica went on", named.saturating_duration_since(resumed));
+    until_done_since(&done, named + Duration::from_secs(1), Duration::from_secs(60)).await;
+    drop(workers);
+    let again = forgotten(&watched.store().await, &done).await;
+    println!("{} of {} run again", again.len(), done.lock().unwrap().len());
+    // Records that were acknowledged in the last milliseconds before the promotion can be lost.
+    let late = again.iter().filter(|at| **at > resumed - Duration::from_secs(7)).count();
+    assert_eq!(late, 0);
+}

@@ -1,0 +1,87 @@
+//! Attempts whose server restarts without its data before they end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotent_core::{
+    BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
+    runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
+    store::redis::RedisStore,
+};
+use tokio::task::JoinSet;
+
+use super::work::key;
+use test_support::servers::redis::{FORGETFUL, Server};
+
+const ATTEMPTS: usize = 32;
+
+fn digest() -> RequestDigest {
+    Digester::new("POST", "/payments", "", b"text/plain", BodyForm::Raw).finish()
+}
+
+fn response(run: usize) -> Recording {
+    let body = RecordedBody::Whole(Bytes::from(format!("run {run}")));
+    Recording::new(201, Vec::new(), body)
+}
+
+async fn run(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {
+    let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap();
+    let attempt = if let Admission::Proceed(attempt) = begun { Some(attempt) } else { None };
+    attempt.expect("a new key runs")
+}
+
+/// Fails if one of 32 clients that retry at once after the restart gets any response but the first
+/// one of its request, or if a record is missing at the end: the server has lost all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_after_a_restart_without_data_get_the_first_response() {
+    for ends_before_the_restart in [true, false] {
+        let mut server = Server::start(FORGETFUL);
+        let store = RedisStore::connect(&server.url()).await.unwrap();
+        let runtime = Runtime::new(store, RuntimeOptions::default());
+        let mut attempts = Vec::new();
+        for _ in 0..ATTEMPTS {
+            attempts.push(run(&runtime, key()).await);
+        }
+        let ids: Vec<_> = attempts.iter().map(|attempt| *attempt.id()).collect();
+        server.kill();
+        if ends_before_the_restart {
+            let mut endings = JoinSet::new();
+            for (number, attempt) in attempts.drain(..).enumerate() {
+                endings.spawn(async move { attempt.complete(&response(number)).await });
+            }
+            assert_eq!(endings.join_all().await, vec![AttemptOutcome::Deferred; ATTEMPTS]);
+        }
+        server.restart();
+        for (number, attempt) in attempts.into_iter().enumerate() {
+            // The store may have to reconnect.
+            let ending = attempt.complete(&response(number)).await;
+            assert!(
+                matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred),
+                "{ending:?}"
+            );
+        }
+        let mut retries = JoinSet::new();
+        for (number, id) in ids.iter().copied().enumerate() {
+            let runtime = runtime.clone();
+            retries.spawn(async move {
+                let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await;
+                let Ok(Admission::Rejected(Verdict::Completed(recording))) = begun else {
+                    return false;
+                };
+                recording == response(number)
+            });
+        }
+        assert_eq!(
+            retries.join_all().await,
+            vec![true; ATTEMPTS],
+            "a retry ran, or got something else"
+        );
+        tokio::time::timeout(Duration::from_secs(30), runtime.drained())
+            .await
+            .expect("all ends are stored");
+        for id in &ids {
+            let found = runtime.look_up(id).await.unwrap().expect("the record is there again");
+            assert!(matches!(found.record.state, RecordState::Completed(_)));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Helpers for the tests of the store.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Fingerprint, Lease, OwnerToken, RecordId, StoreError,
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Store, redis::RedisStore},
+};
+use tokio::time::sleep;
+
+pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
+
+/// Opens a store; retries transient errors for up to 20 s, because on a busy machine the nodes of a
+/// cluster may all take longer to respond than the store waits.
+pub(super) async fn opened(url: &str) -> RedisStore {
+    let began = Instant::now();
+    loop {
+        let opened = RedisStore::connect(url).await;
+        let transient = opened.as_ref().is_err_and(StoreError::is_transient);
+        if !transient || began.elapsed() > Duration::from_secs(20) {
+            return opened.unwrap();
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A unique key.
+pub(super) fn key() -> RecordId {
+    let mut id = [0; 32];
+    fastrand::fill(&mut id);
+    RecordId::from_bytes(id)
+}
+
+pub(super) fn request() -> Claim {
+    Claim::new(Fingerprint::from_bytes([7; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+        .with_lease(Duration::from_secs(30))
+        .with_ttl(Duration::from_secs(24 * 60 * 60))
+}
+
+pub(super) fn lease(id: RecordId, claim: &Claim) -> Lease {
+    Lease { id, owner: claim.owner }
+}
+
+/// Claims a new key and completes it.
+pub(super) async fn complete(store: &RedisStore, response: &Bytes) -> Result<RecordId, StoreError> {
+    let (id, claim) = (key(), request());
+    assert_eq!(store.claim(&id, &claim).await?, GRANTED);
+    assert_eq!(store.complete(&lease(id, &claim), response).await?, Fence::Passed);
+    Ok(id)
+}
+
+/// An error with all its causes, as it would be logged.
+pub(super) fn describe(error: &StoreError) -> String {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message = format!("{message}: {cause} ({cause:?})");
+        source = cause.source();
+    }
+    message
+}

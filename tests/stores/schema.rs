@@ -1,0 +1,132 @@
+//! What is detected before the first claim: an unusable table or file, and tables of other
+//! releases.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotent_core::{
+    Fingerprint, Lease, OwnerToken, Policy, RecordId, Store,
+    protocol::{Claim, ClaimOutcome, Fence},
+    runtime::{Runtime, RuntimeOptions},
+    store::sqlite::SqliteStore,
+};
+use sqlx::{SqlitePool, sqlite::SqliteJournalMode};
+
+use crate::{connecting::whole, support::File};
+
+const ID: RecordId = RecordId::from_bytes([5; 32]);
+
+/// Records a migration of a later release.
+async fn migrated_later(file: &File, version: i64, compatible_from: i64) {
+    let enter = "INSERT INTO idempotency_records_migrations (version, compatible_from, \
+        applied_at) VALUES (?1, ?2, 0)";
+    sqlx::query(enter)
+        .bind(version)
+        .bind(compatible_from)
+        .execute(&file.pool().await)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_release_that_allows_it_is_shared() {
+    let file = File::new();
+    file.open().await.migrate().await.unwrap();
+    migrated_later(&file, 2, 2).await;
+    migrated_later(&file, 3, 1).await;
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    store.check().await.unwrap();
+    let claim =
+        Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+            .with_lease(Duration::from_secs(30))
+            .with_ttl(Duration::from_secs(60));
+    assert_eq!(store.claim(&ID, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+    let lease = Lease { id: ID, owner: claim.owner };
+    assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
+    let again = claim.with_owner(OwnerToken::random().unwrap());
+    assert_eq!(
+        store.claim(&ID, &again).await.unwrap(),
+        ClaimOutcome::Completed(Bytes::from_static(b"done"))
+    );
+}
+
+/// The error of a store that a runtime refuses before it claims anything.
+async fn refusal(store: SqliteStore) -> String {
+    let checked = store.check().await.unwrap_err();
+    assert!(!checked.is_transient(), "{}", whole(&checked));
+    let digest =
+        idempotent_core::Digester::new("POST", "/", "", b"", idempotent_core::BodyForm::Raw)
+            .finish();
+    let runtime = Runtime::new(store, RuntimeOptions::default());
+    let claimed = runtime.begin(ID, digest, &Policy::DEFAULT).await.unwrap_err();
+    assert_eq!(whole(&claimed), whole(&checked));
+    whole(&checked)
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_release_is_refused_otherwise() {
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    migrated_later(&file, 2, 1).await;
+    migrated_later(&file, 7, 6).await;
+    let error = store.migrate().await.unwrap_err();
+    assert!(!error.is_transient());
+    for refused in [whole(&error), refusal(store).await] {
+        for part in ["version 7", "version 6 or later", "up to 1", "upgrade this instance"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_was_not_migrated_is_refused() {
+    let file = File::new();
+    let refused = refusal(file.open().await).await;
+    assert!(refused.contains("`migrate()`"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_dropped_table_is_refused_although_its_migration_is_recorded() {
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    sqlx::query("DROP TABLE idempotency_records").execute(&file.pool().await).await.unwrap();
+    let refused = refusal(store).await;
+    assert!(refused.contains("`idempotency_records`"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_refused() {
+    let file = File::new();
+    // It stays open, and with it the files that a reader needs.
+    let writable = file.open().await;
+    writable.migrate().await.unwrap();
+    writable.check().await.unwrap();
+    let read_only = SqliteStore::connect(&format!("{}?mode=ro", file.url())).await.unwrap();
+    let options = file.options().journal_mode(SqliteJournalMode::Wal).pragma("query_only", "ON");
+    let query_only =
+        SqliteStore::from_pool(SqlitePool::connect_with(options).await.unwrap()).await.unwrap();
+    for store in [read_only, query_only] {
+        let refused = refusal(store).await;
+        assert!(refused.contains("the database cannot be written"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_leaves_nothing_behind_and_waits_for_no_writer() {
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    let pool = file.pool().await;
+    let version = "PRAGMA data_version";
+    let mut watching = pool.acquire().await.unwrap();
+    let before: i64 = sqlx::query_scalar(version).fetch_one(&mut *watching).await.unwrap();
+    store.check().await.unwrap();
+    let after: i64 = sqlx::query_scalar(version).fetch_one(&mut *watching).await.unwrap();
+    assert_eq!(before, after, "the check has committed something");
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *watching).await.unwrap();
+    store.check().await.unwrap();
+    sqlx::query("ROLLBACK").execute(&mut *watching).await.unwrap();
+}

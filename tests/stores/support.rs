@@ -1,0 +1,139 @@
+//! Stores under test whose time is moved instead of waited for.
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use idempotent_core::{
+    OwnerToken, Store,
+    clock::{ManualClock, Timestamp},
+    conformance::Subject,
+    store::{memory::MemoryStore, sqlite::SqliteStore},
+};
+use sqlx::{
+    SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode},
+};
+
+/// Long: the histories of a suite run in less than a quarter of it, however busy the machine is.
+const TICK: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Memory {
+    store: MemoryStore,
+    clock: ManualClock,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_000_000_000_000));
+        Self { store: MemoryStore::with_clock(clock.clone()), clock }
+    }
+}
+
+#[async_trait::async_trait]
+impl Subject for Memory {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.clock.set_back(by);
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        TICK
+    }
+}
+
+/// A database of one test, removed with it.
+pub(crate) struct File(PathBuf);
+
+impl File {
+    pub(crate) fn new() -> Self {
+        let name: String = OwnerToken::random()
+            .unwrap()
+            .as_bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let folder = std::env::temp_dir().join(format!("idempotent-core-{name}"));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.0.join("records.db").display())
+    }
+
+    pub(crate) fn options(&self) -> SqliteConnectOptions {
+        SqliteConnectOptions::new().filename(self.0.join("records.db")).create_if_missing(true)
+    }
+
+    pub(crate) async fn open(&self) -> SqliteStore {
+        SqliteStore::connect(&self.url()).await.unwrap()
+    }
+
+    /// An application's own pool on the same file.
+    pub(crate) async fn pool(&self) -> SqlitePool {
+        SqlitePool::connect_with(self.options().journal_mode(SqliteJournalMode::Wal)).await.unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two stores on one file, like two processes, used in turns. Time passes by moving the rows' times
+/// back.
+pub(crate) struct Sqlite {
+    stores: [SqliteStore; 2],
+    turn: AtomicUsize,
+    pool: SqlitePool,
+    _file: File,
+}
+
+impl Sqlite {
+    pub(crate) async fn new() -> Self {
+        let file = File::new();
+        let stores = [file.open().await, file.open().await];
+        Self { stores, turn: AtomicUsize::new(0), pool: file.pool().await, _file: file }
+    }
+}
+
+impl Sqlite {
+    /// Moves every time of every record; a lease that was abandoned has none.
+    async fn shift(&self, by: i64) {
+        let shift = "UPDATE idempotency_records
+            SET lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + ?1 END,
+                first_seen = first_seen + ?1, expires_at = expires_at + ?1";
+        sqlx::query(shift).bind(by).execute(&self.pool).await.unwrap();
+    }
+}
+
+#[async_trait::async_trait]
+impl Subject for Sqlite {
+    fn store(&self) -> &dyn Store {
+        &self.stores[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        TICK
+    }
+}

@@ -1,0 +1,112 @@
+//! A store that checks, decides, and then writes, without regard for concurrent writes.
+
+use std::{collections::HashMap, sync::PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, Record, RecordId, StoreError,
+    clock::{Clock, Timestamp},
+    internals::{Mutex, MutexGuard},
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    store::{Store, Transactions},
+    transition::{self, Change},
+};
+
+pub(super) struct CheckThenActStore<C> {
+    records: Mutex<HashMap<RecordId, Record>>,
+    clock: C,
+}
+
+impl<C: Clock> CheckThenActStore<C> {
+    pub(super) fn new(clock: C) -> Self {
+        Self { records: Mutex::default(), clock }
+    }
+
+    fn records(&self) -> MutexGuard<'_, HashMap<RecordId, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step<T>(
+        &self,
+        id: &RecordId,
+        step: impl FnOnce(Option<&Record>, Timestamp) -> (Change, T),
+    ) -> T {
+        let seen = self.records().get(id).cloned();
+        let (change, outcome) = step(seen.as_ref(), self.clock.now());
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => drop(self.records().insert(*id, record)),
+            Change::Remove => drop(self.records().remove(id)),
+        }
+        outcome
+    }
+}
+
+#[async_trait]
+impl<C: Clock> Store for CheckThenActStore<C> {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        Ok(self.step(id, |record, now| transition::claim(record, claim, now)))
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        let renew = |renewal: &Renewal| {
+            let Lease { id, owner } = renewal.lease;
+            self.step(&id, |record, now| transition::renew(record, owner, renewal.extend, now))
+                .into()
+        };
+        Ok(leases.iter().map(renew).collect())
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, now| {
+            transition::complete(record, lease.owner, recording, now)
+        }))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| transition::release(record, lease.owner)))
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| transition::abandon(record, lease.owner, policy)))
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        let at = self.clock.now();
+        let record = self.records().get(id).filter(|record| !record.is_expired(at)).cloned();
+        Ok(record.map(|record| Snapshot::new(record, at)))
+    }
+
+    async fn resolve(
+        &self,
+        _: &RecordId,
+        _: &OwnerToken,
+        _: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        unreachable!("no operator is here")
+    }
+
+    async fn purge(&self, _: u32) -> Result<u64, StoreError> {
+        unreachable!("it is never full")
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
+}

@@ -1,0 +1,158 @@
+//! The stores under test: each is opened more than once, as by several processes.
+
+use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::{
+    check_then_act::CheckThenActStore,
+    effects::{Effects, hex},
+};
+use idempotent_core::{
+    OwnerToken,
+    clock::{Clock, SystemClock, Timestamp},
+    store::{
+        Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
+    },
+};
+use test_support::servers::{
+    postgres::shared,
+    redis::{FORGETFUL, Server},
+};
+
+/// Stores that share their records, and the resources that they need.
+pub(super) struct Fixture {
+    pub(super) stores: Vec<Arc<dyn Store>>,
+    /// Where the effects of the stores' transactions are read.
+    pub(super) effects: Option<Arc<Effects>>,
+    _kept: Box<dyn Any + Send + Sync>,
+}
+
+impl Fixture {
+    pub(super) fn new(
+        stores: impl IntoIterator<Item = impl Store>,
+        kept: impl Any + Send + Sync,
+    ) -> Self {
+        let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
+        Self { stores, effects: None, _kept: Box::new(kept) }
+    }
+
+    pub(super) fn with(self, effects: Effects) -> Self {
+        Self { effects: Some(Arc::new(effects)), ..self }
+    }
+
+    /// Completes without transactions.
+    pub(super) fn without_effects(self) -> Self {
+        Self { effects: None, ..self }
+    }
+
+    pub(super) fn memory() -> Self {
+        Self::new([MemoryStore::with_clock(YieldingClock(SystemClock::new()))], ())
+    }
+
+    /// An unsafe store in memory.
+    pub(super) fn check_then_act() -> Self {
+        Self::new([CheckThenActStore::new(YieldingClock(SystemClock::new()))], ())
+    }
+
+    pub(super) async fn sqlite() -> Self {
+        let file = File::new();
+        let stores = [file.open().await, file.open().await];
+        stores[0].migrate().await.unwrap();
+        let effects = Effects::sqlite(&file.url()).await;
+        Self::new(stores, file).with(effects)
+    }
+
+    pub(super) async fn postgres() -> Self {
+        let url = database().await;
+        let stores = [
+            PostgresStore::connect(&url).await.unwrap(),
+            PostgresStore::connect(&url).await.unwrap(),
+        ];
+        Store::migrate(&stores[0]).await.unwrap();
+        Self::new(stores, ()).with(Effects::postgres(&url).await)
+    }
+
+    pub(super) async fn redis() -> Self {
+        let (server, prefix) = (Redis::start(), format!("{}:", unique()));
+        let stores =
+            [server.open().await.key_prefix(&prefix), server.open().await.key_prefix(&prefix)];
+        Self::new(stores, server)
+    }
+}
+
+/// A clock that lets other threads run before it returns the time. A store in memory reads it in
+/// the middle of each step, so that calls overlap.
+struct YieldingClock(SystemClock);
+
+impl Clock for YieldingClock {
+    fn now(&self) -> Timestamp {
+        (0..100).for_each(|_| std::thread::yield_now());
+        self.0.now()
+    }
+}
+
+/// A unique word.
+pub(super) fn unique() -> String {
+    format!("s{}", hex(OwnerToken::random().unwrap().as_bytes()))
+}
+
+/// A SQLite database, removed when it is dropped.
+pub(super) struct File(PathBuf);
+
+impl File {
+    pub(super) fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("idempotent-stress-{}", unique()));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("sqlite:{}", self.0.join("records.db").display())
+    }
+
+    pub(super) async fn open(&self) -> SqliteStore {
+        SqliteStore::connect(&self.url()).await.unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The URL of a new database on the shared Postgres server.
+pub(super) async fn database() -> String {
+    let name = unique();
+    let mut connection = PgConnection::connect(shared()).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    format!("{server}/{name}?{parameters}")
+}
+
+/// A Redis server: a private one, or the one that `REDIS_URL` names.
+pub(super) struct Redis {
+    pub(super) url: String,
+    _own: Option<Server>,
+}
+
+impl Redis {
+    pub(super) fn start() -> Self {
+        if let Ok(url) = std::env::var("REDIS_URL") {
+            return Self { url, _own: None };
+        }
+        let own = Server::start(FORGETFUL);
+        Self { url: own.url(), _own: Some(own) }
+    }
+
+    /// A server may be slow on a busy machine.
+    pub(super) async fn open(&self) -> RedisStore {
+        RedisStore::connect(&self.url).await.unwrap().response_timeout(Duration::from_secs(60))
+    }
+}

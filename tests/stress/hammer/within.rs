@@ -1,0 +1,137 @@
+//! Attempts whose effect is committed together with the record.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use tokio::time::sleep;
+
+use super::{Checked, Count, Worker, attempt::Attempt, holds, ledger::Ledger, request};
+use crate::effects::Effects;
+use idempotent_core::{
+    Abandoned, Lease,
+    protocol::Fence,
+    store::{Transaction, TransactionClaim, Transactions},
+};
+
+/// How long a claim waits for a transaction that has the same key.
+const WAIT_LIMIT: Duration = Duration::from_millis(50);
+
+impl Attempt<'_> {
+    /// Completes in a transaction that was begun after the claim; `None` if the owner dies in it.
+    pub(super) async fn complete_with(
+        &self,
+        effects: &Effects,
+        response: &Bytes,
+        rng: &mut Rng,
+    ) -> Checked<Option<Fence>> {
+        let mut transaction = self.transactions().begin().await?;
+        effects.write(&mut *transaction, &self.lease).await;
+        let (dies, late) = (self.ledger.doomed || rng.u8(..100) < 10, rng.bool());
+        if dies && !late {
+            return self.dead(transaction);
+        }
+        if !dies {
+            return Ok(Some(transaction.complete_and_commit(&self.lease, response).await?));
+        }
+        match transaction.complete(&self.lease, response).await? {
+            Fence::Fenced => {
+                transaction.roll_back().await;
+                Ok(Some(Fence::Fenced))
+            }
+            Fence::Passed => self.dead(transaction),
+        }
+    }
+
+    fn transactions(&self) -> &dyn Transactions {
+        self.store.transactions().unwrap()
+    }
+
+    fn dead(&self, transaction: Box<dyn Transaction>) -> Checked<Option<Fence>> {
+        drop(transaction);
+        self.field.tally.count(Count::DeathsWithin);
+        Ok(None)
+    }
+}
+
+impl Worker {
+    /// Claims a key, runs, and completes, all in one transaction.
+    pub(super) async fn claim_within(&mut self, ledger: &Ledger, effects: &Effects) -> Checked {
+        let claim = request(self.field.hammer.lease);
+        let store = self.store.clone();
+        let transactions = store.transactions().unwrap();
+        match transactions.claim(&ledger.id, &claim, WAIT_LIMIT).await {
+            Err(error) if error.is_transient() => {
+                self.field.tally.count(Count::Unknown);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+            Ok(TransactionClaim::Rejected(outcome)) => self.check_rejection(ledger, outcome).await,
+            Ok(TransactionClaim::Granted { attempt, transaction }) => {
+                self.field.tally.count(Count::InTransaction);
+                let lease = Lease { id: ledger.id, owner: claim.owner };
+                self.work_within(ledger, effects, (lease, attempt), transaction).await
+            }
+        }
+    }
+
+    /// No other owner can have the key while the transaction is open, so every call within it
+    /// passes.
+    async fn work_within(
+        &mut self,
+        ledger: &Ledger,
+        effects: &Effects,
+        (lease, attempt): (Lease, u32),
+        mut transaction: Box<dyn Transaction>,
+    ) -> Checked {
+        let (tally, rng) = (&self.field.tally, &mut self.rng);
+        effects.write(&mut *transaction, &lease).await;
+        let what = if ledger.doomed { rng.u8(..25) } else { rng.u8(..100) };
+        match what {
+            0..15 => {
+                tally.count(Count::DeathsWithin);
+                if rng.bool() {
+                    let complete = transaction
+                        .complete(&lease, &Bytes::from_static(b"never committed"))
+                        .await?;
+                    holds(complete == Fence::Passed, || {
+                        "a completion within its claim's transaction was fenced".into()
+                    })?;
+                }
+                drop(transaction);
+                return Ok(());
+            }
+            15..25 => {
+                // The claim stays, its lease has expired, and the effect is undone.
+                transaction.undo().await?;
+                let abandoned = transaction.abandon(&lease, Abandoned::Retry).await?;
+                holds(abandoned == Fence::Passed, || {
+                    "an abandonment within its claim's transaction was fenced".into()
+                })?;
+                transaction.commit().await?;
+                tally.count(Count::AbandonedWithin);
+                return ledger.granted(attempt, lease.owner);
+            }
+            25..35 => {
+                transaction.undo().await?;
+                effects.write(&mut *transaction, &lease).await;
+            }
+            35..50 => {
+                tally.count(Count::Pauses);
+                sleep(self.field.hammer.lease + Duration::from_millis(rng.u64(1..10))).await;
+            }
+            _ => {}
+        }
+        let response = Bytes::from(format!("{:?} within", lease.owner.as_bytes()));
+        let passed = transaction.complete(&lease, &response).await?;
+        holds(passed == Fence::Passed, || {
+            "a completion within its claim's transaction was fenced".into()
+        })?;
+        transaction.commit().await?;
+        ledger.granted(attempt, lease.owner)?;
+        ledger.completed(attempt, lease.owner, response)?;
+        tally.count(if attempt > 1 { Count::Takeovers } else { Count::Firsts });
+        tally.count(Count::Completions);
+        Ok(())
+    }
+}

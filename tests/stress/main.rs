@@ -1,0 +1,19 @@
+//! All stores under stress: owners that die and owners that return late, while others use the same
+//! keys.
+//!
+//! The servers are private; `DATABASE_URL` and `REDIS_URL` name others.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod check_then_act;
+mod effects;
+mod fixtures;
+mod hammer;
+mod in_transaction;
+mod linearizable;
+mod mutants;

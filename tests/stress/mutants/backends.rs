@@ -1,0 +1,352 @@
+//! Stores whose statements or scripts are those of a variant.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+
+use super::Variant;
+use crate::{
+    effects::Effects,
+    fixtures::{File, Fixture, Redis, database, unique},
+    hammer::request,
+    in_transaction::InTransaction,
+};
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId,
+    conformance::{Action, Subject, history},
+    internals::{alter_postgres, alter_redis, alter_sqlite},
+    protocol::{Claim, ClaimOutcome, Fence},
+    store::{Store, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
+};
+use test_support::{
+    servers::redis::{FORGETFUL, Server},
+    subjects,
+};
+
+pub(super) enum Backend {
+    Sqlite,
+    Postgres { url: String, pool: PgPool },
+    Redis(Redis),
+}
+
+impl Backend {
+    pub(super) async fn postgres() -> Self {
+        let url = database().await;
+        // Concurrent sessions that create the same table fail, even with `IF NOT EXISTS`.
+        drop(Effects::postgres(&url).await);
+        Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url }
+    }
+
+    /// Two stores of a variant.
+    pub(super) async fn fixture(&self, variant: Variant) -> Fixture {
+        match self {
+            Self::Sqlite => {
+                let file = File::new();
+                let stores = [sqlite(&file, variant).await, sqlite(&file, variant).await];
+                stores[0].migrate().await.unwrap();
+                let effects = Effects::sqlite(&file.url()).await;
+                Fixture::new(stores, file).with(effects)
+            }
+            Self::Postgres { url, .. } => {
+                let table = unique();
+                let stores =
+                    [postgres(url, &table, variant).await, postgres(url, &table, variant).await];
+                Store::migrate(&stores[0]).await.unwrap();
+                Fixture::new(stores, ()).with(Effects::postgres(url).await)
+            }
+            Self::Redis(server) => {
+                let (prefix, open) = (unique(), || async { altered(server.open().await, variant) });
+                let stores = [open().await.key_prefix(&prefix), open().await.key_prefix(&prefix)];
+                Fixture::new(stores, ())
+            }
+        }
+    }
+
+    /// A store of a variant, whose time can be moved.
+    pub(super) async fn subject(&self, variant: Variant, within: bool) -> Arc<dyn Subject> {
+        let subject: Arc<dyn Subject> = match self {
+            Self::Sqlite => {
+                let file = File::new();
+                let store = sqlite(&file, variant).await;
+                let pool = SqlitePool::connect(&file.url()).await.unwrap();
+                let rows = Rows::Sqlite { pool, _file: file };
+                Arc::new(ShiftedStore { store: boxed(store, within), rows })
+            }
+            Self::Postgres { url, pool } => {
+                let table = unique();
+                let store = postgres(url, &table, variant).await;
+                Arc::new(ShiftedStore {
+                    store: boxed(store, within),
+                    rows: Rows::Postgres { pool: pool.clone(), table },
+                })
+            }
+            Self::Redis(server) => {
+                let raw =
+                    ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+                Arc::new(subjects::redis::ShiftedRedis::new(
+                    altered(server.open().await, variant),
+                    Box::new(raw),
+                ))
+            }
+        };
+        subject.store().migrate().await.unwrap();
+        subject
+    }
+}
+
+impl Backend {
+    /// A random history. On Redis an expired record is absent at once: Redis removes expired keys
+    /// by itself.
+    pub(super) fn history(&self, seed: u64) -> Vec<Action> {
+        let purges = matches!(self, Self::Redis(_));
+        let purge = |step| {
+            if purges && step == Action::Advance { vec![step, Action::Purge] } else { vec![step] }
+        };
+        history(seed, 200).into_iter().flat_map(purge).collect()
+    }
+
+    /// Whether a key that is or could become held expires in the server, or a response that arrives
+    /// after the TTL is refused although its claim is still stored.
+    pub(super) async fn expires_wrongly(&self, variant: Variant) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let prefix = unique();
+        let store = altered(server.open().await, variant).key_prefix(&prefix);
+        let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let mut expires = false;
+        for (number, abandoned) in [(1, Abandoned::Retry), (2, Abandoned::Hold)] {
+            let claim = request(Duration::from_secs(60)).with_abandoned(abandoned);
+            let lease = Lease { id: RecordId::from_bytes([number; 32]), owner: claim.owner };
+            store.claim(&lease.id, &claim).await.unwrap();
+            if abandoned == Abandoned::Retry {
+                store.abandon(&lease, Abandoned::Hold).await.unwrap();
+            }
+            let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
+            let left: i64 = ::redis::cmd("PTTL").arg(key).query(&mut raw).unwrap();
+            expires |= left != -1;
+        }
+        let claim = request(Duration::from_millis(10)).with_ttl(Duration::from_millis(20));
+        let lease = Lease { id: RecordId::from_bytes([3; 32]), owner: claim.owner };
+        store.claim(&lease.id, &claim).await.unwrap();
+        while store.look_up(&lease.id).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        expires || store.complete(&lease, &Bytes::new()).await.is_err()
+    }
+
+    /// Whether a repeated hold succeeds for a record that is absent, another owner's, or not held.
+    /// No replica has any of them, so that a hold that matched would fail.
+    pub(super) async fn holds_wrongly(&self, variant: Variant) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let store = altered(server.open().await, variant).key_prefix(&unique());
+        let short = store.clone().wait_for_replicas(1, Duration::from_millis(1));
+        let new = |number| (RecordId::from_bytes([number; 32]), request(Duration::from_secs(60)));
+        let [absent, held, completed] = [1, 2, 3].map(new);
+        for (id, claim) in [&held, &completed] {
+            store.claim(id, claim).await.unwrap();
+        }
+        let lease = |(id, claim): &(RecordId, Claim)| Lease { id: *id, owner: claim.owner };
+        store.complete(&lease(&completed), &Bytes::new()).await.unwrap();
+        let is_short = short.abandon(&lease(&held), Abandoned::Hold).await.is_err()
+            && short.abandon(&lease(&held), Abandoned::Hold).await.is_err();
+        let strangers = Lease { owner: OwnerToken::from_bytes([2; 16]), ..lease(&held) };
+        let mut fenced = true;
+        for lease in [lease(&absent), strangers, lease(&completed)] {
+            fenced &= matches!(short.abandon(&lease, Abandoned::Hold).await, Ok(Fence::Fenced));
+        }
+        !is_short || !fenced
+    }
+
+    /// Whether a replay waits for a session that is writing the record. A replay that waited too
+    /// long reports in flight.
+    pub(super) async fn waits_for_a_writer(&self, variant: Variant) -> bool {
+        let Self::Postgres { url, pool } = self else { return false };
+        let (table, claim) = (unique(), request(Duration::from_secs(60)));
+        let store = postgres(url, &table, variant).await;
+        Store::migrate(&store).await.unwrap();
+        let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: claim.owner };
+        store.claim(&lease.id, &claim).await.unwrap();
+        store.complete(&lease, &Bytes::new()).await.unwrap();
+        let mut writing = pool.begin().await.unwrap();
+        let write = AssertSqlSafe(format!("UPDATE {table} SET lease_until = lease_until"));
+        sqlx::raw_sql(write).execute(&mut *writing).await.unwrap();
+        let replay = store.claim(&lease.id, &request(Duration::from_secs(60))).await;
+        writing.rollback().await.unwrap();
+        replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+    }
+
+    /// Which change of a record a takeover misses after it has read the record and waited for the
+    /// concurrent writer.
+    pub(super) async fn misses_a_change(&self, variant: Variant) -> Option<String> {
+        for (change, known) in [
+            ("attempt = attempt + 2", "Granted { attempt: 4 }"),
+            ("fingerprint = {other}", "Mismatch"),
+            ("abandoned = 1", "Held { newly: true }"),
+        ] {
+            let outcome = self.takeover_beside(variant, change).await?;
+            if !outcome.starts_with(known) {
+                return Some(format!("after {change} a takeover returned {outcome}"));
+            }
+        }
+        None
+    }
+
+    async fn takeover_beside(&self, variant: Variant, change: &str) -> Option<String> {
+        const WAITS: Duration = Duration::from_millis(200);
+        let (id, first) = (RecordId::from_bytes([1; 32]), request(Duration::ZERO));
+        let claim = request(Duration::from_secs(60));
+        let outcome = match self {
+            Self::Sqlite => {
+                let file = File::new();
+                let store = sqlite(&file, variant).await;
+                store.migrate().await.unwrap();
+                store.claim(&id, &first).await.unwrap();
+                let pool = SqlitePool::connect(&file.url()).await.unwrap();
+                let mut other = pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+                let takeover = tokio::spawn(async move { store.claim(&id, &claim).await });
+                tokio::time::sleep(WAITS).await;
+                let change = AssertSqlSafe(format!(
+                    "UPDATE idempotency_records SET {}",
+                    change.replace("{other}", "zeroblob(36)")
+                ));
+                sqlx::raw_sql(change).execute(&mut *other).await.unwrap();
+                other.commit().await.unwrap();
+                takeover.await.unwrap()
+            }
+            Self::Postgres { url, pool } => {
+                let table = unique();
+                let store = postgres(url, &table, variant).await;
+                Store::migrate(&store).await.unwrap();
+                store.claim(&id, &first).await.unwrap();
+                let mut other = pool.begin().await.unwrap();
+                let change = change.replace("{other}", "decode(repeat('00', 36), 'hex')");
+                let change = AssertSqlSafe(format!("UPDATE {table} SET {change}"));
+                sqlx::raw_sql(change).execute(&mut *other).await.unwrap();
+                let takeover = tokio::spawn(async move { store.claim(&id, &claim).await });
+                tokio::time::sleep(WAITS).await;
+                other.commit().await.unwrap();
+                takeover.await.unwrap()
+            }
+            Self::Redis(_) => return None,
+        };
+        Some(format!("{:?}", outcome.unwrap()))
+    }
+
+    /// Whether a step accepts an unreadable record.
+    pub(super) async fn takes_damage(&self, variant: Variant) -> bool {
+        let Self::Redis(server) = self else { return false };
+        let prefix = unique();
+        let store = altered(server.open().await, variant).key_prefix(&prefix);
+        let lease =
+            Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
+        let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
+        let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let head = [
+            &[1, 1, 0, 0, 0, 0, 1],
+            [2; 16].as_slice(),
+            &[3; 36],
+            &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4),
+        ]
+        .concat();
+        assert_eq!(head.len(), 91);
+        let other = |at: usize, byte| {
+            head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect()
+        };
+        let longer = [head.as_slice(), b"x"].concat();
+        let damaged: [Vec<u8>; 6] =
+            [longer[..90].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
+        for damaged in damaged {
+            let () = ::redis::cmd("SET").arg(&key).arg(&damaged).query(&mut raw).unwrap();
+            // Of a completed or held record only the head is checked.
+            if store.release(&lease).await.is_ok()
+                || store.complete(&lease, &Bytes::new()).await.is_ok()
+            {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Whether a record is read from a server that was a master when the connection to it was opened.
+pub(super) async fn reads_from_a_replica(variant: Variant) -> bool {
+    let server = Server::start(FORGETFUL);
+    let store = altered(RedisStore::connect(&server.url()).await.unwrap(), variant);
+    let id = RecordId::from_bytes([1; 32]);
+    assert!(store.look_up(&id).await.unwrap().is_none());
+    let () = server.ask("REPLICAOF 127.0.0.1 1");
+    store.look_up(&id).await.is_ok()
+}
+
+fn boxed(store: impl Store, within: bool) -> Box<dyn Store> {
+    if within { Box::new(InTransaction(store)) } else { Box::new(store) }
+}
+
+async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
+    alter_sqlite(file.open().await, |name, text| variant.alter(&format!("{name}.sql"), text))
+}
+
+async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
+    let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
+    alter_postgres(store, |name, text| variant.alter(&format!("{name}.sql"), text))
+}
+
+fn altered(store: RedisStore, variant: Variant) -> RedisStore {
+    super::files("lua").iter().fold(store, |store, file| {
+        let text = super::read("lua", file);
+        alter_redis(store, &text, &variant.alter(file, &text))
+    })
+}
+
+/// A store whose time moves by shifting its rows back.
+struct ShiftedStore {
+    store: Box<dyn Store>,
+    rows: Rows,
+}
+
+enum Rows {
+    Sqlite { pool: SqlitePool, _file: File },
+    Postgres { pool: PgPool, table: String },
+}
+
+#[async_trait]
+impl Subject for ShiftedStore {
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+}
+
+impl ShiftedStore {
+    /// Moves every time of every record; a lease that was abandoned has none.
+    async fn shift(&self, by: i64) {
+        let set = format!(
+            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
+             = first_seen + {by}, \
+             expires_at = expires_at + {by}"
+        );
+        match &self.rows {
+            Rows::Sqlite { pool, .. } => {
+                let shift = AssertSqlSafe(format!("UPDATE idempotency_records SET {set}"));
+                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
+            }
+            Rows::Postgres { pool, table } => {
+                let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
+                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
+            }
+        }
+    }
+}

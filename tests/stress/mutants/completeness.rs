@@ -1,0 +1,83 @@
+//! The tables of mutants are complete and up to date.
+
+use super::{Mutant, files, no_ops::NoOp, postgres, read, redis, sqlite};
+
+const SQL: &[&str] = &["WHERE", "AND", "CASE"];
+const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
+/// Schema and settings, which are not steps.
+const NO_STEPS: &[&str] = &[
+    "check.lua",
+    "check.sql",
+    "connection.sql",
+    "migrate_1.sql",
+    "migrations.sql",
+    "partition.sql",
+    "privileges.sql",
+    "read.sql",
+    "room.sql",
+];
+
+/// The keywords that make a guard, outside of comments, with their positions.
+fn guards(text: &str, words: &[&str], comment: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.split(comment).next().unwrap();
+        let mut begin = 0;
+        for word in code.split_inclusive([' ', '(', ')', '\n']) {
+            if words.contains(&word.trim_end_matches([' ', '(', ')', '\n'])) {
+                found.push((at + begin, line.trim().to_owned()));
+            }
+            begin += word.len();
+        }
+        at += line.len();
+    }
+    found
+}
+
+fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, at_least: usize) {
+    let files: Vec<_> =
+        files(name).into_iter().filter(|file| !NO_STEPS.contains(&file.as_str())).collect();
+    let (mut seen, mut unnamed) = (0, Vec::new());
+    for file in &files {
+        let text = read(name, file);
+        for no_op in NoOp::ALL {
+            assert_ne!(no_op.alter(file, &text), text, "{no_op:?} changes nothing in {file}");
+        }
+        let of_file: Vec<_> = mutants.iter().filter(|mutant| mutant.file == file).collect();
+        for mutant in &of_file {
+            assert_eq!(text.matches(mutant.guard).count(), 1, "{} is out of date", mutant.name());
+            assert_ne!(mutant.guard, mutant.instead);
+        }
+        let spans: Vec<_> = of_file
+            .iter()
+            .map(|mutant| (text.find(mutant.guard).unwrap(), mutant.guard.len()))
+            .collect();
+        for (at, line) in guards(&text, words, comment) {
+            seen += 1;
+            if !spans.iter().any(|(begin, length)| (*begin..begin + length).contains(&at)) {
+                unnamed.push(format!("{file}, at {at}: {line}"));
+            }
+        }
+    }
+    assert!(unnamed.is_empty(), "guards without a mutant: {unnamed:#?}");
+    let unknown = mutants.iter().find(|mutant| !files.iter().any(|file| file == mutant.file));
+    assert!(unknown.is_none(), "there is no file {}", unknown.unwrap().file);
+    println!("{name}: {seen} guards, {} mutants", mutants.len());
+    assert!(seen >= at_least, "only {seen} guards were found");
+}
+
+#[test]
+fn every_guard_of_the_sqlite_statements_has_a_mutant() {
+    assert_whole("sql/sqlite", sqlite::MUTANTS, SQL, "--", 40);
+}
+
+#[test]
+fn every_guard_of_the_postgres_statements_has_a_mutant() {
+    assert_whole("sql/postgres", postgres::MUTANTS, SQL, "--", 45);
+}
+
+#[test]
+fn every_guard_of_the_redis_scripts_has_a_mutant() {
+    assert_whole("lua", redis::MUTANTS, LUA, "--", 40);
+}

@@ -1,0 +1,48 @@
+//! What the tests of the workspace share: private database servers, proxies that cut connections,
+//! an HTTP client that exposes bytes, handlers that tests control, and a store that fails on
+//! request.
+//!
+//! Nothing here sleeps. Tests wait for events, and a wait that exceeds [`WAIT_LIMIT`] is a failure.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a harness fails by panicking"
+)]
+#![allow(missing_docs, reason = "not published; the names say what the helpers do")]
+
+pub mod client;
+pub mod cuts;
+pub mod faults;
+pub mod log;
+pub mod longest;
+pub mod probe;
+pub mod proxy;
+pub mod server;
+pub mod servers;
+pub mod subjects;
+pub mod timing;
+pub mod without_runtime;
+pub mod world;
+
+use std::time::Duration;
+
+pub use client::{ClientResponse, Pending, Request};
+pub use faults::{Fault, FaultyStore, Op};
+pub use probe::Probe;
+pub use server::Server;
+pub use world::World;
+
+/// How long an event may take before a test fails.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Waits, outside of any runtime, for a condition.
+///
+/// # Panics
+/// When it does not hold within [`WAIT_LIMIT`].
+pub fn wait_for<T>(what: &str, event: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let waited = runtime.block_on(async { tokio::time::timeout(WAIT_LIMIT, event).await });
+    waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}

@@ -1,0 +1,95 @@
+//! The longest possible durations.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotent_core::{
+    BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording,
+    RequestDigest, Runtime, Store,
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
+    store::TransactionClaim,
+};
+
+const LONGEST: Duration = Duration::MAX;
+
+fn id() -> RecordId {
+    let mut id = [0; 32];
+    id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
+    RecordId::from_bytes(id)
+}
+
+fn claim() -> Claim {
+    Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+        .with_lease(LONGEST)
+        .with_ttl(LONGEST)
+}
+
+/// A migrated store accepts all of them, directly and through a runtime.
+pub async fn takes_them(store: impl Store + Clone) {
+    claims(&store).await;
+    within(&store).await;
+    runs(store).await;
+}
+
+async fn claims(store: &impl Store) {
+    let (id, claim) = (id(), claim());
+    let lease = Lease { id, owner: claim.owner };
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
+    assert_eq!(
+        store.renew(&[Renewal::new(lease, LONGEST)]).await.unwrap(),
+        [RenewOutcome::Renewed]
+    );
+    let outcome = store.claim(&id, &self::claim()).await.unwrap();
+    assert!(
+        matches!(outcome, ClaimOutcome::InFlight { lease_left } if lease_left.as_secs() > 1 << 30),
+        "{outcome:?}"
+    );
+    assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
+    assert!(store.look_up(&id).await.unwrap().is_some());
+    store.purge(u32::MAX).await.unwrap();
+    assert!(matches!(store.claim(&id, &self::claim()).await.unwrap(), ClaimOutcome::Completed(_)));
+}
+
+async fn within(store: &impl Store) {
+    let Some(transactions) = store.transactions() else { return };
+    let (id, claim) = (id(), claim());
+    let claimed = transactions.claim(&id, &claim, LONGEST).await.unwrap();
+    let TransactionClaim::Granted { transaction, .. } = claimed else { panic!("{claimed:?}") };
+    let (lease, recording) = (Lease { id, owner: claim.owner }, recording().encode());
+    let (completed, outcome) = tokio::join!(
+        transaction.complete_and_commit(&lease, &recording),
+        // The claim may wait for the completion.
+        async { transactions.claim(&id, &self::claim(), LONGEST).await },
+    );
+    assert_eq!(completed.unwrap(), Fence::Passed);
+    assert!(matches!(outcome.unwrap(), TransactionClaim::Rejected(ClaimOutcome::Completed(_))));
+}
+
+fn recording() -> Recording {
+    Recording::new(201, Vec::new(), RecordedBody::None)
+}
+
+fn digest() -> RequestDigest {
+    Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
+}
+
+async fn runs(store: impl Store + Clone) {
+    let mut options = RuntimeOptions::default();
+    (options.store_timeout, options.purge_every) = (LONGEST, Some(LONGEST));
+    let policy = Policy::DEFAULT.with_ttl(LONGEST).with_lease(LONGEST).with_wait(LONGEST);
+    let within = store.transactions().is_some();
+    let runtime = Runtime::new(store, options);
+    for within in if within { &[false, true][..] } else { &[false] } {
+        let id = id();
+        let begin = async || match within {
+            false => runtime.begin(id, digest(), &policy).await.unwrap(),
+            true => runtime.begin_in_transaction(id, digest(), &policy).await.unwrap(),
+        };
+        let Admission::Proceed(attempt) = begin().await else { panic!("a new key does not run") };
+        let recording = recording();
+        let (outcome, ending) = tokio::join!(begin(), attempt.complete(&recording));
+        assert_eq!(ending, AttemptOutcome::Stored);
+        assert!(matches!(outcome, Admission::Rejected(Verdict::Completed(_))), "{outcome:?}");
+    }
+}

@@ -1,0 +1,80 @@
+//! A private PgBouncer in transaction mode.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::postgres::{Watchdog, as_server, directory, free_port, run, watchdog};
+
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
+
+/// How many server sessions all its clients share.
+pub const SESSIONS: i64 = 3;
+
+/// A running pooler.
+pub struct PgBouncer {
+    directory: PathBuf,
+    port: u16,
+    _watchdog: Watchdog,
+}
+
+impl PgBouncer {
+    /// Starts a pooler in front of the server on a port of this machine.
+    pub fn before(server: u16) -> Self {
+        Self::with(server, "")
+    }
+
+    /// The same with sessions that are reset after each transaction: settings of one client must
+    /// not reach the next.
+    pub fn fresh_sessions(server: u16) -> Self {
+        Self::with(server, "server_reset_query = DISCARD ALL\nserver_reset_query_always = 1\n")
+    }
+
+    /// The same with clients that wait at most a second for a session.
+    pub fn impatient(server: u16) -> Self {
+        Self::with(server, "query_wait_timeout = 1\n")
+    }
+
+    fn with(server: u16, more: &str) -> Self {
+        assert!(
+            Path::new(PROGRAM).exists(),
+            "PgBouncer is missing; install it (Debian: `apt-get install pgbouncer`)"
+        );
+        let (directory, port) = (directory(), free_port());
+        let file = |name| directory.join(name).display().to_string();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+             auth_type = trust\nauth_file = {}\n\
+             pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nlogfile = {}\n\
+             pidfile = {}\n{more}",
+            file("users"),
+            file("log"),
+            file("pid"),
+        );
+        fs::write(file("users"), "\"postgres\" \"\"\n").unwrap();
+        fs::write(file("ini"), settings).unwrap();
+        let _watchdog =
+            watchdog(r#"kill "$(cat "$1/pid")"; sleep 0.2; rm -rf "$1""#, &[&directory]);
+        run(as_server(PROGRAM).args(["-q", "-d"]).arg(file("ini")));
+        let responses = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        for _ in 0..100 {
+            if responses() {
+                return Self { directory, port, _watchdog };
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{}", fs::read_to_string(file("log")).unwrap_or_default());
+    }
+
+    /// The pooler's log.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}

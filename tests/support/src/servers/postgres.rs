@@ -1,0 +1,241 @@
+//! Private Postgres servers.
+//!
+//! Each uses a temporary directory and a free port, and runs as the user `postgres` when the test
+//! runs as root. It ends with the test's process however that ends: an external watchdog waits for
+//! the end of a pipe that only the process holds open.
+
+use std::{
+    env, fs, io, iter,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+const MISSING: &str = "Postgres' server programs are missing; install them (Debian: `apt-get \
+    install postgresql`), or set DATABASE_URL";
+
+/// A running server.
+pub struct Postgres {
+    directory: PathBuf,
+    /// The port on this machine.
+    pub port: u16,
+    settings: &'static str,
+    _watchdog: Watchdog,
+}
+
+/// The server that the tests of this process share: the one that `DATABASE_URL` names, or a private
+/// one.
+pub fn shared() -> &'static str {
+    static SHARED: OnceLock<(Option<Postgres>, String)> = OnceLock::new();
+    let start = || match env::var("DATABASE_URL") {
+        Ok(url) if url.starts_with("postgres") => (None, url),
+        _ => {
+            let server = Postgres::without_fsync();
+            let url = server.url("postgres");
+            (Some(server), url)
+        }
+    };
+    &SHARED.get_or_init(start).1
+}
+
+/// A free port, below those that outgoing connections take. Between the look-up and the server's
+/// start another process may take the port; then the start fails.
+pub fn free_port() -> u16 {
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    iter::repeat_with(|| fastrand::u16(30_000..32_700)).find(is_free).unwrap()
+}
+
+/// A temporary directory that the server's user owns.
+pub fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = env::temp_dir().join(format!("idempotent-pg-{}-{number}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    if is_root() {
+        run(Command::new("chown").arg("postgres").arg(&path));
+    }
+    path
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}
+
+/// A command that runs as the server's user.
+pub fn as_server(program: impl AsRef<Path>) -> Command {
+    if !is_root() {
+        return Command::new(program.as_ref());
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", "postgres", "--"]).arg(program.as_ref());
+    command
+}
+
+/// Runs a command to its end, and shows its output if it fails.
+pub fn run(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {said}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+/// What ends a server.
+pub struct Watchdog(Child);
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a script when this process ends, or the returned value is dropped: then the pipe that it
+/// reads ends.
+pub fn watchdog(script: &str, arguments: &[&Path]) -> Watchdog {
+    let script = format!("read -r _; {script}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "watchdog"]).args(arguments).stdin(Stdio::piped());
+    // In a separate process group, so that Ctrl-C does not end it before the test.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    Watchdog(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// The newest installed version of a server program.
+pub fn program(name: &str) -> PathBuf {
+    let installed =
+        |directory: &Path| Some(directory.join(name)).filter(|program| program.exists());
+    let debian =
+        fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(io::Result::ok);
+    let mut versions: Vec<PathBuf> = debian.map(|entry| entry.path().join("bin")).collect();
+    versions.sort_by(|one, other| other.cmp(one));
+    versions.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    versions.iter().find_map(|directory| installed(directory)).expect(MISSING)
+}
+
+impl Postgres {
+    /// A new, empty server, with `fsync` on and `pg_stat_statements` loaded.
+    pub fn start() -> Self {
+        Self::with_data(initialise, "")
+    }
+
+    /// A new server that does not wait for the disk, for tests in which it does not crash.
+    pub fn without_fsync() -> Self {
+        Self::with_data(initialise, " -c fsync=off")
+    }
+
+    /// A standby that follows this server.
+    pub fn standby(&self) -> Self {
+        let source = self.url("");
+        Self::with_data(
+            |data| {
+                run(as_server(program("pg_basebackup"))
+                    .args(["-R", "--checkpoint=fast", "-d", &source, "-D"])
+                    .arg(data));
+            },
+            "",
+        )
+    }
+
+    fn with_data(create: impl FnOnce(&Path), settings: &'static str) -> Self {
+        let (directory, pg_ctl) = (directory(), program("pg_ctl"));
+        let stop = if is_root() { "runuser -u postgres -- " } else { "" };
+        let stop = format!(r#"{stop}"$1" stop -m immediate -D "$2/data"; rm -rf "$2""#);
+        let _watchdog = watchdog(&stop, &[&pg_ctl, &directory]);
+        create(&directory.join("data"));
+        let server = Self { directory, port: free_port(), settings, _watchdog };
+        server.start_again();
+        server
+    }
+
+    /// Starts it on the same port after [`stop`](Self::stop).
+    pub fn start_again(&self) {
+        let Self { directory, port, settings, .. } = self;
+        let settings = format!(
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=200 -c \
+             max_prepared_transactions=10 -c shared_preload_libraries=pg_stat_statements{settings}",
+            directory.display()
+        );
+        self.control(&["start", "-w", "-o", &settings, "-l"], Some(&directory.join("log")));
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
+    }
+
+    /// Ends the server like a crash.
+    pub fn stop(&self) {
+        self.control(&["stop", "-m", "immediate"], None);
+    }
+
+    /// Stops every process of the server, so that it does not respond but keeps its data.
+    pub fn pause(&self) {
+        // The postmaster goes first, so that no more processes start.
+        self.signal("-STOP", &[self.postmaster()]);
+        self.signal("-STOP", &self.children());
+    }
+
+    /// Lets the server continue after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.signal("-CONT", &self.children());
+        self.signal("-CONT", &[self.postmaster()]);
+    }
+
+    fn postmaster(&self) -> u32 {
+        let file = fs::read_to_string(self.directory.join("data/postmaster.pid")).unwrap();
+        file.lines().next().unwrap().trim().parse().unwrap()
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let parent = self.postmaster().to_string();
+        let processes = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_child = |process: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // The name before may contain anything.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
+        };
+        processes.filter(is_child).collect()
+    }
+
+    /// A process may have ended meanwhile.
+    fn signal(&self, signal: &str, processes: &[u32]) {
+        assert!(!processes.is_empty());
+        let _ = Command::new("kill")
+            .arg(signal)
+            .args(processes.iter().map(u32::to_string))
+            .output()
+            .unwrap();
+    }
+
+    fn control(&self, arguments: &[&str], log: Option<&Path>) {
+        run(as_server(program("pg_ctl"))
+            .arg("-D")
+            .arg(self.directory.join("data"))
+            .args(arguments)
+            .args(log));
+    }
+
+    /// The URL of a database on the server.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+/// Creates the files of a server.
+fn initialise(data: &Path) {
+    let mut create = as_server(program("initdb"));
+    run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
+}

@@ -1,0 +1,3 @@
+//! Stores whose time the tests can move, for the conformance suite.
+
+pub mod redis;

@@ -1,0 +1,171 @@
+//! A Redis store whose time the tests can move.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    conformance::Subject,
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    store::{Store, redis::RedisStore},
+};
+use redis::ConnectionLike;
+
+const ADVANCE: &str = include_str!("redis/advance.lua");
+const PURGE: &str = concat!(
+    include_str!("../../../../idempotent-core/src/lua/record.lua"),
+    include_str!("redis/purge.lua")
+);
+
+/// A store under test.
+pub struct ShiftedRedis(Watched);
+
+/// A store that records the keys that it was called with, and a connection that rewrites them.
+struct Watched {
+    store: RedisStore,
+    prefix: String,
+    raw: Mutex<Box<dyn ConnectionLike + Send>>,
+    keys: Mutex<BTreeSet<RecordId>>,
+    /// How many records the server has removed since this was last called.
+    removed: AtomicU64,
+}
+
+impl ShiftedRedis {
+    pub fn new(store: RedisStore, raw: Box<dyn ConnectionLike + Send>) -> Self {
+        let prefix = format!("test:{:x}:", fastrand::u64(..));
+        let store = store.key_prefix(&prefix);
+        Self(Watched {
+            store,
+            prefix,
+            raw: Mutex::new(raw),
+            keys: Mutex::default(),
+            removed: AtomicU64::new(0),
+        })
+    }
+}
+
+impl ShiftedRedis {
+    /// Exempts the keys so far from further time shifts.
+    pub fn forget(&self) {
+        self.0.keys.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Watched {
+    fn run(&self, script: &str, id: &RecordId, arg: i128) -> u64 {
+        let key = [self.prefix.as_bytes(), id.as_bytes()].concat();
+        let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        redis::cmd("EVAL")
+            .arg(script)
+            .arg(1)
+            .arg(key)
+            .arg(arg.to_string())
+            .query(&mut **raw)
+            .unwrap()
+    }
+
+    fn shift(&self, by: i128) {
+        for id in self.keys() {
+            self.removed.fetch_add(self.run(ADVANCE, &id, by), Ordering::Relaxed);
+        }
+    }
+
+    fn keys(&self) -> BTreeSet<RecordId> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl Subject for ShiftedRedis {
+    fn store(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.shift(i128::try_from(by.as_millis()).unwrap());
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.shift(-i128::try_from(by.as_millis()).unwrap());
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+#[async_trait]
+impl Store for Watched {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.store.migrate().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
+        self.store.claim(id, claim).await
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        self.store.renew(leases).await
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        self.store.complete(lease, recording).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.store.release(lease).await
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        self.store.abandon(lease, policy).await
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        self.store.look_up(id).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        self.store.resolve(id, seen, resolution).await
+    }
+
+    /// Does at once, and counts, what the server does with a delay.
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        assert_eq!(self.store.purge(limit).await?, 0);
+        let mut removed = self.removed.swap(0, Ordering::Relaxed).min(u64::from(limit));
+        for id in self.keys() {
+            if removed < u64::from(limit) {
+                removed += self.run(PURGE, &id, 0);
+            }
+        }
+        Ok(removed)
+    }
+
+    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
+        None
+    }
+}

@@ -1,0 +1,16 @@
+-- Appended to record.lua: removes an expired record without waiting for its hour of grace, and
+-- limits a lease that is too long, as the next claim would.
+-- KEYS: 1 the record's key
+-- Returns 1 removed, 0 kept.
+local r, now = read(), time()
+if not r or r.state ~= IN_FLIGHT then
+    return 0
+end
+to_absolute_times(r)
+if expired(r, now) then
+    return redis.call('DEL', KEYS[1])
+end
+if r.expires_at <= now and shorten_lease(r, now) then
+    write(r)
+end
+return 0

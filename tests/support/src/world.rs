@@ -1,0 +1,108 @@
+//! An application's idempotency handle with everything that a test controls.
+
+use std::time::Duration;
+
+use actix_web::{
+    App,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{
+    Idempotency, IdempotencyBuilder, Key, RecordId,
+    scope::ScopeId,
+    store::{Snapshot, Store},
+};
+use idempotent_core::clock::{ManualClock, Timestamp};
+
+use crate::{FaultyStore, Probe, Server, log, wait_for};
+
+/// A store on a clock that stands still, a probe for the handlers, and the application's handle.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The clock of the store.
+    pub clock: ManualClock,
+    /// The store.
+    pub store: FaultyStore,
+    /// What handlers report, and what pauses them.
+    pub probe: Probe,
+    /// The application's handle.
+    pub idempotency: Idempotency,
+}
+
+impl World {
+    /// A fixture with every default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Probe::new(), |builder| builder)
+    }
+
+    /// A fixture whose handlers respond like this.
+    #[must_use]
+    pub fn responding(
+        response: impl Fn(usize) -> actix_web::HttpResponse + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(Probe::responding(response), |builder| builder)
+    }
+
+    /// A fixture with other settings.
+    #[must_use]
+    pub fn set(settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> Self {
+        Self::with(Probe::new(), settings)
+    }
+
+    /// A fixture with a probe and other settings.
+    #[must_use]
+    pub fn with(
+        probe: Probe,
+        settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+    ) -> Self {
+        log::capture();
+        let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
+        let store = FaultyStore::new(clock.clone());
+        let idempotency = settings(Idempotency::builder(store.clone())).build();
+        Self { clock, store, probe, idempotency }
+    }
+
+    /// The application data.
+    pub fn setup(&self) -> impl Fn(&mut ServiceConfig) + Clone + Send + use<> {
+        let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
+        move |config| {
+            config.app_data(idempotency.clone()).app_data(Data::new(probe.clone()));
+        }
+    }
+
+    /// Starts a server with these services.
+    #[must_use]
+    pub fn serve(&self, services: impl Fn(&mut ServiceConfig) + Clone + Send + 'static) -> Server {
+        let setup = self.setup();
+        Server::start(move || App::new().configure(&setup).configure(&services))
+    }
+
+    /// Moves the store's time forward.
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    /// The record of a user's key, as stored.
+    #[must_use]
+    pub fn record(&self, user: &str, operation: &str, key: &str) -> Option<Snapshot> {
+        let id = Self::id(user, operation, key);
+        wait_for("the record", self.store.look_up(&id)).unwrap()
+    }
+
+    /// The id of the record of a user's key.
+    #[must_use]
+    pub fn id(user: &str, operation: &str, key: &str) -> RecordId {
+        RecordId::new(
+            "tests",
+            &ScopeId::of("user", user),
+            operation,
+            &Key::parse(key.as_bytes()).unwrap(),
+        )
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,247 @@
+//! The store's server is killed under load, and started again.
+
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use sqlx::{Connection, PgConnection};
+use test_support::{
+    ClientResponse, Request, WAIT_LIMIT,
+    servers::{
+        postgres::Postgres,
+        redis::{DURABLE, Server},
+    },
+};
+
+use crate::payments::{
+    pay,
+    records::Records,
+    server::{Files, Payments, wait},
+};
+
+const CLIENTS: usize = 6;
+/// The longest time from when the database accepts connections until a payment succeeds.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// `CASE`, because the conditions of a `WHERE` are evaluated in any order.
+const END_SESSIONS: &str = "SELECT pid FROM pg_stat_activity \
+     WHERE CASE application_name WHEN 'idempotency' THEN pg_terminate_backend(pid) ELSE false END";
+
+#[test]
+fn postgres_killed_under_load_loses_and_duplicates_no_payment() {
+    let server = Postgres::start();
+    let files = Files::with(Records::Outside(server.url("postgres")));
+    under_load(&files, 9, |kill, load| match kill % 3 {
+        0 => kill_postmaster(&server, || {
+            // In one round it stays down until requests have been refused; in the others they wait
+            // for it.
+            if kill == 0 {
+                load.await_more(&load.unavailable, 2 * CLIENTS);
+            }
+        }),
+        1 => kill_session(&server),
+        _ => {
+            let ended = numbers(&server, END_SESSIONS);
+            assert!(!ended.is_empty());
+        }
+    });
+}
+
+#[test]
+fn redis_with_a_log_killed_under_load_loses_and_duplicates_no_payment() {
+    let mut server = Server::start(DURABLE);
+    let files = Files::with(Records::Outside(server.url()));
+    under_load(&files, 6, |_, load| {
+        server.kill();
+        load.await_more(&load.unavailable, 2 * CLIENTS);
+        server.restart();
+    });
+}
+
+/// Clients that pay without pause, at two servers.
+struct Load {
+    servers: Vec<Payments>,
+    over: AtomicBool,
+    paid: AtomicUsize,
+    unavailable: AtomicUsize,
+    in_flight: AtomicUsize,
+}
+
+/// The requests and their first responses.
+struct Paid {
+    request: Request,
+    response: ClientResponse,
+}
+
+fn under_load(files: &Files, kills: usize, mut kill: impl FnMut(usize, &Load)) {
+    let load = Load {
+        servers: Payments::start_all(2, files),
+        over: AtomicBool::new(false),
+        paid: AtomicUsize::new(0),
+        unavailable: AtomicUsize::new(0),
+        in_flight: AtomicUsize::new(0),
+    };
+    let mut all = Vec::new();
+    let mut recoveries = Vec::new();
+    let at = &load;
+    thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || at.pay_on(client))).collect();
+        let _over = Over(&load.over);
+        for number in 0..kills {
+            load.await_more(&load.paid, 2 * CLIENTS);
+            kill(number, &load);
+            let started = Instant::now();
+            all.push(load.paid(pay(&format!("after-{number}"), "pm_card_visa"), number));
+            recoveries.push(started.elapsed());
+        }
+        load.over.store(true, Ordering::Relaxed);
+        all.extend(clients.into_iter().flat_map(|client| client.join().unwrap()));
+    });
+    let count = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
+    println!(
+        "{} payments, {kills} kills; recovered within {:?}",
+        all.len(),
+        recoveries.iter().max()
+    );
+    println!(
+        "refused as unavailable: {}, in flight: {}",
+        count(&load.unavailable),
+        count(&load.in_flight)
+    );
+    assert!(recoveries.iter().all(|recovery| *recovery < RECOVERY), "{recoveries:?}");
+    assert!(count(&load.unavailable) >= 2 * CLIENTS);
+    load.check(files, &all);
+}
+
+/// Ends the load, also when the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Load {
+    fn pay_on(&self, client: usize) -> Vec<Paid> {
+        let mut all = Vec::new();
+        while !self.over.load(Ordering::Relaxed) {
+            let turn = all.len();
+            let card = if turn % 2 == 0 { "pm_card_visa" } else { "pm_card_slow_60" };
+            all.push(self.paid(pay(&format!("order-{client}-{turn}"), card), turn + client));
+            self.paid.fetch_add(1, Ordering::Relaxed);
+        }
+        all
+    }
+
+    /// Sends a payment to one server, and the same request to the other.
+    fn paid(&self, request: Request, turn: usize) -> Paid {
+        let response = self.send(&request, turn);
+        let again = self.send(&request, turn + 1);
+        assert_eq!(again.body, response.body);
+        Paid { request, response }
+    }
+
+    /// Retries a request until it has a final response, at another server each time.
+    fn send(&self, request: &Request, turn: usize) -> ClientResponse {
+        let until = Instant::now() + 2 * WAIT_LIMIT;
+        for server in self.servers.iter().cycle().skip(turn % self.servers.len()) {
+            let response = server.send(request);
+            match (response.status, response.json()["code"].as_str()) {
+                (200, None) => return response,
+                (503, Some("store_unavailable")) => {
+                    self.unavailable.fetch_add(1, Ordering::Relaxed)
+                }
+                (409, Some("in_flight")) => self.in_flight.fetch_add(1, Ordering::Relaxed),
+                _ => panic!("{response:?}"),
+            };
+            assert!(Instant::now() < until, "never completed: {request:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        unreachable!("the servers go round");
+    }
+
+    /// Waits until a counter has increased by `more`.
+    fn await_more(&self, counted: &AtomicUsize, more: usize) {
+        let (enough, until) =
+            (counted.load(Ordering::Relaxed) + more, Instant::now() + 2 * WAIT_LIMIT);
+        while counted.load(Ordering::Relaxed) < enough {
+            assert!(Instant::now() < until, "waited in vain for {more} more");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Checks that each key has one transfer, and that every retry gets the first response.
+    fn check(&self, files: &Files, all: &[Paid]) {
+        for Paid { request, response } in all {
+            let replay = self.send(request, 0);
+            assert!(replay.is_replay(), "{replay:?}");
+            assert_eq!(replay.body, response.body);
+        }
+        let keys = i64::try_from(all.len()).unwrap();
+        assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), keys);
+        assert_eq!(
+            files.count("SELECT count(*) FROM payment_intents WHERE status = 'succeeded'"),
+            keys
+        );
+        assert_eq!(files.count("SELECT count(*) FROM payment_intents"), keys);
+        println!(
+            "the bank was called {} times",
+            files.count("SELECT sum(requests) FROM bank_transfers")
+        );
+    }
+}
+
+/// Kills the postmaster, then starts Postgres as after a crash of the machine.
+fn kill_postmaster(server: &Postgres, away: impl FnOnce()) {
+    let postmaster =
+        numbers(server, r"SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int");
+    let rest = numbers(server, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()");
+    kill_9(postmaster[0]);
+    // The other processes end by themselves; a new server does not start before.
+    for process in rest {
+        await_that(|| !PathBuf::from(format!("/proc/{process}")).exists());
+    }
+    away();
+    server.start_again();
+}
+
+/// Kills one session: the server then ends all others and recovers.
+fn kill_session(server: &Postgres) {
+    let sessions =
+        numbers(server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'idempotency'");
+    let checkpointer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+    let before = numbers(server, checkpointer);
+    kill_9(sessions[0]);
+    await_that(|| {
+        wait(ask(server, checkpointer)).is_ok_and(|after| !after.is_empty() && after != before)
+    });
+}
+
+fn kill_9(process: i32) {
+    let killed = Command::new("kill").args(["-9", &process.to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+fn await_that(holds: impl Fn() -> bool) {
+    let until = Instant::now() + WAIT_LIMIT;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn numbers(server: &Postgres, query: &'static str) -> Vec<i32> {
+    wait(ask(server, query)).unwrap()
+}
+
+async fn ask(server: &Postgres, query: &'static str) -> Result<Vec<i32>, sqlx::Error> {
+    let mut connection = PgConnection::connect(&server.url("postgres")).await?;
+    let numbers = sqlx::query_scalar(query).fetch_all(&mut connection).await?;
+    connection.close().await?;
+    Ok(numbers)
+}

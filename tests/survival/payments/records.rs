@@ -1,0 +1,142 @@
+//! The stores of the tests.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use test_support::servers::{
+    postgres,
+    redis::{FORGETFUL, Server},
+};
+
+use crate::payments::server::{ask, change, wait};
+
+/// The lease of every route of the server.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// A store that no other test uses. Clones share it.
+#[derive(Clone)]
+pub(crate) enum Records {
+    /// The ledger's file, as it is by default.
+    Ledger,
+    /// An SQLite file beside the ledger.
+    Sqlite,
+    /// A database, by its URL.
+    Postgres(String),
+    /// A server.
+    Redis(Arc<Server>),
+    /// A server that the test stops and starts, by its URL.
+    Outside(String),
+}
+
+impl Records {
+    /// A new database on the server that the tests share.
+    pub(crate) fn postgres() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("payments_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let shared = postgres::shared();
+        on_postgres(shared, &format!("CREATE DATABASE {name}"));
+        let (server, parameters) = shared.split_once('?').unwrap_or((shared, ""));
+        let (server, _) = server.rsplit_once('/').unwrap();
+        Self::Postgres(format!("{server}/{name}?{parameters}"))
+    }
+
+    /// A new server.
+    pub(crate) fn redis() -> Self {
+        Self::Redis(Arc::new(Server::start(FORGETFUL)))
+    }
+
+    /// The value of `--store`.
+    pub(crate) fn url(&self, directory: &Path) -> String {
+        match self {
+            Self::Ledger | Self::Sqlite => format!("sqlite:{}", self.file(directory).display()),
+            Self::Postgres(url) | Self::Outside(url) => url.clone(),
+            Self::Redis(server) => server.url(),
+        }
+    }
+
+    fn file(&self, directory: &Path) -> PathBuf {
+        directory.join(if matches!(self, Self::Ledger) { "payments.db" } else { "records.db" })
+    }
+
+    /// Makes all leases expire.
+    pub(crate) fn end_leases(&self, directory: &Path) {
+        match self {
+            Self::Redis(server) => server.pass(LEASE),
+            Self::Outside(_) => panic!("time does not move there"),
+            Self::Ledger | Self::Sqlite | Self::Postgres(_) => {
+                assert!(self.expire_leases(directory) > 0, "nothing was there to change");
+            }
+        }
+    }
+
+    /// Makes leases expire, and returns how many. Skips records whose completion is about to be
+    /// committed.
+    pub(crate) fn expire_leases(&self, directory: &Path) -> u64 {
+        match self {
+            Self::Ledger | Self::Sqlite => change(
+                &self.file(directory),
+                "UPDATE idempotency_records SET lease_until = 0 \
+                    WHERE state = 1",
+            ),
+            Self::Postgres(url) => on_postgres(
+                url,
+                "UPDATE idempotency_records SET lease_until = 0 WHERE id IN
+                     (SELECT id FROM idempotency_records WHERE state = 1 \
+                      FOR NO KEY UPDATE SKIP LOCKED)",
+            ),
+            Self::Redis(_) | Self::Outside(_) => panic!("the leases of Redis end by themselves"),
+        }
+    }
+
+    /// Runs statements on Postgres.
+    pub(crate) fn prepare(&self, statements: &str) {
+        let Self::Postgres(url) = self else { panic!("the statements are for Postgres") };
+        on_postgres(url, statements);
+    }
+
+    /// Whether the file has no writer at the moment.
+    pub(crate) fn can_write(&self, directory: &Path) -> bool {
+        ask(&self.file(directory), async |connection| {
+            let now = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK";
+            sqlx::raw_sql(now).execute(connection).await.is_ok()
+        })
+    }
+
+    /// The result of a query of the store's database: one column of text.
+    pub(crate) fn ask(&self, directory: &Path, query: &str) -> Vec<String> {
+        let query = AssertSqlSafe(query.to_owned());
+        match self {
+            Self::Ledger | Self::Sqlite => ask(&self.file(directory), async |connection| {
+                sqlx::query_scalar(query).fetch_all(connection).await.unwrap()
+            }),
+            Self::Postgres(url) => wait(async {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                let found = sqlx::query_scalar(query).fetch_all(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+                found
+            }),
+            Self::Redis(_) | Self::Outside(_) => panic!("Redis responses no queries"),
+        }
+    }
+}
+
+/// Runs a statement and returns the number of changed rows.
+fn on_postgres(url: &str, statement: &str) -> u64 {
+    wait(async {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        let done = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+        done.rows_affected()
+    })
+}

@@ -1,0 +1,262 @@
+//! The server as a process, and its file.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use tempfile::TempDir;
+use test_support::{ClientResponse, Pending, Request, WAIT_LIMIT};
+
+use crate::payments::records::Records;
+
+/// A directory with the ledger's file, and the store of the records. Clones share both; the last
+/// one removes the directory.
+#[derive(Clone)]
+pub(crate) struct Files {
+    directory: Arc<TempDir>,
+    records: Records,
+}
+
+impl Files {
+    /// Ledger and records in one file.
+    pub(crate) fn new() -> Self {
+        Self::with(Records::Ledger)
+    }
+
+    pub(crate) fn with(records: Records) -> Self {
+        Self { directory: Arc::new(TempDir::new().unwrap()), records }
+    }
+
+    /// The value of `--store`.
+    pub(crate) fn store(&self) -> String {
+        self.records.url(self.directory.path())
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.directory.path().join("payments.db")
+    }
+
+    /// The number that a query of the ledger returns.
+    pub(crate) fn count(&self, query: &str) -> i64 {
+        ask(&self.ledger(), async |connection| {
+            sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
+        })
+    }
+
+    /// Waits until a query returns this number.
+    pub(crate) fn await_count(&self, query: &str, number: i64) {
+        await_that(|| self.count(query) == number, &format!("{number} of {query}"));
+    }
+
+    /// Runs statements in the ledger.
+    pub(crate) fn prepare(&self, statements: &'static str) {
+        ask(&self.ledger(), async |connection| {
+            sqlx::raw_sql(statements).execute(connection).await.map(drop)
+        })
+        .unwrap();
+    }
+
+    /// Locks the ledger against writes during `work`.
+    pub(crate) fn while_locked<T>(&self, doing: impl FnOnce() -> T) -> T {
+        ask(&self.ledger(), async |connection| {
+            sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.unwrap();
+            let done = doing();
+            sqlx::raw_sql("COMMIT").execute(connection).await.unwrap();
+            done
+        })
+    }
+
+    /// Makes all leases expire.
+    pub(crate) fn end_leases(&self) {
+        self.records.end_leases(self.directory.path());
+    }
+
+    /// Makes all records in the ledger's file expire.
+    pub(crate) fn end_ttls(&self) {
+        let changed = change(
+            &self.ledger(),
+            "UPDATE idempotency_records SET expires_at = 1, lease_until = 0",
+        );
+        assert!(changed > 0, "nothing was there to change");
+    }
+
+    /// Makes leases expire, and returns how many.
+    pub(crate) fn expire_leases(&self) -> u64 {
+        self.records.expire_leases(self.directory.path())
+    }
+
+    /// Runs statements in the store's database, a Postgres.
+    pub(crate) fn prepare_store(&self, statements: &str) {
+        self.records.prepare(statements);
+    }
+
+    /// The result of a query of the store's database: one column of text.
+    pub(crate) fn ask_store(&self, query: &str) -> Vec<String> {
+        self.records.ask(self.directory.path(), query)
+    }
+
+    /// The number that a query of the store's database returns.
+    pub(crate) fn count_in_store(&self, number: &str) -> i64 {
+        self.ask_store(&format!("SELECT CAST(({number}) AS text)"))[0].parse().unwrap()
+    }
+
+    /// Whether the store's file has no writer at the moment.
+    pub(crate) fn can_write(&self) -> bool {
+        self.records.can_write(self.directory.path())
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.records, Records::Postgres(_))
+    }
+}
+
+/// Runs a statement and returns the number of changed rows.
+pub(crate) fn change(file: &Path, statement: &'static str) -> u64 {
+    ask(file, async |connection| {
+        sqlx::query(statement).execute(connection).await.unwrap().rows_affected()
+    })
+}
+
+pub(crate) fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+    wait(async {
+        let mut connection =
+            SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+        let response = question(&mut connection).await;
+        connection.close().await.unwrap();
+        response
+    })
+}
+
+/// Waits for a future, outside of any runtime.
+pub(crate) fn wait<T>(something: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(something)
+}
+
+/// Waits until a condition holds.
+pub(crate) fn await_that(holds: impl Fn() -> bool, what: &str) {
+    let until = Instant::now() + WAIT_LIMIT;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A running server. It is killed when it is dropped.
+pub(crate) struct Payments {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Payments {
+    /// Starts several servers concurrently and waits until they listen.
+    pub(crate) fn start_all(number: usize, files: &Files) -> Vec<Self> {
+        thread::scope(|scope| {
+            let starting: Vec<_> =
+                (0..number).map(|_| scope.spawn(|| Self::start(files))).collect();
+            starting.into_iter().map(|server| server.join().unwrap()).collect()
+        })
+    }
+
+    /// Starts a server and waits until it listens.
+    pub(crate) fn start(files: &Files) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_payments-server"))
+            .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
+            .arg("--ledger")
+            .arg(files.ledger())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address =
+            output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
+        let Some(address) = address else {
+            // Its stderr has the reason.
+            panic!("the server ended at its start: {}", child.wait().unwrap());
+        };
+        let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let written = lines.clone();
+        thread::spawn(move || {
+            for line in output {
+                written.0.lock().unwrap().push(line);
+                written.1.notify_all();
+            }
+        });
+        Self { address, child, lines }
+    }
+
+    pub(crate) fn begin(&self, request: &Request) -> Pending {
+        Pending::send(self.address, &request.bytes())
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> ClientResponse {
+        self.begin(request).response()
+    }
+
+    /// Waits until the server has written a line that contains this.
+    pub(crate) fn await_line(&self, part: &str) {
+        let (lines, written) = &*self.lines;
+        let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(part));
+        let waited =
+            written.wait_timeout_while(lines.lock().unwrap(), WAIT_LIMIT, missing).unwrap();
+        assert!(!waited.1.timed_out(), "waited in vain for a line with {part:?}: {:#?}", waited.0);
+    }
+
+    /// Sends SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.child.wait().unwrap()
+    }
+
+    /// Sends SIGSTOP and waits until every thread has stopped. The server keeps its locks and
+    /// connections.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        await_that(|| self.is_paused(), "the server stops");
+    }
+
+    /// Whether each of its threads has stopped.
+    fn is_paused(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let status = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread?.path().join("status"))
+        };
+        // A thread may end concurrently.
+        threads.map(status).all(|status| status.is_ok_and(|status| status.contains("State:\tT")))
+    }
+
+    /// Sends SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args(["-s", name])
+            .arg(self.child.id().to_string())
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Payments {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

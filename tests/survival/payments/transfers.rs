@@ -1,0 +1,98 @@
+//! Transfers, which are committed together with their record: each key moves its money exactly
+//! once, whatever happens to the servers.
+
+mod duplicates;
+mod kills;
+mod load;
+mod pauses;
+mod refusals;
+
+use duplicates::many_clients_at_several_servers_get_one_response_per_key;
+use kills::{
+    a_server_that_is_killed_leaves_its_transfers_to_the_other_one,
+    servers_that_are_killed_under_load_make_each_transfer_once,
+};
+use load::Load;
+use refusals::a_transfer_that_is_refused_moves_nothing_and_stays_refused;
+
+use crate::payments::server::{Files, Payments, await_that};
+
+/// The claim is part of the transaction.
+const WITHIN: &str = "/v1/transfers";
+/// The claim is committed before.
+const LEASED: &str = "/v1/transfers/leased";
+
+/// The number of database sessions that wait for a lock.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+    AND wait_event_type = 'Lock'";
+
+macro_rules! on_each_database_in_each_way {
+    ($($test:ident)*) => {
+        mod sqlite_within {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::Ledger, super::WITHIN); })*
+        }
+        mod sqlite_leased {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::Ledger, super::LEASED); })*
+        }
+        mod postgres_within {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::postgres(), super::WITHIN); })*
+        }
+        mod postgres_leased {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::postgres(), super::LEASED); })*
+        }
+    };
+}
+
+on_each_database_in_each_way! {
+    a_transfer_that_is_refused_moves_nothing_and_stays_refused
+    many_clients_at_several_servers_get_one_response_per_key
+    servers_that_are_killed_under_load_make_each_transfer_once
+    a_server_that_is_killed_leaves_its_transfers_to_the_other_one
+}
+
+/// Completes all open keys at one server, and compares the accounts with the responses of the
+/// clients.
+fn settle(files: &Files, load: &Load) {
+    let server = Payments::start(files);
+    load.turn_to(&[server.address]);
+    for number in load.open() {
+        load.send_until_final(server.address, number);
+    }
+    let before = load.tally();
+    let again = load.some_completed(200);
+    for number in &again {
+        load.send_until_final(server.address, *number);
+    }
+    let tally = load.tally();
+    assert_eq!((tally.ran, tally.replays), (before.ran, before.replays + again.len() as u64));
+
+    let (completed, moved) = load.completed();
+    assert!(
+        moved > 0 && moved < completed,
+        "{moved} of {completed} transfers were made; none was refused"
+    );
+    assert_eq!(files.ask_store("SELECT id FROM transfers ORDER BY id"), load.transfers());
+    assert_eq!(
+        files.ask_store("SELECT id || ' ' || CAST(balance AS text) FROM accounts ORDER BY id"),
+        load.balances()
+    );
+    let count = |number: &str| usize::try_from(files.count_in_store(number)).unwrap();
+    assert_eq!(count("SELECT count(DISTINCT record) FROM transfers"), moved);
+    assert_eq!(count("SELECT count(*) FROM idempotency_records"), completed);
+    assert_eq!(count("SELECT count(*) FROM idempotency_records WHERE state = 2"), completed);
+    if files.is_postgres() {
+        let idle = "SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+        await_that(|| count(idle) == 0, "no transaction is left open");
+    } else {
+        assert_eq!(files.ask_store("PRAGMA integrity_check"), ["ok"]);
+        assert_eq!(
+            files.ask_store("SELECT parent FROM pragma_foreign_key_check"),
+            Vec::<String>::new()
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! What a large upload costs in memory. A binary of its own, since it looks at the whole process.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
+
+use std::{io::Write, net::TcpStream};
+
+use actix_web::{
+    HttpResponse, post,
+    web::{Bytes, Data, Payload, PayloadConfig, ServiceConfig},
+};
+use futures_util::StreamExt;
+use idempotent_actix::{idempotent, scope};
+use test_support::{Probe, Request, Server, World, log};
+
+const MIB: usize = 1 << 20;
+const UPLOAD: usize = 32 * MIB;
+
+#[idempotent(scope = "scope::global")]
+#[post("/stream")]
+async fn stream(mut body: Payload, probe: Data<Probe>) -> HttpResponse {
+    let mut length = 0;
+    while let Some(chunk) = body.next().await {
+        length += chunk.unwrap().len();
+    }
+    probe.note(length.to_string());
+    probe.run().await
+}
+
+#[idempotent(scope = "scope::global")]
+#[post("/whole")]
+async fn whole(body: Bytes, probe: Data<Probe>) -> HttpResponse {
+    probe.note(body.len().to_string());
+    probe.run().await
+}
+
+/// The most memory that this process has had since the last call, and starts anew from what it has
+/// now.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    peak * 1024
+}
+
+/// Uploads in chunks of this size from a small buffer, and says how much memory the process had at
+/// its most.
+fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize {
+    let head = Request::post(target).key(format!("{target} {chunk}").replace(' ', "-"));
+    let head = head
+        .without_length()
+        .header("Transfer-Encoding", "chunked")
+        .header("Connection", "close")
+        .bytes();
+    let framed =
+        [format!("{chunk:x}\r\n").into_bytes(), vec![b'x'; chunk], b"\r\n".to_vec()].concat();
+    let many = framed.repeat((64 * 1024 / framed.len()).max(1));
+    let per_write = chunk * (many.len() / framed.len());
+    peak();
+    let mut connection = TcpStream::connect(server.address()).unwrap();
+    connection.write_all(&head).unwrap();
+    for written in 0..upload / per_write {
+        if let Err(error) = connection.write_all(&many) {
+            let response = std::io::read_to_string(connection);
+            panic!(
+                "after {written} of {} writes: {error}; the server answered {response:?}",
+                upload / per_write
+            );
+        }
+    }
+    connection.write_all(b"0\r\n\r\n").unwrap();
+    let response = std::io::read_to_string(connection).unwrap();
+    assert!(response.starts_with("HTTP/1.1 201"), "{response}");
+    peak()
+}
+
+#[test]
+fn an_upload_is_in_memory_once_and_once_more_where_the_handler_wants_it_whole() {
+    log::discard();
+    let world = World::set(|builder| builder.body_limit(UPLOAD + MIB));
+    let server = world.serve(|config: &mut ServiceConfig| {
+        config.app_data(PayloadConfig::new(UPLOAD + MIB)).service(stream).service(whole);
+    });
+    // Warms up: threads, buffers, the allocator.
+    let base = peak_of(&server, "/stream", MIB, 1000);
+    // What was freed may stay with the process, so the cases grow.
+    let in_bytes = peak_of(&server, "/stream", 2 * MIB, 1) - base;
+    let streamed = peak_of(&server, "/stream", UPLOAD, 64 * 1024 - 8) - base;
+    let wanted_whole = peak_of(&server, "/whole", UPLOAD, 64 * 1024 - 8) - base;
+    println!(
+        "2 MiB in single bytes: {in_bytes}, 32 MiB streamed: {streamed}, \
+         wanted whole: {wanted_whole}"
+    );
+    let lengths: Vec<usize> =
+        world.probe.notes().iter().map(|note| note.parse().unwrap()).collect();
+    assert!(
+        lengths[1] > MIB && lengths[2] > UPLOAD - MIB && lengths[3] > UPLOAD - MIB,
+        "{lengths:?}"
+    );
+    assert_eq!(world.probe.runs(), 4);
+    // The pieces that a body comes in cost nothing: a client cannot make 2 MiB into many times as
+    // much.
+    assert!(in_bytes < 8 * MIB, "{in_bytes}");
+    // The guard holds a body once, whatever the handler does with it.
+    assert!(streamed < UPLOAD * 3 / 2, "{streamed}");
+    assert!(wanted_whole < UPLOAD * 5 / 2, "{wanted_whole}");
+}
