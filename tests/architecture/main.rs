@@ -1,5 +1,5 @@
-//! How the workspace is put together: which crate depends on what, which module uses what, what is
-//! published, and the size of files and lines.
+//! The structure of the workspace: the dependencies of crates, the direction of modules, the
+//! contents of packages, and the size of files and lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
