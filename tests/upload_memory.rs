@@ -1,4 +1,4 @@
-//! What a large upload costs in memory. A binary of its own, since it looks at the whole process.
+//! The memory that a large upload needs. A separate binary, because the test measures its process.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use actix_web::{
 };
 use futures_util::StreamExt;
 use idempotent_actix::{idempotent, scope};
-use test_support::{Probe, Request, Server, World, log};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 const MIB: usize = 1 << 20;
 const UPLOAD: usize = 32 * MIB;
@@ -37,8 +37,7 @@ async fn whole(body: Bytes, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// The most memory that this process has had since the last call, and starts anew from what it has
-/// now.
+/// The peak memory of this process since the last call. Resets the peak.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -47,8 +46,8 @@ fn peak() -> usize {
     peak * 1024
 }
 
-/// Uploads in chunks of this size from a small buffer, and says how much memory the process had at
-/// its most.
+/// Uploads a body in chunks of this size, from a small buffer. Returns the peak memory of the
+/// process.
 fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize {
     let head = Request::post(target).key(format!("{target} {chunk}").replace(' ', "-"));
     let head = head
@@ -67,7 +66,7 @@ fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize 
         if let Err(error) = connection.write_all(&many) {
             let response = std::io::read_to_string(connection);
             panic!(
-                "after {written} of {} writes: {error}; the server answered {response:?}",
+                "after {written} of {} writes: {error}; the server responded {response:?}",
                 upload / per_write
             );
         }
@@ -79,33 +78,31 @@ fn peak_of(server: &Server, target: &str, upload: usize, chunk: usize) -> usize 
 }
 
 #[test]
-fn an_upload_is_in_memory_once_and_once_more_where_the_handler_wants_it_whole() {
+fn an_upload_is_in_memory_once_and_once_more_if_the_handler_buffers_it() {
     log::discard();
-    let world = World::set(|builder| builder.body_limit(UPLOAD + MIB));
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::set(|builder| builder.body_limit(UPLOAD + MIB));
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.app_data(PayloadConfig::new(UPLOAD + MIB)).service(stream).service(whole);
     });
-    // Warms up: threads, buffers, the allocator.
+    // Warms up threads, buffers and the allocator.
     let base = peak_of(&server, "/stream", MIB, 1000);
-    // What was freed may stay with the process, so the cases grow.
+    // The process may keep memory that was freed, so each upload is larger than the one before.
     let in_bytes = peak_of(&server, "/stream", 2 * MIB, 1) - base;
     let streamed = peak_of(&server, "/stream", UPLOAD, 64 * 1024 - 8) - base;
-    let wanted_whole = peak_of(&server, "/whole", UPLOAD, 64 * 1024 - 8) - base;
+    let buffered = peak_of(&server, "/whole", UPLOAD, 64 * 1024 - 8) - base;
     println!(
         "2 MiB in single bytes: {in_bytes}, 32 MiB streamed: {streamed}, \
-         wanted whole: {wanted_whole}"
+         buffered: {buffered}"
     );
-    let lengths: Vec<usize> =
-        world.probe.notes().iter().map(|note| note.parse().unwrap()).collect();
+    let lengths: Vec<usize> = app.probe.notes().iter().map(|note| note.parse().unwrap()).collect();
     assert!(
         lengths[1] > MIB && lengths[2] > UPLOAD - MIB && lengths[3] > UPLOAD - MIB,
         "{lengths:?}"
     );
-    assert_eq!(world.probe.runs(), 4);
-    // The pieces that a body comes in cost nothing: a client cannot make 2 MiB into many times as
-    // much.
+    assert_eq!(app.probe.runs(), 4);
+    // Small chunks need no more memory: 2 MiB in single bytes do not become many times as much.
     assert!(in_bytes < 8 * MIB, "{in_bytes}");
-    // The guard holds a body once, whatever the handler does with it.
+    // The guard keeps the body in memory once, whatever the handler does with it.
     assert!(streamed < UPLOAD * 3 / 2, "{streamed}");
-    assert!(wanted_whole < UPLOAD * 5 / 2, "{wanted_whole}");
+    assert!(buffered < UPLOAD * 5 / 2, "{buffered}");
 }

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{compile, growth, load::Plan, purge, serve, soak, table};
 
-/// Measures how close the layer is to the least that the work can cost
+/// Compares the layer with the least that the same work can cost
 #[derive(Parser)]
 #[command(name = "benches", args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Purge(purge::Options),
     /// Compile times
     Compile(compile::Options),
-    /// Memory, records and connections over minutes of load
+    /// Whether memory, records and connections grow during minutes of load
     Soak(soak::Options),
     /// Runs a server under test
     #[command(hide = true)]
@@ -69,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_are_consistent() {
+    fn clap_accepts_the_definition_of_the_arguments() {
         Arguments::command().debug_assert();
     }
 
     #[test]
     fn the_table_is_the_default() {
         let Command::Table(options) = parse("--runs 3 --quick --only a --only b --bench") else {
-            panic!("another command")
+            panic!("the command is not `table`")
         };
         assert_eq!((options.runs, options.connections, options.quick), (Some(3), 64, true));
         assert_eq!(options.only, ["a", "b"]);

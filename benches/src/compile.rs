@@ -1,5 +1,5 @@
-//! Compile times: 200 annotated handlers against 200 bare ones, and the first build with each set
-//! of features.
+//! Compile times of 200 annotated handlers compared with 200 bare ones, and of the first build with
+//! each set of features.
 
 use std::{
     fmt::Write as _,
@@ -20,7 +20,7 @@ const FEATURES: [&str; 5] =
 /// The options of `compile`
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Three runs, without optimization and without first builds
+    /// Three runs, without release builds and first builds
     #[arg(long)]
     quick: bool,
     /// Builds of each crate; 5 by default, or 3 if quick
@@ -79,7 +79,7 @@ fn cargo(directory: &Path, words: &[&str], target: &Path) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Seconds to build the annotated handlers and the bare ones, alternately.
+/// Builds the annotated handlers and the bare ones in turn. Returns the seconds of each build.
 fn handlers(flags: &[&str], runs: usize) -> (Vec<f64>, Vec<f64>) {
     let root = workspace().canonicalize().unwrap().join("target/compile-time");
     let crates = [
@@ -145,7 +145,7 @@ fn write_crate(directory: &Path, name: &str, attribute: &str) {
     fs::write(directory.join("src/main.rs"), text).unwrap();
 }
 
-/// Builds from an empty target directory; sources are downloaded already.
+/// Times builds from an empty target directory. The sources have already been downloaded.
 fn first_builds() -> String {
     let mut text = "\nSeconds from an empty target directory to a built `idempotent-actix`, debug \
                     profile.\n\n| features | seconds |\n|---|---|\n"

@@ -26,7 +26,7 @@ const REQUESTS: u64 = 2000;
 /// The cost of one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
-    /// Waits for the store.
+    /// How often the server waited for the store.
     pub(crate) round_trips: Option<f64>,
     /// Statements that the store ran.
     pub(crate) statements: Option<f64>,
@@ -51,17 +51,17 @@ pub(crate) fn cost(
         }
         StoreKind::Sqlite => (
             None,
-            own_counts(environment, store, program, counted, &["--statements"], pattern)
+            server_counts(environment, store, program, counted, &["--statements"], pattern)
                 .map(|counts| counts[2]),
         ),
     };
-    let allocated = own_counts(environment, store, program, counted, &[], pattern);
+    let allocated = server_counts(environment, store, program, counted, &[], pattern);
     let [allocations, allocated_bytes] = [0, 1].map(|at| allocated.map(|counts| counts[at]));
     Cost { round_trips, statements, allocations, allocated_bytes }
 }
 
-/// What our servers count themselves: allocations, their bytes, statements.
-fn own_counts(
+/// The counters of a built-in server: allocations, allocated bytes and statements, per request.
+fn server_counts(
     environment: &Environment,
     store: StoreKind,
     program: &Program,
@@ -69,11 +69,13 @@ fn own_counts(
     more: &[&str],
     pattern: KeyPattern,
 ) -> Option<[f64; 3]> {
-    let Program::Own(_, words) = program else { return None };
+    let Program::BuiltIn(_, words) = program else { return None };
     let words = words.iter().cloned().chain(more.iter().map(|word| (*word).to_owned())).collect();
-    let server =
-        Server::start(&Program::Own(Some(counted.to_owned()), words), &environment.clean(store));
-    warm(&server, pattern, 0);
+    let server = Server::start(
+        &Program::BuiltIn(Some(counted.to_owned()), words),
+        &environment.clean(store),
+    );
+    warm_up(&server, pattern, 0);
     let counts = || serde_json::from_str::<[u64; 3]>(&server.get("/counts")).unwrap();
     let before = counts();
     server::load(&plan(&server, pattern, 1, REQUESTS));
@@ -82,7 +84,7 @@ fn own_counts(
 }
 
 fn plan(server: &Server, pattern: KeyPattern, seed: u64, requests: u64) -> Plan {
-    // The keys to replay were completed by `warm`.
+    // `warm_up` has completed the keys to replay, with seed 0.
     let (seed, seeded) =
         if let KeyPattern::Replays(_) = pattern { (0, true) } else { (seed, false) };
     let (warmup, duration) = (Duration::ZERO, Duration::ZERO);
@@ -98,27 +100,27 @@ fn plan(server: &Server, pattern: KeyPattern, seed: u64, requests: u64) -> Plan 
         seed,
         seeded,
         watched,
-        awake: false,
+        busy_poll: false,
     }
 }
 
 /// Opens pools, prepares statements and completes the keys to replay.
-fn warm(server: &Server, pattern: KeyPattern, seed: u64) {
+fn warm_up(server: &Server, pattern: KeyPattern, seed: u64) {
     server::load(&Plan { connections: 64, seeded: false, ..plan(server, pattern, seed, REQUESTS) });
 }
 
-/// Counts waits for Postgres and its statements.
+/// Counts the round trips to Postgres and its statements.
 fn postgres_costs(environment: &Environment, pattern: KeyPattern, program: &Program) -> (f64, f64) {
     let url = environment.clean(StoreKind::Postgres);
     let postgres = environment.postgres();
     let relay = Relay::to(postgres.server.port);
     let url = url.replace(&format!(":{}/", postgres.server.port), &format!(":{}/", relay.port));
     let server = Server::start(program, &format!("{url}?sslmode=disable"));
-    warm(&server, pattern, 4);
+    warm_up(&server, pattern, 4);
     postgres.execute(environment, "SELECT pg_stat_statements_reset()");
     let before = relay.round_trips();
     server::load(&plan(&server, pattern, 3, REQUESTS));
-    // A pool may use a returned connection after the response.
+    // A pool may still use a connection that was returned to it after the response.
     thread::sleep(Duration::from_millis(100));
     let round_trips = relay.round_trips() - before;
     let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements \
@@ -127,11 +129,11 @@ fn postgres_costs(environment: &Environment, pattern: KeyPattern, program: &Prog
     (round_trips as f64 / REQUESTS as f64, calls as f64 / REQUESTS as f64)
 }
 
-/// Counts the commands that clients sent to Redis; `INFO commandstats` would include those of
-/// scripts.
+/// Counts the commands that clients send to Redis. `INFO commandstats` would include the commands
+/// that scripts run.
 fn redis_commands(environment: &Environment, pattern: KeyPattern, program: &Program) -> f64 {
     let server = Server::start(program, &environment.clean(StoreKind::Redis));
-    warm(&server, pattern, 4);
+    warm_up(&server, pattern, 4);
     let port = environment.redis().port;
     let mut monitor = TcpStream::connect(("127.0.0.1", port)).unwrap();
     monitor.write_all(b"MONITOR\r\n").unwrap();
@@ -140,8 +142,10 @@ fn redis_commands(environment: &Environment, pattern: KeyPattern, program: &Prog
     let sample = Arc::new(AtomicU64::new(0));
     let count = sample.clone();
     let reader = thread::spawn(move || {
-        // A line that is not UTF-8 ends the iteration; `MONITOR` escapes keys and responses.
+        // A line that is not UTF-8 would end the iteration, but `MONITOR` escapes keys and
+        // responses.
         for line in lines.map_while(Result::ok) {
+            // The command that marks the end.
             if line.contains("\"PING\"") {
                 return;
             }

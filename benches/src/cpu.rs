@@ -18,7 +18,7 @@ pub(crate) fn pinned(program: &str, processor: usize) -> Command {
     command
 }
 
-/// Whether there are two processors, and processes can be pinned to one.
+/// Whether there are at least two processors and processes can be pinned to one of them.
 pub(crate) fn can_pin() -> bool {
     count() > 1 && Command::new("taskset").arg("--version").output().is_ok()
 }
@@ -60,9 +60,10 @@ pub(crate) fn tree(root: u32) -> Vec<u32> {
 /// The parent of a process.
 pub(crate) fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything.
+    // The process name is in parentheses and may itself contain spaces and parentheses.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
+
 /// The resident memory of a process.
 pub(crate) fn resident_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The stores under test: private servers, a file, or nothing, each emptied before a run.
+//! The stores under test, which are emptied before each run: private servers, a file, or memory.
 
 use std::{
     cell::OnceCell,
@@ -26,12 +26,12 @@ pub(crate) enum StoreKind {
 }
 
 impl StoreKind {
-    /// These stores; all of them if none is named.
-    pub(crate) fn chosen(stores: &[Self]) -> Vec<Self> {
+    /// The given stores, or all stores if none are given.
+    pub(crate) fn select(stores: &[Self]) -> Vec<Self> {
         if stores.is_empty() { Self::value_variants().to_vec() } else { stores.to_vec() }
     }
 
-    /// Its name in the names of rows.
+    /// The name of the store, which is the first part of the names of its rows.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -42,8 +42,8 @@ impl StoreKind {
     }
 }
 
-/// Flushed once a second, as Redis' documentation recommends; the log is not rewritten during a
-/// run.
+/// The log is flushed every second, as Redis' documentation recommends, and is not rewritten during
+/// a run.
 const REDIS: &[&str] = &[
     "--save",
     "",
@@ -81,7 +81,7 @@ impl Environment {
         Self { runtime, directory, postgres: OnceCell::new(), redis: OnceCell::new() }
     }
 
-    /// Waits for a future.
+    /// Runs a future to completion.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -96,7 +96,7 @@ impl Environment {
         }
     }
 
-    /// The process of a store's own server.
+    /// The process of the store's server, if the store has one.
     pub(crate) fn process(&self, store: StoreKind) -> Option<u32> {
         match store {
             StoreKind::Memory | StoreKind::Sqlite => None,
@@ -167,11 +167,11 @@ impl Environment {
 
     fn clean_redis(&self) -> String {
         let redis = self.redis();
-        redis.ask::<()>("FLUSHALL SYNC");
-        let _: String = redis.ask("BGREWRITEAOF");
+        redis.command::<()>("FLUSHALL SYNC");
+        let _: String = redis.command("BGREWRITEAOF");
         let limit = Instant::now() + Duration::from_secs(20);
         while redis.info("aof_rewrite_in_progress").is_none_or(|running| running != "0") {
-            assert!(Instant::now() < limit, "Redis does not finish rewriting its log");
+            assert!(Instant::now() < limit, "Redis did not finish rewriting its log within 20 s");
             thread::sleep(Duration::from_millis(10));
         }
         redis.url()
@@ -179,7 +179,7 @@ impl Environment {
 }
 
 impl Postgres {
-    /// Runs each statement separately, because some can't run in a transaction.
+    /// Runs each statement separately, because some of them cannot run in a transaction.
     pub(crate) fn execute(&self, environment: &Environment, statements: &str) {
         for statement in statements.split("; ") {
             environment
@@ -188,7 +188,7 @@ impl Postgres {
         }
     }
 
-    /// Queries one number.
+    /// Runs a query that returns one number.
     pub(crate) fn number(&self, environment: &Environment, query: &str) -> i64 {
         environment
             .wait(sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(&self.pool))

@@ -1,4 +1,5 @@
-//! How cost grows with response size, connections, duplicates, live leases and records.
+//! How the cost of a request grows with response size, connections, duplicates, live leases and
+//! records.
 
 mod records;
 
@@ -15,7 +16,7 @@ use crate::{
     server::{self, Program, Server},
 };
 
-/// What the parts have in common.
+/// What all parts of the benchmark use.
 struct Growth {
     environment: Environment,
     seconds: Duration,
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     /// Shorter runs, and fewer records
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seconds of a run; 2 by default, or 0.7 if quick
+    /// Seconds per run; 2 by default, or 0.7 if quick
     #[arg(long, value_parser = seconds)]
     seconds: Option<Duration>,
     /// Only this store; may be repeated
@@ -57,7 +58,7 @@ pub(crate) fn main(options: &Options) {
     let growth = Growth {
         environment: Environment::new(),
         seconds: options.seconds.unwrap_or(Duration::from_millis(if quick { 700 } else { 2000 })),
-        stores: StoreKind::chosen(&options.store),
+        stores: StoreKind::select(&options.store),
         quick,
     };
     let mut text = String::new();
@@ -90,7 +91,7 @@ impl Growth {
         let (to, pattern, connections, duration) =
             (run.server.at, run.pattern, run.connections, self.seconds);
         let (requests, seeded, watched, seed) = (None, false, Watched(watched), run.seed);
-        let awake = self.environment.process(run.store).is_none() && cpu::can_pin();
+        let busy_poll = self.environment.process(run.store).is_none() && cpu::can_pin();
         server::load(&Plan {
             to,
             pattern,
@@ -101,12 +102,12 @@ impl Growth {
             seed,
             seeded,
             watched,
-            awake,
+            busy_poll,
         })
     }
 
-    /// Runs a load on a new server with an empty store.
-    fn fresh(
+    /// Starts a server on an empty store, and runs a load on it.
+    fn run_on_new_server(
         &self,
         store: StoreKind,
         words: &[&str],
@@ -114,25 +115,28 @@ impl Growth {
         connections: usize,
     ) -> Sample {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        let server = Server::start(&Program::Own(None, words), &self.environment.clean(store));
+        let server = Server::start(&Program::BuiltIn(None, words), &self.environment.clean(store));
         self.run(&Run { store, server: &server, pattern, connections, seed: 1 })
     }
 }
 
-/// The floor of the memory store is the bare handler.
+/// The kind of server that the layer is compared with. With the memory store it is the bare
+/// handler.
 fn floor(store: StoreKind) -> &'static str {
     if store == StoreKind::Memory { "bare" } else { "floor" }
 }
 
-const BESIDE: &str = "layer /s | floor /s | share | layer p99 µs | floor p99 µs | \
+/// The columns of a table that compares the layer with the floor.
+const COLUMNS: &str = "layer /s | floor /s | share | layer p99 µs | floor p99 µs | \
     layer processor µs | floor processor µs |";
 const RULE: &str = "|---|---|---|---|---|---|---|---|---|\n";
 
-fn beside(text: &mut String, store: StoreKind, what: &str, layer: &Sample, floor: &Sample) {
+/// Adds a row that compares the layer with the floor, for one value of the parameter.
+fn compare(text: &mut String, store: StoreKind, parameter: &str, layer: &Sample, floor: &Sample) {
     let cpu = |sample: &Sample| sample.cpu("server") + sample.cpu("store");
     let share = layer.rate() / floor.rate();
     let line = format!(
-        "| {} | {what} | {:.0} | {:.0} | {share:.2} | {:.0} | {:.0} | {:.1} | {:.1} |",
+        "| {} | {parameter} | {:.0} | {:.0} | {share:.2} | {:.0} | {:.0} | {:.1} | {:.1} |",
         store.name(),
         layer.rate(),
         floor.rate(),
@@ -148,15 +152,20 @@ fn beside(text: &mut String, store: StoreKind, what: &str, layer: &Sample, floor
 fn response_sizes(growth: &Growth) -> String {
     let mut text = format!(
         "\n## Response size\n\nNew keys, 64 connections.\n\n\
-         | store | bytes of a response | {BESIDE}\n{RULE}"
+         | store | bytes of a response | {COLUMNS}\n{RULE}"
     );
     for store in growth.stores.iter().copied() {
         for size in [0, 1 << 10, 16 << 10, 128 << 10, 1 << 20] {
             let bytes = size.to_string();
             let run = |kind| {
-                growth.fresh(store, &["--kind", kind, "--response", &bytes], KeyPattern::Fresh, 64)
+                growth.run_on_new_server(
+                    store,
+                    &["--kind", kind, "--response", &bytes],
+                    KeyPattern::Fresh,
+                    64,
+                )
             };
-            beside(&mut text, store, &bytes, &run("layer"), &run(floor(store)));
+            compare(&mut text, store, &bytes, &run("layer"), &run(floor(store)));
         }
     }
     text
@@ -165,29 +174,32 @@ fn response_sizes(growth: &Growth) -> String {
 fn connections(growth: &Growth) -> String {
     let mut text = format!(
         "\n## Connections\n\nNew keys, responses of 1 KiB.\n\n\
-         | store | connections | {BESIDE}\n{RULE}"
+         | store | connections | {COLUMNS}\n{RULE}"
     );
     for store in growth.stores.iter().copied() {
         for connections in [1, 8, 64, 512] {
-            let run = |kind| growth.fresh(store, &["--kind", kind], KeyPattern::Fresh, connections);
-            beside(&mut text, store, &connections.to_string(), &run("layer"), &run(floor(store)));
+            let run = |kind| {
+                growth.run_on_new_server(store, &["--kind", kind], KeyPattern::Fresh, connections)
+            };
+            compare(&mut text, store, &connections.to_string(), &run("layer"), &run(floor(store)));
         }
     }
     text
 }
 
 fn duplicates(growth: &Growth) -> String {
-    let mut text = "\n## Duplicates\n\nThe layer alone; 64 connections.\n\n\
-                    | store | share that is sent again | /s | replayed | p50 µs | p99 µs | \
+    let mut text = "\n## Duplicates\n\nWithout a floor; 64 connections.\n\n\
+                    | store | share of duplicates | /s | replayed | p50 µs | p99 µs | \
                     processor µs |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for store in growth.stores.iter().copied() {
         for share in [0.0, 0.3, 0.6, 0.9] {
-            let sample = growth.fresh(store, &["--kind", "layer"], KeyPattern::Mixed(share), 64);
+            let sample =
+                growth.run_on_new_server(store, &["--kind", "layer"], KeyPattern::Mixed(share), 64);
             let replayed = sample.replayed as f64 / sample.requests as f64;
             assert!(
                 (replayed - share).abs() < 0.1,
-                "{replayed} of the responses are replays, of {share} sent again"
+                "the share of replays is {replayed}, but that of duplicates is {share}"
             );
             let cpu = sample.cpu("server") + sample.cpu("store");
             let [p50, p99, ..] = sample.latency;
@@ -202,7 +214,7 @@ fn duplicates(growth: &Growth) -> String {
     text
 }
 
-/// Attempts in flight with a lease of 3 s, each renewed every second.
+/// The cost of renewing leases: attempts in flight with a lease of 3 s, each renewed every second.
 fn leases(growth: &Growth) -> String {
     let mut text = "\n## Live leases under renewal\n\nAttempts in flight with a lease \
                     of 3 s, so that each is renewed every second: without a load, and with new \
@@ -215,7 +227,7 @@ fn leases(growth: &Growth) -> String {
             let words =
                 ["--kind", "layer", "--leases", &leases.to_string()].map(String::from).to_vec();
             let server =
-                Server::start(&Program::Own(None, words), &growth.environment.clean(store));
+                Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
             let processes = [Some(server.process()), growth.environment.process(store)];
             let times =
                 || processes.map(|process| process.map_or(Duration::ZERO, cpu::time_of_tree));

@@ -1,4 +1,4 @@
-//! Measures how close the layer is to the least that the work can cost; see `benches/README.md`.
+//! Compares the layer with the least that the same work can cost; see `benches/README.md`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,13 +36,14 @@ mod table;
 use arguments::{Arguments, Command};
 use clap::Parser as _;
 
-/// Runs the command of this process. `counted` is the path of the program that counts allocations.
+/// Runs the command that the arguments name. `counted` is the path of the program that counts
+/// allocations.
 pub fn main(counted: &str) {
     run(counted, None);
 }
 
-/// Runs the command in the program that counts allocations: `count` returns their number and bytes
-/// so far.
+/// Runs the command in the program that counts allocations. `count` returns the number of
+/// allocations and of allocated bytes so far.
 pub fn counted_main(count: fn() -> (usize, usize)) {
     run("", Some(count));
 }
@@ -57,6 +58,8 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
         Command::Soak(options) => soak::main(&options),
         Command::Serve(options) => serve::main(&options, count),
         Command::Load(options) => load::main(&options.plan),
-        Command::MicroCounts => micro::counts(count.expect("the program that counts")),
+        Command::MicroCounts => {
+            micro::counts(count.expect("`micro-counts` runs in the program `counted`"))
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The load: keep-alive connections of one process, each with one request in flight.
 //!
-//! One thread over edge-triggered polling: a request costs a `read` and a `write`, less than any
-//! server needs.
+//! It uses one thread and edge-triggered polling, so a request costs the load one `read` and one
+//! `write`, which is less work than any server does for it.
 
 mod connection;
 mod keys;
@@ -36,14 +36,14 @@ pub(crate) struct Sample {
     pub(crate) replayed: u64,
     /// Bytes of the responses' bodies.
     pub(crate) body_bytes: u64,
-    /// Connections closed by the server.
+    /// Connections that the server closed, and the load opened again.
     pub(crate) reconnects: u64,
     /// Microseconds from request to response: p50, p99, p99.9 and the maximum.
     pub(crate) latency: [f64; 4],
     /// Processor time in seconds of the watched processes, by name.
     pub(crate) busy: BTreeMap<String, f64>,
     /// The share of its processor that the load used, from 0 to 1.
-    pub(crate) own_share: f64,
+    pub(crate) load_share: f64,
 }
 
 impl Sample {
@@ -53,14 +53,14 @@ impl Sample {
     }
 
     /// Processor time of a watched process per response, in microseconds.
-    pub(crate) fn cpu(&self, of: &str) -> f64 {
-        self.busy.get(of).copied().unwrap_or(0.0) * 1e6 / self.requests as f64
+    pub(crate) fn cpu(&self, process: &str) -> f64 {
+        self.busy.get(process).copied().unwrap_or(0.0) * 1e6 / self.requests as f64
     }
 }
 
 /// Runs the load and prints its sample as JSON.
 pub(crate) fn main(plan: &Plan) {
-    let sample = run(plan).expect("the load");
+    let sample = run(plan).expect("the load runs to its end");
     println!("{}", serde_json::to_string(&sample).unwrap());
 }
 
@@ -96,7 +96,7 @@ fn run(plan: &Plan) -> io::Result<Sample> {
     load.drive(next, &mut sample, &mut latencies)?;
     sample.seconds = started.elapsed().as_secs_f64();
     let own = (cpu::time(std::process::id()) - own).saturating_sub(load.idle);
-    sample.own_share = own.as_secs_f64() / sample.seconds;
+    sample.load_share = own.as_secs_f64() / sample.seconds;
     sample.busy = plan.watched.since(&before);
     sample.latency = percentiles(&mut latencies);
     Ok(sample)
@@ -116,8 +116,8 @@ fn percentiles(latencies: &mut [Duration]) -> [f64; 4] {
 
 struct Load {
     poll: Poll,
-    awake: bool,
-    /// Time spent polling without an event.
+    busy_poll: bool,
+    /// The time spent polling while there was no event.
     idle: Duration,
     connections: Vec<Connection>,
 }
@@ -131,11 +131,11 @@ impl Load {
             poll.registry().register(&mut connection.stream, Token(number), Interest::READABLE)?;
             connections.push(connection);
         }
-        Ok(Self { poll, awake: plan.awake, idle: Duration::ZERO, connections })
+        Ok(Self { poll, busy_poll: plan.busy_poll, idle: Duration::ZERO, connections })
     }
 
-    /// Sends a request on each connection and the next one after each response, until there are no
-    /// more keys and every request has its response.
+    /// Sends a request on each connection, and the next one after each response, until there are no
+    /// more keys and every request has a response.
     fn drive(
         &mut self,
         mut next: impl FnMut() -> Option<[u8; 36]>,
@@ -186,13 +186,13 @@ impl Load {
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let began = Instant::now();
-        let timeout = if self.awake { Duration::ZERO } else { TIMEOUT };
+        let timeout = if self.busy_poll { Duration::ZERO } else { TIMEOUT };
         while began.elapsed() <= TIMEOUT {
             let polled = Instant::now();
             match self.poll.poll(events, Some(timeout)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ if !events.is_empty() => return Ok(()),
-                _ if self.awake => self.idle += polled.elapsed(),
+                _ if self.busy_poll => self.idle += polled.elapsed(),
                 _ => {}
             }
         }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_times() {
+    fn percentiles_do_not_depend_on_the_order_of_the_latencies() {
         let mut latencies: Vec<_> = (0..=1000).rev().map(Duration::from_micros).collect();
         assert_eq!(percentiles(&mut latencies), [500.0, 990.0, 999.0, 1000.0]);
         assert_eq!(percentiles(&mut []), [0.0; 4]);

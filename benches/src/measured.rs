@@ -1,10 +1,10 @@
-//! The measurements of a table: its settings, its rows and their contestants.
+//! The measurements in a table: the settings, the rows and their contestants.
 
 use std::time::Duration;
 
 use crate::{counting::Cost, load::Sample, rows::Row, server::Program, spread::Spread};
 
-/// Duration, number and connections of the runs.
+/// The number of runs, and the duration and connections of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) runs: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Measured {
     pub(crate) contestants: Vec<Contestant>,
 }
 
-/// A program that does the work of a row.
+/// A server that does the work of a row, and its measurements.
 pub(crate) struct Contestant {
     pub(crate) name: String,
     pub(crate) program: Program,
@@ -36,7 +36,7 @@ impl Measured {
         &self.contestants[1]
     }
 
-    /// The layer's throughput as a share of another's, run by run.
+    /// The layer's throughput as a share of another contestant's, for each run.
     pub(crate) fn share_of(&self, other: &Contestant) -> Spread {
         Spread::of(
             self.layer()
@@ -47,7 +47,8 @@ impl Measured {
         )
     }
 
-    /// The floor's processor time as a share of the layer's: server and store together.
+    /// The floor's processor time as a share of the layer's, server and store together, for each
+    /// run.
     pub(crate) fn cpu_share(&self) -> Spread {
         let cpu = |sample: &Sample| sample.cpu("server") + sample.cpu("store");
         Spread::of(
@@ -69,7 +70,7 @@ impl Contestant {
         Spread::of(self.runs.iter().map(|sample| sample.latency[at])).median
     }
 
-    pub(crate) fn cpu(&self, of: &str) -> f64 {
-        Spread::of(self.runs.iter().map(|sample| sample.cpu(of))).median
+    pub(crate) fn cpu(&self, process: &str) -> f64 {
+        Spread::of(self.runs.iter().map(|sample| sample.cpu(process))).median
     }
 }

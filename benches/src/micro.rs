@@ -1,4 +1,4 @@
-//! The hot path without I/O, and its allocations.
+//! Times and allocations of the steps of a request, without I/O.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ const BODY: &[u8] = b"{\"amount\":2000,\"currency\":\"usd\",\"payment_method\":\
 const SAMPLES: usize = 9;
 const SAMPLE: Duration = Duration::from_millis(40);
 
-/// The name of a step, and a function that repeats it.
+/// The name of a step, and a function that runs the step a given number of times.
 type Step = (&'static str, Box<dyn FnMut(u64)>);
 
 /// Times every step, counts its allocations in `counted`, prints the table and writes it.
@@ -37,14 +37,14 @@ pub(crate) fn main(counted: &str) {
     let allocations = Command::new(counted).args(["micro-counts"]).output().unwrap();
     let allocations: BTreeMap<String, f64> = serde_json::from_slice(&allocations.stdout).unwrap();
     let mut text =
-        "| step | ns: median (least–greatest of 9 samples) | allocations |\n|---|---|---|\n"
+        "| step | ns: median (minimum–maximum of 9 samples) | allocations |\n|---|---|---|\n"
             .to_owned();
     for (name, mut step) in steps() {
         let times = time(&mut step);
         let _ = writeln!(
             text,
             "| {name} | {:.0} ({:.0}–{:.0}) | {:.1} |",
-            times.median, times.least, times.most, allocations[name]
+            times.median, times.min, times.max, allocations[name]
         );
     }
     println!("{text}");
@@ -82,7 +82,7 @@ fn time(step: &mut dyn FnMut(u64)) -> Spread {
     Spread::of((0..SAMPLES).map(sample).collect::<Vec<_>>().into_iter())
 }
 
-fn repeated<T>(mut step: impl FnMut() -> T + 'static) -> Box<dyn FnMut(u64)> {
+fn repeat<T>(mut step: impl FnMut() -> T + 'static) -> Box<dyn FnMut(u64)> {
     Box::new(move |times| {
         for _ in 0..times {
             black_box(step());
@@ -109,7 +109,7 @@ fn recording() -> Recording {
 }
 
 fn id(number: u64) -> RecordId {
-    // As evenly spread as digests.
+    // The ids are spread as evenly as digests.
     let mut bytes = [0; 32];
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(8 * (at as u32 % 8)) >> 3)
@@ -124,26 +124,26 @@ fn steps() -> Vec<Step> {
     let (large, encoded) = (vec![b'x'; 16 << 10], recording().encode());
     let (new, recording) = (claim(), recording());
     vec![
-        ("key, bare", repeated(|| Key::parse(black_box(KEY)))),
-        ("key, quoted", repeated(move || Key::parse(black_box(&quoted)))),
+        ("key, bare", repeat(|| Key::parse(black_box(KEY)))),
+        ("key, quoted", repeat(move || Key::parse(black_box(&quoted)))),
         (
             "record id",
-            repeated(move || RecordId::new("benches", black_box(&scope), "POST /work", &key)),
+            repeat(move || RecordId::new("benches", black_box(&scope), "POST /work", &key)),
         ),
-        ("fingerprint of 200 bytes", repeated(|| digest(BODY))),
-        ("fingerprint of 16 KiB", repeated(move || digest(&large))),
+        ("fingerprint of 200 bytes", repeat(|| digest(BODY))),
+        ("fingerprint of 16 KiB", repeat(move || digest(&large))),
         (
             "canonical form of 200 bytes of JSON",
-            repeated(|| canonical_json(black_box(BODY)).map(|json| json.len())),
+            repeat(|| canonical_json(black_box(BODY)).map(|json| json.len())),
         ),
-        ("owner token", repeated(OwnerToken::random)),
+        ("owner token", repeat(OwnerToken::random)),
         ("transition of a first claim", {
-            repeated(move || transition::claim(None, black_box(&new), Timestamp::from_millis(1)))
+            repeat(move || transition::claim(None, black_box(&new), Timestamp::from_millis(1)))
         }),
-        ("recording of 1 KiB, encoded", repeated(move || recording.encode())),
+        ("recording of 1 KiB, encoded", repeat(move || recording.encode())),
         (
             "recording of 1 KiB, decoded",
-            repeated(move || Recording::decode(black_box(&encoded)).unwrap()),
+            repeat(move || Recording::decode(black_box(&encoded)).unwrap()),
         ),
         ("memory store, claim and complete", memory_claims()),
         ("memory store, replay", memory_replays()),
@@ -156,7 +156,7 @@ fn memory() -> MemoryStore {
 
 fn memory_claims() -> Box<dyn FnMut(u64)> {
     let (store, claim, response, mut number) = (memory(), claim(), recording().encode(), 0);
-    repeated(move || {
+    repeat(move || {
         number += 1;
         let id = id(number);
         let claimed = ready(store.claim(&id, &claim)).unwrap();
@@ -170,13 +170,13 @@ fn memory_replays() -> Box<dyn FnMut(u64)> {
     let (store, claim) = (memory(), claim());
     ready(store.claim(&id(1), &claim)).unwrap();
     ready(store.complete(&Lease { id: id(1), owner: claim.owner }, &recording().encode())).unwrap();
-    repeated(move || ready(store.claim(&id(1), &claim)).unwrap())
+    repeat(move || ready(store.claim(&id(1), &claim)).unwrap())
 }
 
-/// Polls a future of the memory store, which never waits.
+/// The output of a future of the memory store, which is ready at the first poll.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store waits"),
+        Poll::Pending => panic!("the future of the memory store is pending"),
     }
 }

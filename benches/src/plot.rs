@@ -13,8 +13,8 @@ const ROW: u32 = 30;
 /// The width of the labels.
 const LABELS: i32 = 230;
 
-/// Follows the reader's color scheme: the background is transparent, and text and lines have these
-/// colors. The halo keeps text readable where the page is dark and the reader's system is light.
+/// The colors of text and lines, which follow the reader's color scheme; the background is
+/// transparent. The halo keeps text readable on a dark page if the reader's system is light.
 const STYLE: &str = "<style>svg{--ink:#1f2328;--halo:#fff}\
     @media (prefers-color-scheme:dark){svg{--ink:#e6edf3;--halo:#1d232b}}\
     text{paint-order:stroke;stroke:var(--halo);stroke-width:3px;stroke-linejoin:round;\
@@ -39,7 +39,7 @@ impl Bar {
 pub(crate) fn ratios(path: &Path, bars: &[Bar]) {
     let mut svg = String::new();
     draw(&mut svg, bars);
-    let (head, shapes) = svg.split_once('\n').expect("an element `svg`");
+    let (head, shapes) = svg.split_once('\n').expect("the first line is the `svg` element");
     let shapes = shapes.replace("#000000", "var(--ink)");
     fs::write(path, format!("{head}\n{STYLE}\n{shapes}")).unwrap();
 }
@@ -47,7 +47,7 @@ pub(crate) fn ratios(path: &Path, bars: &[Bar]) {
 fn draw(svg: &mut String, bars: &[Bar]) {
     let rows = bars.len() as u32;
     let area = SVGBackend::with_string(svg, (810, 90 + ROW * rows)).into_drawing_area();
-    let most = bars.iter().fold(1.1, |most: f64, bar| most.max(bar.share.most * 1.05));
+    let most = bars.iter().fold(1.1, |most: f64, bar| most.max(bar.share.max * 1.05));
     let mut chart = ChartBuilder::on(&area)
         .caption("Throughput as a share of the floor's", ("sans-serif", 18))
         .margin(12)
@@ -76,7 +76,7 @@ fn draw(svg: &mut String, bars: &[Bar]) {
         chart
             .draw_series([
                 Rectangle::new(bar(0.0, share.median, 0.3), color.mix(0.35).filled()),
-                Rectangle::new(bar(share.least, share.most, 0.06), color.filled()),
+                Rectangle::new(bar(share.min, share.max, 0.06), color.filled()),
                 Rectangle::new(
                     bar(share.median - 0.002, share.median + 0.002, 0.3),
                     color.filled(),

@@ -1,4 +1,4 @@
-//! Four purgers that remove a million expired records during a load.
+//! The latency of claims while four purgers remove a million expired records.
 
 use std::{
     sync::{
@@ -22,12 +22,12 @@ use crate::{
 };
 
 const PURGERS: usize = 4;
-/// The batch size and the pauses of the runtime's own purger.
+/// The batch size and the pauses are those of the purger in the runtime.
 const BATCH: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 const REST: u32 = 4;
 
-/// Expired records with a response of 1 KiB.
+/// Inserts expired records with a response of 1 KiB.
 pub(crate) const EXPIRED: &str = "INSERT INTO idempotency_records \
     (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, \
     abandoned, recording) \
@@ -40,18 +40,18 @@ const LIVE: &str = "SELECT count(*) FROM idempotency_records WHERE expires_at > 
 /// The options of `purge`
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Expired records to begin with
+    /// Expired records before the first run
     #[arg(long, default_value_t = 1_000_000)]
     records: i64,
-    /// Seconds of a run
+    /// Seconds per run
     #[arg(long, value_parser = seconds, default_value = "8")]
     seconds: Duration,
-    /// Runs without and with purgers
+    /// Runs without purgers, and runs with purgers
     #[arg(long, default_value_t = 3)]
     runs: u64,
 }
 
-/// Measures claims without and with purgers, alternately, and counts the removed records.
+/// Measures claims without and with purgers in turn, and counts the removed records.
 pub(crate) fn main(options: &Options) {
     let (environment, count) = (Environment::new(), options.records);
     let url = environment.clean(StoreKind::Postgres);
@@ -59,18 +59,20 @@ pub(crate) fn main(options: &Options) {
     let started = Instant::now();
     postgres.execute(&environment, &EXPIRED.replace("{count}", &count.to_string()));
     postgres.execute(&environment, "VACUUM ANALYZE idempotency_records; CHECKPOINT");
-    eprintln!("{count} expired records after {:.0} s", started.elapsed().as_secs_f64());
+    eprintln!("inserted {count} expired records in {:.0} s", started.elapsed().as_secs_f64());
 
-    let server =
-        Server::start(&Program::Own(None, ["--kind", "layer"].map(String::from).to_vec()), &url);
+    let server = Server::start(
+        &Program::BuiltIn(None, ["--kind", "layer"].map(String::from).to_vec()),
+        &url,
+    );
     let seconds = options.seconds;
     let load = |seed, seconds| run(&server, seed, seconds);
     load(1, Duration::from_secs(2));
-    let (mut alone, mut beside, mut removed) = (Vec::new(), Vec::new(), vec![0; PURGERS]);
+    let (mut without, mut with, mut removed) = (Vec::new(), Vec::new(), vec![0; PURGERS]);
     for turn in 0..options.runs {
-        alone.push(load(10 + turn, seconds));
+        without.push(load(10 + turn, seconds));
         let (sample, by_purger) = while_purging(&url, || load(20 + turn, seconds));
-        beside.push(sample);
+        with.push(sample);
         removed.iter_mut().zip(by_purger).for_each(|(sum, more)| *sum += more);
     }
     let live = postgres.number(&environment, LIVE);
@@ -86,15 +88,15 @@ pub(crate) fn main(options: &Options) {
     assert_eq!(
         sum + left.unsigned_abs(),
         count.unsigned_abs(),
-        "each record was removed by one purger or is left"
+        "each expired record was removed by exactly one purger, or still exists"
     );
-    assert!(removed.iter().all(|removed| *removed > 0), "every purger removed some: {removed:?}");
-    let sent: u64 = alone.iter().chain(&beside).map(|sample| sample.requests).sum();
+    assert!(removed.iter().all(|removed| *removed > 0), "a purger removed no record: {removed:?}");
+    let sent: u64 = without.iter().chain(&with).map(|sample| sample.requests).sum();
     assert!(
         live.unsigned_abs() >= sent && completed == live,
-        "all live records are there and completed"
+        "a live record is missing or not completed"
     );
-    let text = report(&alone, &beside, &removed, left, live);
+    let text = report(&without, &with, &removed, left, live);
     println!("{text}");
     report::save("purge.md", &text);
 }
@@ -103,7 +105,7 @@ fn run(server: &Server, seed: u64, duration: Duration) -> Sample {
     let (pattern, watched) =
         (KeyPattern::Fresh, Watched(vec![("server".into(), server.process())]));
     let (warmup, requests, seeded) = (Duration::ZERO, None, false);
-    // Few connections: with more, the load would measure its own queue.
+    // Few connections: with more, latency would mostly be time in the queue of the load.
     let plan = Plan {
         to: server.at,
         pattern,
@@ -114,13 +116,13 @@ fn run(server: &Server, seed: u64, duration: Duration) -> Sample {
         seed,
         seeded,
         watched,
-        awake: false,
+        busy_poll: false,
     };
     server::load(&plan)
 }
 
-/// Runs four purgers, each on its own connection, during the work; returns the records that each
-/// removed.
+/// Runs four purgers, each on a separate connection, while `work` runs. Returns the number of
+/// records that each purger removed.
 fn while_purging<T>(url: &str, work: impl FnOnce() -> T) -> (T, Vec<u64>) {
     let done = Arc::new(AtomicBool::new(false));
     let purgers: Vec<_> = (0..PURGERS)
@@ -147,10 +149,10 @@ fn purge(url: &str, done: &AtomicBool) -> u64 {
     })
 }
 
-fn report(alone: &[Sample], beside: &[Sample], removed: &[u64], left: i64, live: i64) -> String {
+fn report(without: &[Sample], with: &[Sample], removed: &[u64], left: i64, live: i64) -> String {
     let spread = |sample: &[Sample], of: fn(&Sample) -> f64| Spread::of(sample.iter().map(of));
     let ratio = Spread::of(
-        alone.iter().zip(beside).map(|(alone, beside)| beside.latency[1] / alone.latency[1]),
+        without.iter().zip(with).map(|(without, with)| with.latency[1] / without.latency[1]),
     );
     let line = |name: &str, sample: &[Sample]| {
         let (rate, p50) = (
@@ -165,10 +167,10 @@ fn report(alone: &[Sample], beside: &[Sample], removed: &[u64], left: i64, live:
     format!(
         "| new keys in Postgres, 8 connections | /s | p50 µs | p99 µs |\n\
          |---|---|---|---|\n{}{}\n\
-         p99 with {PURGERS} purgers ÷ alone: **{ratio}** (goal: below 2). \
+         p99 with {PURGERS} purgers ÷ p99 without purgers: **{ratio}** (goal: below 2). \
          Removed by each: {removed:?}; expired records left: {left}; \
          live records: {live}, each with its response.\n",
-        line("alone", alone),
-        line("with four purgers", beside)
+        line("without purgers", without),
+        line("with four purgers", with)
     )
 }

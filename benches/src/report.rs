@@ -18,8 +18,8 @@ pub(crate) fn line(measured: &Measured) -> String {
 /// Formats all rows.
 pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
     let mut text = format!("{}\n", conditions(settings));
-    text += "\n## Throughput\n\nThe layer's requests a second as a share of the floor's: \
-             median, least and greatest of the runs.\n\n";
+    text += "\n## Throughput\n\nThe layer's requests per second as a share of the floor's: \
+             median, minimum and maximum of the runs.\n\n";
     text += "| work | floor | share of the floor | goal | layer /s | floor /s | bare handler /s |\n\
              |---|---|---|---|---|---|---|\n";
     for one in measured {
@@ -47,7 +47,7 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
     }
     text += &others(measured);
     text += "\n## Latency\n\nMicroseconds, median of the runs.\n\n\
-             | work | who | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n";
+             | work | contestant | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n";
     for (one, contestant) in each(measured) {
         let [p50, p99, p999] = [0, 1, 2].map(|at| contestant.latency(at));
         let _ = writeln!(
@@ -62,11 +62,11 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
 fn costs(measured: &[Measured]) -> String {
     let mut text =
         "\n## Cost of a request\n\nMicroseconds of a processor, in the server under test \
-        and in the store's own server. Round trips are counted before the store (how often \
+        and in the store's server. Round trips are counted in front of the store (how often \
         Postgres says that it is ready, in a relay; Redis' `MONITOR`), and statements in it \
         (`pg_stat_statements`; SQLite's by sqlx's log). Allocations are the server's. Each is \
         counted in a separate run.\n\n\
-        | work | who | server µs | store µs | round trips | statements | allocations \
+        | work | contestant | server µs | store µs | round trips | statements | allocations \
         | bytes allocated |\n\
         |---|---|---|---|---|---|---|---|\n"
             .to_owned();
@@ -104,7 +104,7 @@ fn others(measured: &[Measured]) -> String {
     for one in measured {
         for other in one.contestants.iter().filter(|other| external(other)) {
             if text.is_empty() {
-                text += "\n## Others\n\n| work | who | /s | the layer's share of it \
+                text += "\n## Other servers\n\n| work | contestant | /s | the layer's share of it \
                          | processor µs: theirs, the layer's |\n|---|---|---|---|---|\n";
             }
             let cpu = |one: &Contestant| one.cpu("server") + one.cpu("store");

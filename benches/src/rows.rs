@@ -1,4 +1,5 @@
-//! The rows of the table: a workload, the layer, and what it is compared with.
+//! The rows of the table: a workload, the layer, and the contestants that the layer is compared
+//! with.
 
 use crate::{environment::StoreKind, load::KeyPattern};
 
@@ -8,7 +9,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) store: StoreKind,
     pub(crate) pattern: KeyPattern,
-    /// The layer, then its floor, then others.
+    /// The kinds of server: the layer, then its floor, then others.
     pub(crate) contestants: &'static [&'static str],
     /// A description of the floor.
     pub(crate) floor: &'static str,
@@ -21,11 +22,11 @@ const KEYS: KeyPattern = KeyPattern::Replays(1000);
 /// Replays of one key.
 const HOT: KeyPattern = KeyPattern::Replays(1);
 
-const CLAIMS: &[&str] = &["layer", "floor", "bare"];
-const EFFECTS: &[&str] = &["layer-transaction", "floor-effect", "bare"];
-const LEASED: &[&str] = &["layer-lease", "floor-effect", "bare"];
+const FIRST: &[&str] = &["layer", "floor", "bare"];
+const CLAIM_TRANSACTION: &[&str] = &["layer-transaction", "floor-effect", "bare"];
+const CLAIM_LEASE: &[&str] = &["layer-lease", "floor-effect", "bare"];
 const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
-const READS: &[&str] = &["layer", "floor-read", "bare"];
+const REPLAYS: &[&str] = &["layer", "floor-read", "bare"];
 
 const fn row(
     name: &'static str,
@@ -49,76 +50,76 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "memory/replay",
         (StoreKind::Memory, KEYS),
-        READS,
+        REPLAYS,
         "one lookup in a locked map",
         Some(0.95),
     ),
-    row("memory/hot", (StoreKind::Memory, HOT), READS, "one lookup in a locked map", Some(0.90)),
+    row("memory/hot", (StoreKind::Memory, HOT), REPLAYS, "one lookup in a locked map", Some(0.90)),
     row(
         "redis/first",
         (StoreKind::Redis, KeyPattern::Fresh),
-        CLAIMS,
+        FIRST,
         "`SET NX GET PX`, then `SET`",
         Some(0.95),
     ),
-    row("redis/replay", (StoreKind::Redis, KEYS), READS, "one `GET`", Some(0.95)),
-    row("redis/hot", (StoreKind::Redis, HOT), READS, "one `GET`", Some(0.90)),
+    row("redis/replay", (StoreKind::Redis, KEYS), REPLAYS, "one `GET`", Some(0.95)),
+    row("redis/hot", (StoreKind::Redis, HOT), REPLAYS, "one `GET`", Some(0.90)),
     row(
         "postgres/first",
         (StoreKind::Postgres, KeyPattern::Fresh),
-        CLAIMS,
+        FIRST,
         "`INSERT`, then `UPDATE`, each committed",
         Some(0.95),
     ),
-    row("postgres/replay", (StoreKind::Postgres, KEYS), READS, "one `SELECT`", Some(0.95)),
-    row("postgres/hot", (StoreKind::Postgres, HOT), READS, "one `SELECT`", Some(0.90)),
+    row("postgres/replay", (StoreKind::Postgres, KEYS), REPLAYS, "one `SELECT`", Some(0.95)),
+    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS, "one `SELECT`", Some(0.90)),
     row(
         "postgres/transaction",
         (StoreKind::Postgres, KeyPattern::Fresh),
-        EFFECTS,
+        CLAIM_TRANSACTION,
         ONE_COMMIT,
         Some(0.90),
     ),
     row(
         "postgres/leased-transaction",
         (StoreKind::Postgres, KeyPattern::Fresh),
-        LEASED,
+        CLAIM_LEASE,
         ONE_COMMIT,
         None,
     ),
     row(
         "sqlite/first",
         (StoreKind::Sqlite, KeyPattern::Fresh),
-        CLAIMS,
+        FIRST,
         "`INSERT`, then `UPDATE`, each committed",
         None,
     ),
-    row("sqlite/replay", (StoreKind::Sqlite, KEYS), READS, "one `SELECT`", Some(0.95)),
-    row("sqlite/hot", (StoreKind::Sqlite, HOT), READS, "one `SELECT`", Some(0.90)),
+    row("sqlite/replay", (StoreKind::Sqlite, KEYS), REPLAYS, "one `SELECT`", Some(0.95)),
+    row("sqlite/hot", (StoreKind::Sqlite, HOT), REPLAYS, "one `SELECT`", Some(0.90)),
     row(
         "sqlite/transaction",
         (StoreKind::Sqlite, KeyPattern::Fresh),
-        EFFECTS,
+        CLAIM_TRANSACTION,
         ONE_COMMIT,
         Some(0.85),
     ),
     row(
         "sqlite/leased-transaction",
         (StoreKind::Sqlite, KeyPattern::Fresh),
-        LEASED,
+        CLAIM_LEASE,
         ONE_COMMIT,
         None,
     ),
 ];
 
-/// The rows whose name contains one of these words, or all rows if there are no words.
-pub(crate) fn chosen(words: &[String]) -> Vec<Row> {
+/// The rows whose name contains one of `words`, or all rows if `words` is empty.
+pub(crate) fn select(words: &[String]) -> Vec<Row> {
     let is_chosen =
         |row: &&Row| words.is_empty() || words.iter().any(|word| row.name.contains(word.as_str()));
     let rows: Vec<_> = ROWS.iter().filter(is_chosen).copied().collect();
     assert!(
         !rows.is_empty(),
-        "no row is called {words:?}; the rows are {:?}",
+        "no row's name contains any of {words:?}; the rows are {:?}",
         ROWS.iter().map(|row| row.name).collect::<Vec<_>>()
     );
     rows

@@ -15,7 +15,7 @@ use clap::Args;
 
 use crate::duration::seconds;
 
-/// Returns the number of allocations so far, and their bytes.
+/// Returns the number of allocations and of allocated bytes so far.
 type Count = fn() -> (usize, usize);
 
 /// The size of a response in bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// The URL of the store
     #[arg(long, default_value = "memory:")]
     store: String,
-    /// Bytes of a response's body
+    /// Size of the response body in bytes
     #[arg(long, default_value_t = 1024)]
     response: usize,
     #[arg(long, default_value_t = 1)]
@@ -41,20 +41,20 @@ pub(crate) struct Options {
     /// Count the statements that sqlx runs
     #[arg(long)]
     statements: bool,
-    /// The most records in memory: by default more than a fast run leaves
+    /// The limit of records in memory; the default is more than a fast run creates
     #[arg(long, default_value_t = 100_000_000)]
     records: usize,
-    /// Attempts to keep in flight, whose leases are renewed every second
+    /// Number of attempts to keep in flight; their leases are renewed every second
     #[arg(long, default_value_t = 0)]
     leases: usize,
-    /// Seconds between purges; the layer's default if not given
+    /// Seconds between purges; the layer's default if it is not set
     #[arg(long, value_parser = seconds)]
     purge_every: Option<Duration>,
 }
 
-/// Serves until its input ends.
+/// Serves until its standard input ends.
 pub(crate) fn main(options: &Options, count: Option<Count>) {
-    // The input ends with the process that started this one.
+    // Standard input ends when the process that started this one ends.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
@@ -98,7 +98,7 @@ fn work(body: &Bytes, size: &Size) -> HttpResponse {
     created(response(body, size))
 }
 
-/// Makes a JSON response of this size.
+/// A JSON response body of exactly `size` bytes.
 fn response(body: &Bytes, &Size(size): &Size) -> Bytes {
     const END: &[u8] = b"\"}";
     let mut response = Vec::with_capacity(size.max(64));

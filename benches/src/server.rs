@@ -11,36 +11,38 @@ use crate::{
     load::{Plan, Sample},
 };
 
-/// The processor of the server under test. The load has the last one; databases go where there is
-/// room.
+/// The processor of the server under test. The load runs on the last processor; databases are not
+/// pinned.
 const PROCESSOR: usize = 0;
 
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
-    /// This program, or the one at this path, with these arguments.
-    Own(Option<String>, Vec<String>),
-    /// A command line. It finds the store's URL in `STORE_URL`, and prints `listening on ADDRESS`.
+    /// A built-in server: this program, or the program at this path, with these arguments.
+    BuiltIn(Option<String>, Vec<String>),
+    /// A command line. The command reads the store's URL from `STORE_URL` and prints
+    /// `listening on ADDRESS`.
     External(String),
 }
 
-/// A running server, which ends when this is dropped.
+/// A running server, which is killed on drop.
 pub(crate) struct Server {
     child: Child,
     pub(crate) at: SocketAddr,
     _input: Option<ChildStdin>,
 }
 
-fn own_program() -> String {
-    std::env::current_exe().unwrap().to_str().expect("a path in UTF-8").to_owned()
+fn current_program() -> String {
+    std::env::current_exe().unwrap().to_str().expect("the path is UTF-8").to_owned()
 }
 
 impl Server {
-    /// Starts a server on this store and waits until it listens.
+    /// Starts a server with this store and waits until it listens.
     pub(crate) fn start(program: &Program, store: &str) -> Self {
         let mut command = match program {
-            Program::Own(path, words) => {
-                let mut command = cpu::pinned(path.as_deref().unwrap_or(&own_program()), PROCESSOR);
+            Program::BuiltIn(path, words) => {
+                let mut command =
+                    cpu::pinned(path.as_deref().unwrap_or(&current_program()), PROCESSOR);
                 command.arg("serve").args(words).args(["--store", store]);
                 command
             }
@@ -53,7 +55,7 @@ impl Server {
         command.env("STORE_URL", store).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut output = BufReader::new(child.stdout.take().unwrap());
-        let at = listening(&mut output)
+        let at = read_address(&mut output)
             .unwrap_or_else(|| panic!("{command:?} ended without `listening on ADDRESS`"));
         // Later output must not block the server.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
@@ -65,18 +67,19 @@ impl Server {
         self.child.id()
     }
 
-    /// Gets a path and returns the body of the response.
+    /// Sends a `GET` request and returns the body of the response.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.at).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: benchmark\r\nconnection: close\r\n\r\n")
             .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
-        response.split_once("\r\n\r\n").expect("a response").1.to_owned()
+        response.split_once("\r\n\r\n").expect("the response has a body").1.to_owned()
     }
 }
 
-fn listening(output: &mut impl BufRead) -> Option<SocketAddr> {
+/// The address in the line `listening on ADDRESS`.
+fn read_address(output: &mut impl BufRead) -> Option<SocketAddr> {
     let line = output.lines().map_while(Result::ok).find(|line| line.contains("listening on "))?;
     line.split_once("listening on ")?
         .1
@@ -102,7 +105,7 @@ pub(crate) fn load(plan: &Plan) -> Sample {
 
 /// Starts a load.
 pub(crate) fn start_load(plan: &Plan) -> Child {
-    let mut command = cpu::pinned(&own_program(), cpu::count().saturating_sub(1));
+    let mut command = cpu::pinned(&current_program(), cpu::count().saturating_sub(1));
     command
         .arg("load")
         .arg(serde_json::to_string(plan).unwrap())
@@ -124,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_in_what_a_server_prints() {
-        let port = |text: &str| listening(&mut text.as_bytes()).map(|at| at.port());
+    fn the_address_is_read_from_the_output_of_a_server() {
+        let port = |text: &str| read_address(&mut text.as_bytes()).map(|at| at.port());
         assert_eq!(port("starting\nlistening on 127.0.0.1:4711\nmore\n"), Some(4711));
         assert_eq!(port("INFO listening on http://127.0.0.1:80/\n"), Some(80));
         assert_eq!(port("starting\n"), None);

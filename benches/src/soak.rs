@@ -1,5 +1,5 @@
-//! A soak: minutes of load on every store, with records that expire after seconds. Memory, records
-//! and connections must stay flat.
+//! A soak test: minutes of load on every store, with records that expire after seconds. Memory,
+//! records and connections must not grow.
 
 use std::{
     fmt::Write as _,
@@ -18,7 +18,8 @@ use crate::{
     spread::Spread,
 };
 
-/// The last third may exceed the second by this factor, or by the tolerance of its track.
+/// The median of the last third of a track may exceed that of the second third by this factor, or
+/// by the tolerance of the track.
 const FLAT: f64 = 1.15;
 
 /// A quantity that is sampled every second: its name, its tolerance and its values.
@@ -27,7 +28,7 @@ type Track = (&'static str, f64, Vec<f64>);
 /// The options of `soak`
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Minutes, shared by the stores
+    /// Minutes in total, divided among the stores
     #[arg(long, default_value_t = 8.0)]
     minutes: f64,
     /// Only this store; may be repeated
@@ -35,15 +36,15 @@ pub(crate) struct Options {
     store: Vec<StoreKind>,
 }
 
-/// Loads every store, or those that `--store` names, for its share of the minutes; fails if
-/// something grows.
+/// Runs a load on each store, or on those that `--store` names, for its share of the minutes. Fails
+/// if a track grows.
 pub(crate) fn main(options: &Options) {
-    let (environment, stores) = (Environment::new(), StoreKind::chosen(&options.store));
+    let (environment, stores) = (Environment::new(), StoreKind::select(&options.store));
     let each = Duration::from_secs_f64(60.0 * options.minutes / stores.len() as f64);
     let mut text = format!(
         "Half of the requests are duplicates; records expire after 4 s and are purged every \
-         second; {:.0} s a store.\n\n\
-         | store | requests | what | first third | second third | last third | |\n\
+         second; {:.0} s per store.\n\n\
+         | store | requests | quantity | first third | second third | last third | |\n\
          |---|---|---|---|---|---|---|\n",
         each.as_secs_f64()
     );
@@ -67,12 +68,12 @@ pub(crate) fn main(options: &Options) {
     }
     println!("{text}");
     report::save("soak.md", &text);
-    assert!(all_flat, "something grows");
+    assert!(all_flat, "a track grows");
 }
 
-fn soak(environment: &Environment, store: StoreKind, lasting: Duration) -> (u64, Vec<Track>) {
-    let words = ["--kind", "layer-briefly", "--purge-every", "1"].map(String::from).to_vec();
-    let server = Server::start(&Program::Own(None, words), &environment.clean(store));
+fn soak(environment: &Environment, store: StoreKind, duration: Duration) -> (u64, Vec<Track>) {
+    let words = ["--kind", "layer-short-ttl", "--purge-every", "1"].map(String::from).to_vec();
+    let server = Server::start(&Program::BuiltIn(None, words), &environment.clean(store));
     let (pattern, watched, warmup, seeded) =
         (KeyPattern::Mixed(0.5), Watched::default(), Duration::ZERO, false);
     let (requests, connections, seed) = (None, 32, 1);
@@ -81,12 +82,12 @@ fn soak(environment: &Environment, store: StoreKind, lasting: Duration) -> (u64,
         pattern,
         connections,
         warmup,
-        duration: lasting,
+        duration,
         requests,
         seed,
         seeded,
         watched,
-        awake: false,
+        busy_poll: false,
     };
     let load = server::start_load(&plan);
     let mut tracks: Vec<Track> = vec![("server's memory, MiB", 8.0, Vec::new())];
@@ -99,14 +100,15 @@ fn soak(environment: &Environment, store: StoreKind, lasting: Duration) -> (u64,
     tracks.extend(store_tracks.iter().map(|(name, tolerance)| (*name, *tolerance, Vec::new())));
     let started = Instant::now();
     // The last sample is taken before the load ends and closes its connections.
-    while started.elapsed() + Duration::from_secs(1) < lasting {
+    while started.elapsed() + Duration::from_secs(1) < duration {
         thread::sleep(Duration::from_secs(1));
         let mut sample = vec![cpu::resident_bytes(server.process()) as f64 / 1048576.0];
         sample.extend(store_values(environment, store));
         tracks.iter_mut().zip(sample).for_each(|(track, value)| track.2.push(value));
     }
     let sample = server::finish(load);
-    // A key can expire between its choice and its request; two requests with it may then overlap.
+    // A key can expire after the load has chosen it and before the request arrives. Two requests
+    // with that key may then overlap, and one of them gets 409.
     let created = sample.statuses.get(&201).copied().unwrap_or(0);
     let in_flight = sample.statuses.get(&409).copied().unwrap_or(0);
     assert!(
@@ -114,11 +116,11 @@ fn soak(environment: &Environment, store: StoreKind, lasting: Duration) -> (u64,
         "{:?}",
         sample.statuses
     );
-    assert!(sample.replayed > 0, "nothing was replayed");
+    assert!(sample.replayed > 0, "no response was replayed");
     (sample.requests, tracks)
 }
 
-/// The values of `store_tracks`.
+/// The current values of the store's tracks, in the order of `store_tracks`.
 fn store_values(environment: &Environment, store: StoreKind) -> Vec<f64> {
     match store {
         StoreKind::Memory => Vec::new(),
@@ -139,7 +141,7 @@ fn store_values(environment: &Environment, store: StoreKind) -> Vec<f64> {
         }
         StoreKind::Redis => {
             let info = |field| environment.redis().info(field).unwrap().parse::<f64>().unwrap();
-            let records: u64 = environment.redis().ask("DBSIZE");
+            let records: u64 = environment.redis().command("DBSIZE");
             vec![records as f64, info("connected_clients"), info("used_memory") / 1048576.0]
         }
     }

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
@@ -16,15 +16,15 @@ impl Spread {
         let (low, high) = (at(numbers.len().saturating_sub(1) / 2), at(numbers.len() / 2));
         Self {
             median: f64::midpoint(low, high),
-            least: at(0),
-            most: at(numbers.len().saturating_sub(1)),
+            min: at(0),
+            max: at(numbers.len().saturating_sub(1)),
         }
     }
 }
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} ({:.2}–{:.2})", self.median, self.least, self.most)
+        write!(f, "{:.2} ({:.2}–{:.2})", self.median, self.min, self.max)
     }
 }
 
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+    fn the_median_of_an_even_count_is_the_midpoint_of_the_middle_two() {
         let spread = Spread::of([4.0, 1.0, 2.0, 3.0].into_iter());
-        assert_eq!(spread, Spread { median: 2.5, least: 1.0, most: 4.0 });
+        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(Spread::of([7.0].into_iter()).median, 7.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The table: the contestants of each row in turn, several times.
+//! Measures the table: runs the contestants of each row in turn, several times.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     /// Runs of each contestant; 5 by default, or 3 if quick
     #[arg(long)]
     pub(crate) runs: Option<usize>,
-    /// Seconds of a run; 2 by default, or 0.7 if quick
+    /// Seconds per run; 2 by default, or 0.7 if quick
     #[arg(long, value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Seconds before a run; 0.5 by default, or 0.2 if quick
+    /// Seconds to warm up before a run; 0.5 by default, or 0.2 if quick
     #[arg(long, value_parser = seconds)]
     warmup: Option<Duration>,
     /// Connections of the load
@@ -37,24 +37,24 @@ pub(crate) struct Options {
     /// Rows whose name contains this; may be repeated
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Another contestant, as NAME=COMMAND; may be repeated
+    /// An external contestant, as NAME=COMMAND; may be repeated
     #[arg(long, value_name = "NAME=COMMAND", value_parser = external)]
     external: Vec<(String, Program)>,
-    /// The name of the results' files
+    /// The name of the result files
     #[arg(long, value_name = "NAME")]
     save: Option<String>,
 }
 
 fn external(text: &str) -> Result<(String, Program), &'static str> {
-    let (name, line) = text.split_once('=').ok_or("it is NAME=COMMAND")?;
+    let (name, line) = text.split_once('=').ok_or("expected NAME=COMMAND")?;
     Ok((name.to_owned(), Program::External(line.to_owned())))
 }
 
 impl Settings {
     fn new(options: &Options) -> Self {
         let quick = options.quick;
-        let seconds = |chosen: Option<Duration>, quickly, otherwise| {
-            chosen.unwrap_or(Duration::from_millis(if quick { quickly } else { otherwise }))
+        let seconds = |option: Option<Duration>, quick_default, default| {
+            option.unwrap_or(Duration::from_millis(if quick { quick_default } else { default }))
         };
         Self {
             runs: options.runs.unwrap_or(if quick { 3 } else { 5 }),
@@ -65,16 +65,16 @@ impl Settings {
     }
 }
 
-/// Measures the chosen rows, prints the table, and writes it and its plot.
+/// Measures the selected rows, prints the table, and writes the table and its plot.
 pub(crate) fn main(options: &Options, counted: &str) {
     let (environment, settings) = (Environment::new(), Settings::new(options));
     let mut measured = Vec::new();
-    for row in rows::chosen(&options.only) {
+    for row in rows::select(&options.only) {
         let mut contestants = contestants(&row, options);
         measure(&environment, &row, &mut contestants, &settings);
         if !options.quick {
             let is_counted = |one: &&mut Contestant| {
-                one.name != "bare" && matches!(one.program, Program::Own(..))
+                one.name != "bare" && matches!(one.program, Program::BuiltIn(..))
             };
             for contestant in contestants.iter_mut().filter(is_counted) {
                 contestant.cost = counting::cost(
@@ -99,13 +99,13 @@ pub(crate) fn main(options: &Options, counted: &str) {
 }
 
 fn contestants(row: &Row, options: &Options) -> Vec<Contestant> {
-    let own = row.contestants.iter().map(|kind| {
+    let built_in = row.contestants.iter().map(|kind| {
         let words = ["--kind", *kind].map(String::from).to_vec();
-        ((*kind).to_owned(), Program::Own(None, words))
+        ((*kind).to_owned(), Program::BuiltIn(None, words))
     });
     let new =
         |(name, program)| Contestant { name, program, runs: Vec::new(), cost: Cost::default() };
-    own.chain(options.external.iter().cloned()).map(new).collect()
+    built_in.chain(options.external.iter().cloned()).map(new).collect()
 }
 
 /// Runs all contestants in turn. Each run has a new process and an empty store.
@@ -118,7 +118,7 @@ fn measure(
     let count = contestants.len();
     for run in 0..settings.runs {
         for turn in 0..count {
-            // Another contestant starts each time, so that none always follows the same one.
+            // Each round starts with another contestant, so that the first place rotates.
             let contestant = &mut contestants[(turn + run) % count];
             let sample =
                 run_once(environment, row.store, row.pattern, &contestant.program, settings);
@@ -129,7 +129,7 @@ fn measure(
                 sample.rate(),
                 sample.latency[1],
                 sample.statuses,
-                100.0 * sample.own_share
+                100.0 * sample.load_share
             );
             check(row.pattern, contestant, &sample);
             contestant.runs.push(sample);
@@ -158,16 +158,16 @@ pub(crate) fn run_once(
         seed: 1,
         seeded: false,
         watched: Watched(watched),
-        awake: environment.process(store).is_none() && cpu::can_pin(),
+        busy_poll: environment.process(store).is_none() && cpu::can_pin(),
     })
 }
 
-/// Panics if a contestant did not do the work of the row.
+/// Panics if the contestant did not do the work of the row.
 fn check(pattern: KeyPattern, contestant: &Contestant, sample: &Sample) {
     let created = sample.statuses.get(&201).copied().unwrap_or(0);
     let expected = match contestant.program {
-        Program::Own(..) => created == sample.requests,
-        // Some layers replay with 200.
+        Program::BuiltIn(..) => created == sample.requests,
+        // Some layers replay responses with status 200.
         Program::External(_) => {
             created + sample.statuses.get(&200).copied().unwrap_or(0) == sample.requests
         }

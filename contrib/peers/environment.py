@@ -1,4 +1,4 @@
-"""The contestants and their stores."""
+"""The contestants and the stores that they use."""
 
 import contextlib
 import glob
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 OTHER = HERE / "other"
 BUILT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "release"
 
-# Name, command and stores.
+# The name, command and stores of each contestant.
 CONTESTANTS = [
     ("bare", [BUILT / "peer-bare"], ["memory", "postgres"]),
     ("actix-idempotent", [BUILT / "peer-actix-idempotent"], ["memory", "redis"]),
@@ -34,14 +34,14 @@ BODY = (
 OTHER_BODY = BODY.replace("2000", "2001")
 
 
-def chosen(words):
-    """Returns contestants with one store each: those whose `name/store` starts with one of the words, or all."""
+def select(words):
+    """Pairs each contestant with each of its stores: those whose `name/store` starts with one of the words, or all."""
     pairs = [(name, command, store) for name, command, stores in CONTESTANTS for store in stores]
     return [pair for pair in pairs if not words or any(f"{pair[0]}/{pair[2]}".startswith(word) for word in words)]
 
 
 class Stores:
-    """Private servers, each started at its first use, or the servers in REDIS_URL, VALKEY_URL and DATABASE_URL."""
+    """Private servers, each started at its first use, or the servers at REDIS_URL, VALKEY_URL and DATABASE_URL."""
 
     def __init__(self):
         self.urls = {"memory": "memory"}
@@ -73,7 +73,7 @@ class Stores:
         settings = ["--port", str(port), "--bind", "127.0.0.1", "--loglevel", "warning", "--dir", self._directory()]
         server = subprocess.Popen([program, *settings, *durable], stdout=subprocess.DEVNULL)
         self.stack.callback(end, server)
-        until(lambda: responds(port), f"{program} listens")
+        wait_until(lambda: responds(port), f"{program} listens")
         return f"redis://127.0.0.1:{port}/"
 
     def _postgres(self):
@@ -83,11 +83,12 @@ class Stores:
             return None
         directory, port = self._directory(), free_port()
         # Postgres refuses to run as root.
-        as_server = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-        if as_server:
+        as_postgres = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+        if as_postgres:
             shutil.chown(directory, "postgres")
-        data, control = f"{directory}/data", [*as_server, f"{programs}/pg_ctl", "-D", f"{directory}/data"]
-        run([*as_server, f"{programs}/initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D", data])
+        data, control = f"{directory}/data", [*as_postgres, f"{programs}/pg_ctl", "-D", f"{directory}/data"]
+        options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C"]
+        run([*as_postgres, f"{programs}/initdb", *options, "-D", data])
         settings = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1"
         run([*control, "start", "-w", "-o", settings, "-l", f"{directory}/log"])
         self.stack.callback(lambda: run([*control, "stop", "-m", "immediate"]))
@@ -104,7 +105,7 @@ class Stores:
         return f"{store} {fields.get('valkey_version') or fields['redis_version']}"
 
     def empty(self, store):
-        """Empties Redis. A contestant empties its own tables in Postgres when it starts."""
+        """Deletes all data in Redis. A contestant empties its Postgres tables itself, when it starts."""
         if store in ("redis", "valkey"):
             with connect(self.url(store)) as stream:
                 stream.sendall(b"FLUSHALL SYNC\r\n")
@@ -117,7 +118,7 @@ class Stores:
 
 
 class Server:
-    """A running contestant, as a context manager; pinned to a processor if one is given."""
+    """A running contestant, pinned to a processor if one is given. It is a context manager."""
 
     def __init__(self, command, url, processor=None):
         pinned = [] if processor is None else ["taskset", "-c", str(processor)]
@@ -138,12 +139,12 @@ class Server:
         self.process.stdout.close()
 
     def errors(self):
-        """Its output on stderr."""
+        """The contestant's output on stderr."""
         self.log.seek(0)
         return self.log.read()
 
     def post(self, key, body):
-        """Sends the work. Returns the status, the headers in lower case, and the body."""
+        """Sends `POST /work`. Returns the status, the headers with lower-case names, and the body."""
         head = {"content-type": "application/json", "authorization": "Bearer alice", "idempotency-key": key}
         return self.send("POST", "/work", body, head)
 
@@ -158,16 +159,16 @@ class Server:
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
 
     def seconds(self):
-        """Its processor time in seconds."""
+        """The contestant's processor time in seconds."""
         with open(f"/proc/{self.process.pid}/stat") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def connect(url):
@@ -182,11 +183,11 @@ def responds(port):
     return False
 
 
-def until(holds, what):
+def wait_until(condition, description):
     limit = time.monotonic() + 20
-    while not holds():
+    while not condition():
         if time.monotonic() > limit:
-            raise RuntimeError(f"not within 20 seconds: {what}")
+            raise RuntimeError(f"not within 20 seconds: {description}")
         time.sleep(0.02)
 
 

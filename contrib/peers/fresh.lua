@@ -1,4 +1,4 @@
--- Every request has a key that no other request of the run has: a UUID in form.
+-- Every request has a key that no other request of the run has, in the form of a UUID.
 local next, head = 0, {["content-type"] = "application/json", ["authorization"] = "Bearer alice"}
 local body = os.getenv("BODY")
 math.randomseed(tonumber(os.getenv("SEED")))

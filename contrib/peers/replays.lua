@@ -1,4 +1,4 @@
--- Every request has one of the keys that were answered before the run.
+-- Every request has one of the keys that were completed before the run.
 local head = {["content-type"] = "application/json", ["authorization"] = "Bearer alice"}
 local body, count = os.getenv("BODY"), tonumber(os.getenv("KEYS"))
 local requests = {}

@@ -1,4 +1,4 @@
-//! Builds the handle of an application from its settings.
+//! Builds the application's handle from its settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,20 +14,24 @@ use crate::{
 };
 
 impl Idempotency {
-    /// Guards handlers with this store and the default settings.
+    /// Creates a handle with this store and the default settings.
     pub fn new(store: impl Store) -> Self {
         Self::builder(store).build()
     }
 
-    /// Returns a builder, to guard handlers with this store and other settings.
+    /// Returns a builder, to create a handle with this store and other settings.
     pub fn builder(store: impl Store) -> IdempotencyBuilder {
         let (store, options) = (Arc::new(store), RuntimeOptions::default());
         IdempotencyBuilder { store, options, settings: Settings::default() }
     }
 }
 
-/// Settings for all guarded handlers of an application, from
-/// [`Idempotency::builder`](crate::Idempotency::builder).
+/// Builds an [`Idempotency`] with other settings than the defaults. Created by
+/// [`Idempotency::builder`].
+///
+/// The settings apply to all guarded handlers of the application. The attribute of a handler
+/// overrides [`ttl`](Self::ttl), [`lease`](Self::lease), [`wait`](Self::wait),
+/// [`record`](Self::record), [`abandoned`](Self::abandoned) and [`timeout`](Self::timeout).
 pub struct IdempotencyBuilder {
     store: Arc<dyn Store>,
     options: RuntimeOptions,
@@ -35,26 +39,28 @@ pub struct IdempotencyBuilder {
 }
 
 impl IdempotencyBuilder {
-    /// Sets the namespace: only requests in the same namespace share keys.
+    /// Sets the namespace, which is part of each record id: only requests in the same namespace
+    /// share keys.
     ///
-    /// By default it is the one that the store's URL names (`?namespace=payments`), or else the
-    /// name of the package that the handler is part of. Set it if two applications with one store
-    /// use annotated handlers of the same package, and before you rename a package or move a
-    /// handler to another one: in another namespace every key is new.
+    /// The default is the namespace in the store's URL (`?namespace=payments`), or else the name of
+    /// the package that the handler belongs to. Set it if two applications that share a store use
+    /// annotated handlers of the same package. Also set it before you rename a package or move a
+    /// handler to another one, because in another namespace every key is new.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.options.namespace = Some(namespace.into());
         self
     }
 
-    /// Sets the header that carries the key. `Idempotency-Key` by default.
+    /// Sets the name of the header that carries the key; the default is `Idempotency-Key`.
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
         self.settings.header = name;
         self
     }
 
-    /// Sets how long a response can be replayed, if the attribute has no `ttl`. 24 h by default.
+    /// Sets how long a response can be replayed, counted from the first claim of the key. It
+    /// applies to handlers whose attribute has no `ttl`; the default is 24 hours.
     ///
     /// It must be at least twice the `lease` that applies to the same handler. Otherwise
     /// [`Idempotency::check`](crate::Idempotency::check) fails, and requests to that handler are
@@ -65,127 +71,139 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Sets how long a claim outlives a process that died, if the attribute has no `lease`. 30 s by
-    /// default. See [`ttl`](Self::ttl) for its limit.
+    /// Sets how long a key stays claimed after the process that claimed it has died. It applies to
+    /// handlers whose attribute has no `lease`; the default is 30 seconds.
+    ///
+    /// The lease of a running handler is renewed, so a handler may run for longer than its lease.
+    /// See [`ttl`](Self::ttl) for the maximum.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.policy.lease = Some(lease);
         self
     }
 
-    /// Sets how long a duplicate waits for the response of the first request before it gets 409, if
-    /// the attribute has no `wait`. Zero by default.
+    /// Sets how long a duplicate waits for the response of the attempt in flight before it gets 409
+    /// (`in_flight`). It applies to handlers whose attribute has no `wait`; the default is zero.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings.policy.wait = Some(wait);
         self
     }
 
-    /// Sets which responses are recorded, if the attribute has no `record`. [`RecordRule::Final`]
-    /// by default.
+    /// Sets which responses are recorded. It applies to handlers whose attribute has no `record`;
+    /// the default is [`RecordRule::Final`].
     #[must_use]
     pub fn record(mut self, rule: RecordRule) -> Self {
         self.settings.policy.record = Some(rule);
         self
     }
 
-    /// Sets what happens to a key whose attempt was abandoned, if the attribute has no `abandoned`.
-    /// [`Abandoned::Retry`] by default.
+    /// Sets what happens to a key whose attempt was abandoned: its process died, or its handler
+    /// panicked or exceeded its time limit. It applies to handlers whose attribute has no
+    /// `abandoned`; the default is [`Abandoned::Retry`].
     ///
-    /// It does not apply to handlers with `claim = "transaction"`, whose claim a crash rolls back.
+    /// It does not apply to handlers with `claim = "transaction"`, because a crash rolls back their
+    /// claim.
     #[must_use]
     pub fn abandoned(mut self, rule: Abandoned) -> Self {
         self.settings.policy.abandoned = Some(rule);
         self
     }
 
-    /// Sets how long a handler may run, and the body of its response may stream until it is
-    /// recorded, if the attribute has no `timeout`. No limit by default.
+    /// Sets how long a handler may run, and how long the body of its response may then stream until
+    /// it is recorded, both together. It applies to handlers whose attribute has no `timeout`, also
+    /// to requests without a key; by default there is no limit.
     ///
-    /// When the time is over, the handler's future is dropped and its attempt is abandoned. With
-    /// `abandoned = "retry"` the client gets 503 (`handler_timed_out`) and the next request runs
-    /// again; with `"hold"` it gets 500 and the key is held.
+    /// When the limit is exceeded, the handler's future is dropped and its attempt is abandoned.
+    /// With `abandoned = "retry"` the client gets 503 (`handler_timed_out`), and the next request
+    /// runs the handler again. With `"hold"` the client gets 500, and the key is held.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.settings.timeout = Some(limit);
         self
     }
 
-    /// Sets how many bytes the body of a keyed request may have. 2 MiB by default.
+    /// Sets how many bytes the body of a request with a key may have; the default is 2 MiB.
     ///
-    /// A larger one gets 413 (`body_too_large`). The limits of the extractors (`web::JsonConfig`
-    /// and others) apply as well.
+    /// A request with a larger body gets 413 (`body_too_large`). The limits of the handler's
+    /// extractors, such as `web::JsonConfig`, apply as well.
     #[must_use]
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.settings.body_limit = bytes;
         self
     }
 
-    /// Sets how many bytes of a response, headers and body together, are recorded. 1 MiB by
-    /// default.
+    /// Sets how many bytes of a response are recorded, headers and body together; the default is 1
+    /// MiB.
     ///
-    /// The replay of a larger response has status and headers only, or the status only if the
-    /// headers alone are larger.
+    /// The first client gets a larger response whole. Its replay has only status and headers, or
+    /// only the status if the headers alone exceed the limit.
     #[must_use]
     pub fn response_limit(mut self, bytes: usize) -> Self {
         self.settings.recording.bytes = bytes;
         self
     }
 
-    /// Sets how long a response may stream its body to be recorded with it. 5 s by default.
+    /// Sets how long a response may stream its body before it is recorded without it; the default
+    /// is 5 seconds.
     ///
-    /// After that the body is sent as it arrives, and its replay has status and headers only. The
-    /// first byte of a response leaves when the response is recorded, so this bounds how long a
-    /// client waits for the first byte of an endless stream. Server-sent events
-    /// (`text/event-stream`) never wait: they are recorded without their body.
+    /// The response is recorded before its first byte is sent, so this also limits how long a
+    /// client waits for the first byte of a stream. After the limit the body is sent as it arrives,
+    /// and the replay has only status and headers. Server-sent events (`text/event-stream`) are
+    /// sent at once and recorded without their body.
     #[must_use]
     pub fn stream_limit(mut self, time: Duration) -> Self {
         self.settings.recording.time = time;
         self
     }
 
-    /// Sets how many operations with a key may be in flight in this process. 4096 by default.
+    /// Sets how many operations with a key may be in flight in this process; the default is 4096.
     ///
-    /// An operation is in flight from before its claim until its response is recorded, also when
-    /// its client has disconnected. Beyond the limit, a request that would run is refused with 503
-    /// (`overloaded`). One whose key was used before still gets its replay, 409 or 422; as many
-    /// records are looked up at the same time as operations may be in flight.
+    /// An operation is in flight from before its claim until its response is recorded, even if its
+    /// client has disconnected. At the limit, a request that would run its handler is refused with
+    /// 503 (`overloaded`). A request whose key was used before still gets its replay, 409 or 422.
+    /// At most as many requests as this limit look up their keys at the same time; any more are
+    /// refused without a lookup.
     #[must_use]
     pub fn operations_in_flight(mut self, limit: usize) -> Self {
         self.settings.operations.total = limit;
         self
     }
 
-    /// Sets how many operations of one principal may be in flight in this process. 256 by default.
+    /// Sets how many operations of one principal may be in flight in this process; the default is
+    /// 256.
     ///
-    /// A principal is a scope other than [`scope::global`](crate::scope::global). Beyond the limit
-    /// the same applies as for [`operations_in_flight`](Self::operations_in_flight), with 429 in
-    /// place of 503.
+    /// A principal is any scope except [`scope::global`](crate::scope::global). At the limit,
+    /// requests of that principal are treated as for
+    /// [`operations_in_flight`](Self::operations_in_flight), but get 429 instead of 503.
     #[must_use]
     pub fn operations_per_principal(mut self, limit: usize) -> Self {
         self.settings.operations.per_principal = limit;
         self
     }
 
-    /// Sets a rule for keys, beyond the standard's. [`KeyRule::Any`] by default.
+    /// Sets a rule that keys must meet in addition to the syntax of the standard; the default is
+    /// [`KeyRule::Any`]. A request whose key breaks the rule gets 400 (`key_malformed`).
     #[must_use]
     pub fn key_rule(mut self, rule: KeyRule) -> Self {
         self.settings.key_rule = rule;
         self
     }
 
-    /// Sets where problems are documented: a problem's `type` is this text, followed by its code.
-    /// `/idempotency#` by default.
+    /// Sets the base URL of the problems' documentation: the `type` of a problem is this text,
+    /// followed by its code. The default is `/idempotency#`.
     ///
-    /// Serve [`Idempotency::specification_handler`] at `/idempotency`, or name your own page.
+    /// Serve [`Idempotency::specification_handler`] at `/idempotency`, or set the URL of a page of
+    /// your own.
     #[must_use]
     pub fn documentation(mut self, base: impl Into<String>) -> Self {
         self.settings.documentation = base.into();
         self
     }
 
-    /// Sets how problems are rendered: by [`problem::json`](crate::problem::json()) (the default),
-    /// by [`problem::stripe`](crate::problem::stripe), or by a function of your own.
+    /// Sets the function that renders problems as responses:
+    /// [`problem::json`](crate::problem::json()) (the default),
+    /// [`problem::stripe`](crate::problem::stripe), or a function of your own.
     #[must_use]
     pub fn problems(
         mut self,
@@ -195,58 +213,60 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Sets secrets that sign fingerprints. None by default.
+    /// Sets the secret keys with which stored fingerprints are signed. By default there are none,
+    /// and a fingerprint is a plain SHA-256 digest. See [`FingerprintKeys`].
     #[must_use]
     pub fn fingerprint_keys(mut self, keys: FingerprintKeys) -> Self {
         self.options.fingerprint_keys = keys;
         self
     }
 
-    /// Sets how often expired records are purged, on average; `None` leaves it to another process.
-    /// Every 60 s by default.
+    /// Sets the average time between two purges of expired records; the default is 60 seconds. With
+    /// `None` this process does not purge; another process that uses the store has to.
     #[must_use]
     pub fn purge_every(mut self, interval: Option<Duration>) -> Self {
         self.options.purge_every = interval;
         self
     }
 
-    /// Sets how many duplicates of one key may wait at the same time; more get 409 at once. 16 by
-    /// default.
+    /// Sets how many duplicates of one key may [wait](Self::wait) in this process at the same time;
+    /// the default is 16. Further duplicates get 409 at once.
     #[must_use]
     pub fn waiters_per_key(mut self, waiters: usize) -> Self {
         self.options.waiters_per_key = waiters;
         self
     }
 
-    /// Sets how long one call to the store may take; after that its outcome counts as unknown. 10 s
-    /// by default.
+    /// Sets how long one call to the store may take; the default is 10 seconds. After that the
+    /// outcome of the call counts as unknown.
     #[must_use]
     pub fn store_timeout(mut self, limit: Duration) -> Self {
         self.options.store_timeout = limit;
         self
     }
 
-    /// Sets how many bytes of memory recordings may take that the store has not accepted yet. 64
-    /// MiB by default.
+    /// Sets how many bytes of memory may be used for recordings that the store has not accepted
+    /// yet; the default is 64 MiB.
     ///
-    /// They are kept while the store cannot be reached. Beyond the limit a response is recorded
-    /// without its body, and if not even its status and headers fit, it is dropped and the
-    /// operation may run again.
+    /// A recording is kept in memory and retried while the store cannot be reached. Beyond the
+    /// limit, a response is recorded without its body. If not even its status and headers fit, the
+    /// recording is dropped, and the operation may run again.
     #[must_use]
     pub fn deferred_bytes(mut self, bytes: usize) -> Self {
         self.options.deferred_bytes = bytes;
         self
     }
 
-    /// Sets what happens to keyed requests while the store cannot be reached.
-    /// [`StoreFailurePolicy::Refuse`] by default.
+    /// Sets what happens to requests with a key while the store cannot be reached; the default is
+    /// [`StoreFailurePolicy::Refuse`].
     #[must_use]
     pub fn when_store_fails(mut self, policy: StoreFailurePolicy) -> Self {
         self.settings.when_store_fails = policy;
         self
     }
 
-    /// Builds the handle, to be put into `App::app_data`.
+    /// Builds the handle. Call it before `HttpServer::new`, and put a clone of the handle into each
+    /// `App::app_data`.
     #[must_use]
     pub fn build(self) -> Idempotency {
         log_build_on_worker();
@@ -267,8 +287,8 @@ impl IdempotencyBuilder {
     }
 }
 
-/// Logs that each worker of a server builds its own [`Idempotency`]: with a store in memory, a
-/// retry that reaches another worker then runs again.
+/// Logs an error if each worker of a server builds its own [`Idempotency`]: with a store in memory,
+/// a retry that reaches another worker would run again.
 fn log_build_on_worker() {
     let thread = std::thread::current();
     // The names that actix-server and actix-rt give to the threads of workers.

@@ -1,11 +1,18 @@
-//! Fingerprints: what makes two requests the same.
+//! Fingerprints: which requests count as the same.
 //!
-//! A fingerprint function, named in `fingerprint = "…"`, takes the request and its body, and
-//! returns bytes that are equal for equal requests. Method, path and query are always part of the
-//! fingerprint; with a function, `Content-Type` and `Content-Encoding` are not, unless it returns
-//! them.
+//! The guard stores a fingerprint of the first request with a key. A later request with the same
+//! key and another fingerprint gets 422 (`key_reused`). The attribute's `fingerprint` chooses what
+//! counts: the body's bytes, its canonical JSON, nothing of it, or the result of a function.
 //!
-//! [`FingerprintKeys`] sign the stored fingerprints.
+//! A fingerprint function takes the request and its body, and returns bytes that are equal for
+//! equal requests. Method, path and query are always part of the fingerprint. `Content-Type` and
+//! `Content-Encoding` are not part of it if a function is used, unless the function returns them.
+//! If the function panics, the request gets 500 (`misconfigured`) and its handler does not run.
+//!
+//! [`FingerprintKeys`] sign the stored fingerprints, so that a stolen record cannot be used to
+//! guess a body.
+//!
+//! # Examples
 //!
 //! ```
 //! use actix_web::{HttpRequest, HttpResponse, post};
@@ -28,14 +35,17 @@ pub use idempotent_core::{FingerprintKeyError, FingerprintKeys};
 use memchr::memmem;
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of a `multipart` body (RFC 2046 §5.1), such as a form with files (RFC 7578),
-/// without its boundary: most clients draw a new one for each request. All other bytes count, with
-/// the media type and its other parameters.
+/// A fingerprint function for `multipart` bodies (RFC 2046 §5.1), such as forms with files (RFC
+/// 7578), to name in `fingerprint = "…"`.
 ///
-/// That holds for bodies as clients write them: the first boundary at the start, a line break after
-/// each, and nothing but a line break after the last one. If a body has anything else by which two
-/// parsers may differ (the boundary within a part, a preamble, a `Content-Length` in a part), it
-/// counts as it was sent, boundary included.
+/// The boundary does not count, because most clients generate a new one for each request. All other
+/// bytes of the parts count, and so do the media type, its other parameters and `Content-Encoding`.
+///
+/// The boundary is ignored only in bodies of the usual form: they begin with a boundary, each
+/// boundary except the last is followed by a line break, and at most a line break follows the last
+/// one. If the body has anything that two parsers may interpret differently (the boundary within a
+/// part, a preamble, a `Content-Length` in a part), all of its bytes count as sent, including the
+/// boundary.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -87,7 +97,7 @@ fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
     Some((media_type, boundary.as_str().to_owned()))
 }
 
-/// The parts of a body, headers included; `None` if another parser may find other parts.
+/// The parts of a body with their headers; `None` if another parser may find other parts.
 fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
     let delimiter = ["--", boundary].concat().into_bytes();
     let finder = memmem::Finder::new(&delimiter);

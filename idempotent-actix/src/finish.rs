@@ -1,4 +1,4 @@
-//! Keeping the middleware around a guarded handler alive when the client disconnects.
+//! Middleware that keeps other middleware running when the client disconnects.
 
 use std::{
     fmt,
@@ -16,15 +16,23 @@ use tracing::Span;
 
 use crate::run::{OperationStart, detach};
 
-/// Middleware that keeps the middleware inside of it running when a client disconnects during a
+/// Middleware that keeps all middleware inside it running when the client disconnects during a
 /// guarded operation.
 ///
-/// Without it, only the guarded handler finishes. That suffices unless the handler uses task-locals
-/// that middleware sets: they end with the middleware, possibly before the handler starts, because
-/// the claim comes first. A handler that needs one then panics, which abandons its attempt.
-/// `tracing` spans are kept either way.
+/// actix-web drops the future of a request when the client disconnects (HTTP/1.1). Without this
+/// middleware, the guarded handler then continues alone, in a separate task, and the middleware
+/// around it ends. Use this middleware if that is not enough:
 ///
-/// It has to be the outermost middleware. With `App::wrap` that is the one that is wrapped last:
+/// * if the handler reads task-locals that other middleware sets. They end with that middleware,
+///   possibly before the handler starts, because the key is claimed first. A handler that needs one
+///   then panics, and its attempt is abandoned.
+/// * if other middleware has work to do after the response, such as saving a session or writing an
+///   audit log.
+///
+/// `tracing` spans are kept in either case.
+///
+/// It has to be the outermost middleware. With `App::wrap` that is the middleware that is added
+/// last:
 ///
 /// ```
 /// use actix_web::{App, middleware::Logger};
@@ -38,7 +46,7 @@ use crate::run::{OperationStart, detach};
 /// # let _ = app;
 /// ```
 ///
-/// A request whose operation has not started when its client disconnects is dropped, as actix does
+/// A request whose operation has not started when the client disconnects is dropped, as it is
 /// without this middleware.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FinishAfterDisconnect;
@@ -89,7 +97,7 @@ where
         let (operation, response) = (start.clone(), self.service.call(request));
         let response = Box::pin(async move {
             let response = response.await;
-            // If an application has wrapped this middleware twice, the outer one ends last.
+            // If an application has added this middleware twice, the outer one ends last.
             if is_outermost {
                 operation.middleware_has_ended();
             }

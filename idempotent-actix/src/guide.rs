@@ -18,10 +18,11 @@
 //! | [`for_api_clients`] | a page for the documentation of your API, ready to adapt |
 //! | [`questions`] | short questions and answers |
 
-/// One module for each Markdown file of this directory. The code in them uses the default stores.
+/// Declares one module for each Markdown file of the guide. The code in the guides uses the default
+/// stores.
 ///
 /// The files refer to their pictures by relative paths, which rustdoc does not resolve. The
-/// definitions in `pictures.md` come first, and so take precedence there.
+/// definitions in `pictures.md` come first, so they take precedence in rustdoc.
 macro_rules! guides {
     ($($name:ident)*) => { $(
         pub mod $name {

@@ -18,7 +18,9 @@ use crate::{
     spec::{OperationSpec, annotated, packages},
 };
 
-/// The application's idempotency: a store and its settings. Put a clone into each worker's
+/// The application's handle: a store, and the settings of all guarded handlers.
+///
+/// Create one handle before `HttpServer::new`, and put a clone of it into each worker's
 /// `App::app_data`.
 ///
 /// ```
@@ -30,8 +32,8 @@ use crate::{
 /// # let _ = app;
 /// ```
 ///
-/// Clones share everything. Dropping the last one stops its background thread; it does not wait for
-/// operations in flight, see [`drained`](Self::drained).
+/// All clones share one state. Dropping the last clone does not wait for operations in flight; use
+/// [`drained`](Self::drained) to shut down without losing them.
 #[derive(Clone)]
 pub struct Idempotency {
     inner: Arc<Inner>,
@@ -84,15 +86,16 @@ impl Idempotency {
         self.inner.operations.is_closed()
     }
 
-    /// Returns the id of a key's record, for [`look_up`](Self::look_up) and
+    /// Computes the id of a key's record, for [`look_up`](Self::look_up) and
     /// [`resolve`](Self::resolve).
     ///
-    /// `operation` is the `name` of the attribute, or else the method and the full route pattern,
-    /// such as `"POST /v1/payments"`.
+    /// `operation` is the `name` of the attribute. If the attribute has no `name`, it is the method
+    /// and the full route pattern, such as `"POST /v1/payments"`.
     ///
     /// # Errors
-    /// When no [namespace](crate::IdempotencyBuilder::namespace) is set and the package of the
-    /// annotated handlers cannot take its place: they are of several packages, or there are none.
+    /// Fails if neither the [builder](crate::IdempotencyBuilder::namespace) nor the store's URL
+    /// sets a namespace, and the package of the annotated handlers cannot be the namespace: the
+    /// handlers belong to several packages, or there are none.
     pub fn record_id(
         &self,
         scope: &ScopeId,
@@ -122,15 +125,15 @@ impl Idempotency {
         self.inner.runtime.namespace().unwrap_or(operation.package)
     }
 
-    /// Verifies the settings and the store: the server's settings, the schema's version, and the
-    /// privileges that claims and completions need.
+    /// Verifies the settings, and that the store works: the server's settings, the version of the
+    /// schema, and the privileges that claims and completions need.
     ///
-    /// Call it when the application starts; otherwise the first keyed request verifies the store
-    /// before its handler runs.
+    /// Call it when the application starts. Otherwise the first request with a key verifies the
+    /// store before its handler runs.
     ///
     /// # Errors
-    /// When the store is misconfigured or cannot be reached, or when the `ttl` and the `lease` of
-    /// an annotated handler of the program do not fit each other. The error's source names the
+    /// Fails if the store is misconfigured or cannot be reached, or if the `ttl` of an annotated
+    /// handler is less than twice its `lease`, or either is zero. The source of the error names the
     /// setting or the privilege.
     ///
     /// # Cancel safety
@@ -144,10 +147,10 @@ impl Idempotency {
         self.inner.runtime.check().await
     }
 
-    /// Reads a record without changing it; `None` if there is none or it has expired.
+    /// Reads a record without changing it. Returns `None` if there is no record or it has expired.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
@@ -155,18 +158,22 @@ impl Idempotency {
         self.inner.runtime.look_up(id).await
     }
 
-    /// Ends a held key: with `recording` it is completed, and the recording is replayed to later
-    /// requests; without one it is released, and the next request runs.
+    /// Resolves a held key. Use it once you know what the operation did.
     ///
-    /// `seen` is the result of [`look_up`](Self::look_up). If the record has changed since, nothing
-    /// happens, and the outcome is a conflict.
-    /// [`recording::from_response`](crate::recording::from_response) makes a recording.
+    /// With a recording, the operation is completed, and the recording is replayed to later
+    /// requests; [`recording::from_response`](crate::recording::from_response) makes one. With
+    /// `None`, the key is released, and the next request runs the handler.
+    ///
+    /// `seen` is the result of [`look_up`](Self::look_up). If the key is no longer held, or another
+    /// attempt has claimed it since, nothing changes and the outcome is
+    /// [`Conflict`](ResolveOutcome::Conflict).
     ///
     /// # Errors
-    /// When the store fails. The same call may be made again.
+    /// Fails if the store fails. The call may be repeated.
     ///
     /// # Cancel safety
-    /// A call that is dropped may or may not have taken effect; make it again to know.
+    /// A call that is dropped may or may not have taken effect. Repeat it: if it had taken effect,
+    /// the outcome is `Conflict`.
     pub async fn resolve(
         &self,
         id: &RecordId,
@@ -182,7 +189,7 @@ impl Idempotency {
         Problem::new(kind, detail, &self.inner.settings.documentation)
     }
 
-    /// Renders a problem as the application does, and adds the outcome of the request.
+    /// Renders a problem with the application's renderer, and attaches the outcome of the request.
     pub(crate) fn render(
         &self,
         problem: &Problem,
@@ -201,8 +208,10 @@ impl fmt::Debug for Idempotency {
     }
 }
 
-/// The namespace of a record is ambiguous: none is set, and the annotated handlers are of several
-/// packages, each of which is a namespace; or there are none.
+/// The error of [`Idempotency::record_id`] if the namespace of a record is ambiguous.
+///
+/// Neither the builder nor the store's URL sets a namespace. The default namespace is the package
+/// of the annotated handlers, but they belong to several packages, or there are none.
 #[derive(Debug)]
 pub struct AmbiguousNamespace {
     /// Separated by commas.

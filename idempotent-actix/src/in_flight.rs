@@ -77,14 +77,14 @@ impl OperationLimiter {
     }
 
     /// Counts one more operation of `principal`, unless a limit is reached. An operation without a
-    /// principal counts in total only.
+    /// principal is only counted in total.
     pub(crate) fn acquire(self: &Arc<Self>, principal: Option<&ScopeId>) -> Result<Permit, Limit> {
         let limiter = self.clone();
         if self.total.fetch_add(1, Ordering::Relaxed) >= self.limits.total {
             self.total.fetch_sub(1, Ordering::Relaxed);
             return Err(Limit::Total);
         }
-        // Dropped, it takes back the count in total if the principal has reached its limit.
+        // If the principal has reached its limit, dropping the permit undoes the count in total.
         let mut permit = Permit { limiter, principal: None };
         if let Some(scope) = principal {
             let principal = self.seed.hash_one(scope);

@@ -14,7 +14,8 @@ use crate::{
     problem::ProblemKind,
 };
 
-/// The operation that a guarded handler runs for, as an extractor.
+/// An extractor of the current operation: its key, the id of its record, the number of the attempt,
+/// and derived keys for calls to other services.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -33,14 +34,14 @@ use crate::{
 /// }
 /// ```
 ///
-/// A handler whose key is optional takes `Option<Operation>`. Without a key there is no operation,
-/// and `Operation` refuses the request with 400 (`key_missing`).
+/// Without a key there is no operation. With `key = "optional"`, take an `Option<Operation>`; a
+/// plain `Operation` refuses a request without a key with 400 (`key_missing`).
 #[derive(Clone, Debug)]
 pub struct Operation {
     context: Rc<OperationContext>,
 }
 
-/// What is known of an operation. The key is known from the start; the claim comes after the
+/// The data of an operation. The key is known from the start; the claim follows after the
 /// extractors and before the handler.
 #[derive(Debug)]
 pub(crate) struct OperationContext {
@@ -58,12 +59,13 @@ impl OperationContext {
         Rc::new(Self { key, claim, detached, permit })
     }
 
-    /// Sets the record and the attempt's number. A request is claimed once, so it is not set yet.
+    /// Sets the record and the number of the attempt. A request is claimed once, so they are not
+    /// set yet.
     pub(crate) fn set_claim(&self, id: RecordId, attempt: u32) {
         let _ = self.claim.set((id, attempt));
     }
 
-    /// The record; `None` before the claim.
+    /// The id of the record; `None` before the claim.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn record_id(&self) -> Option<&RecordId> {
         self.claim.get().map(|(id, _)| id)
@@ -73,8 +75,8 @@ impl OperationContext {
 impl Operation {
     /// Returns the key that the client sent.
     ///
-    /// It may be a secret: keep it out of logs, and send [`derive_key`](Self::derive_key) to other
-    /// services.
+    /// The key may be a secret: log [`id`](Self::id) instead, and send
+    /// [`derive_key`](Self::derive_key) to other services.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.context.key
@@ -83,26 +85,31 @@ impl Operation {
     /// Returns the id of this operation's record. It is the same for all attempts.
     ///
     /// # Panics
-    /// In an extractor: the operation is claimed after all extractors.
+    /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn id(&self) -> &RecordId {
         &self.claim().0
     }
 
-    /// Returns the number of this attempt, from 1. From 2 on, an earlier attempt was abandoned and
-    /// may have done some or all of its work.
+    /// Returns the number of this attempt: 1 for the first. From 2 on, an earlier attempt was
+    /// abandoned and may have done some or all of its work.
+    ///
+    /// It is 1 for a request that runs unguarded because the store failed
+    /// ([`StoreFailurePolicy::RunUnguarded`](crate::StoreFailurePolicy::RunUnguarded)).
     ///
     /// # Panics
-    /// In an extractor: the operation is claimed after all extractors.
+    /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.claim().1
     }
 
-    /// Returns whether an earlier attempt was abandoned: [`attempt`](Self::attempt) is above 1.
+    /// Returns whether an earlier attempt was abandoned, that is, whether
+    /// [`attempt`](Self::attempt) is above 1. Such a handler should find out what was done before
+    /// it continues.
     ///
     /// # Panics
-    /// In an extractor: the operation is claimed after all extractors.
+    /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn recovering(&self) -> bool {
         self.attempt() > 1
@@ -111,19 +118,21 @@ impl Operation {
     /// Derives an idempotency key for a call to another service.
     ///
     /// The key is the same for all attempts, also after a restart or a deployment, and differs for
-    /// each label. It is a UUID (version 8): a hash of the record's id and the label, which does
-    /// not reveal the client's key. Nor does it depend on the request's body or on time: a client
-    /// that sends another body after a response that was not recorded, or the same key after the
-    /// ttl, makes the handler derive the same key again.
+    /// each label. It is a UUID (version 8, RFC 9562 §5.8) that is computed as a hash of the
+    /// record's id and the label, so it does not reveal the client's key.
+    ///
+    /// The key depends neither on the request's body nor on time. If a client sends another body
+    /// after a response that was not recorded, or reuses its key after the ttl, the handler derives
+    /// the same key again.
     ///
     /// # Panics
-    /// In an extractor: the operation is claimed after all extractors.
+    /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn derive_key(&self, label: &str) -> DerivedKey {
         self.id().derive_key(label)
     }
 
-    /// Panics before the claim, because any id made up there would be shared by all requests.
+    /// Panics before the claim, because a placeholder id would be shared by all requests.
     #[expect(clippy::expect_used, reason = "a shared derived key is worse than a failed request")]
     fn claim(&self) -> &(RecordId, u32) {
         self.context.claim.get().expect(
@@ -148,6 +157,8 @@ impl FromRequest for Operation {
         let kind = ProblemKind::KeyMissing;
         let problem = idempotency.problem(kind, kind.advice());
         let response = idempotency.render(&problem, RequestOutcome::Refused, request);
-        ready(Err(InternalError::from_response("an `Operation` without a key", response).into()))
+        let cause = "a handler takes an `Operation`, but its request has no key; take an \
+                     `Option<Operation>`";
+        ready(Err(InternalError::from_response(cause, response).into()))
     }
 }

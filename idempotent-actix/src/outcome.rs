@@ -5,51 +5,62 @@ use std::fmt;
 use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody, http::StatusCode};
 use idempotent_core::{Abandoned, Policy};
 
-/// The outcome of a guarded request, for logs and metrics.
+/// The outcome of a guarded request, for access logs and metrics.
 ///
-/// It is in the extensions of each response of a guarded handler or of its guard. The
-/// [`RecordId`](crate::RecordId) is beside it once the request has one. A response of an extractor
-/// that refused the request has neither.
+/// The guard adds it to the extensions of every response of a guarded handler and of the guard
+/// itself, together with the [`RecordId`](crate::RecordId) once the request has one. If one of the
+/// handler's own extractors refuses the request, the response has neither.
+///
+/// `Display` writes a label in snake case, such as `became_held`; labels never change.
 ///
 /// The same outcome has a name at each level, from the store to the client:
 ///
 /// | `store::ClaimOutcome` | `RequestOutcome` | status and problem code |
 /// |---|---|---|
-/// | `Granted` | [`Ran`](Self::Ran), [`HandlerFailed`](Self::HandlerFailed) or [`HandlerTimedOut`](Self::HandlerTimedOut) | the handler's; 500 `handler_failed`; 503 or 500 `handler_timed_out` |
+/// | `Granted` | [`Ran`](Self::Ran) | the handler's |
+/// | `Granted` | [`HandlerFailed`](Self::HandlerFailed) | 500 `handler_failed` |
+/// | `Granted` | [`HandlerTimedOut`](Self::HandlerTimedOut) | 503 or 500 `handler_timed_out` |
 /// | `Granted` | [`BecameHeld`](Self::BecameHeld): the attempt's outcome is unknown | the handler's |
+/// | `Granted` | [`Unavailable`](Self::Unavailable): its transaction could not begin or commit | 503 `store_unavailable`; 500 `misconfigured` |
 /// | `Completed` | [`Replayed`](Self::Replayed) | the recorded response's |
 /// | `InFlight` | [`InFlight`](Self::InFlight) | 409 `in_flight` |
 /// | `Held { newly: false }` | [`OutcomeUnknown`](Self::OutcomeUnknown) | 409 `outcome_unknown` |
 /// | `Held { newly: true }` | [`BecameHeld`](Self::BecameHeld) | 409 `outcome_unknown` |
 /// | `Mismatch` | [`KeyReused`](Self::KeyReused) | 422 `key_reused` |
+/// | an error | [`Unavailable`](Self::Unavailable) | 503 `store_unavailable`; 500 `misconfigured` or `record_unreadable` |
+/// | an error: the principal's share of the store is used up | [`Overloaded`](Self::Overloaded) | 429 `overloaded` |
 /// | no claim | [`Refused`](Self::Refused) | 400 `key_missing`, `key_malformed` or `key_unsupported`; 401 `scope_missing`; 405 `method_not_allowed`; 413 `body_too_large` |
 /// | no claim | [`Overloaded`](Self::Overloaded) | 503 or 429 `overloaded` |
-/// | an error | [`Unavailable`](Self::Unavailable) | 503 `store_unavailable` or `shutting_down`; 500 `misconfigured` or `record_unreadable` |
+/// | no claim | [`Unavailable`](Self::Unavailable) | 503 `shutting_down`; 500 `misconfigured` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RequestOutcome {
-    /// The handler ran, and this is its response.
+    /// The handler ran, and the response is its own.
     Ran,
     /// The response is the recorded one of an earlier request.
     Replayed,
     /// Another request with this key is still in progress (409).
     InFlight,
-    /// The key belongs to a different request (422).
+    /// The key was first used for a different request (422).
     KeyReused,
     /// The outcome of an earlier request with this key is unknown (409).
     OutcomeUnknown,
-    /// The outcome became unknown with this request, and its key is held from here on.
+    /// The outcome became unknown with this request, and the key is held from now on.
     ///
-    /// The handler's response was not recorded under `abandoned = "hold"`, or it was marked
-    /// [`Disposition::Unknown`]; or this request found the lease of an earlier one expired (409).
+    /// Either the response of this request's handler was not recorded under `abandoned = "hold"` or
+    /// was marked [`Disposition::Unknown`], or this request found that the lease of an earlier
+    /// attempt had expired under `"hold"` (409).
     BecameHeld,
-    /// The guard refused the request before it looked the key up (400, 401, 405, 413).
+    /// The guard refused the request before it looked up the key (400, 401, 405, 413, or the
+    /// response of the scope function's error).
     Refused,
-    /// The handler panicked, or its response failed (500).
+    /// The handler panicked, the body of its response failed, or its transaction was not committed
+    /// (500).
     HandlerFailed,
-    /// The handler did not respond within its time limit (503; 500 where the key is held).
+    /// The handler did not respond within its time limit (503, or 500 if the key is held).
     HandlerTimedOut,
-    /// Too many operations are in flight (503), or too many of this principal (429).
+    /// Too many operations are in flight (503). Or the principal has too many in flight, or has
+    /// used up its share of the store (429).
     Overloaded,
     /// The store failed (503, 500), the server is shutting down (503), or the application is
     /// misconfigured (500).
@@ -65,7 +76,7 @@ impl RequestOutcome {
 }
 
 impl fmt::Display for RequestOutcome {
-    /// Writes the outcome in snake case, as a label for logs and metrics. Labels never change.
+    /// Writes the label of the outcome for logs and metrics, in snake case. Labels never change.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ran => "ran",
@@ -83,11 +94,12 @@ impl fmt::Display for RequestOutcome {
     }
 }
 
-/// What a response does to its key, stated by the handler instead of derived from the status.
+/// A handler's own decision about its response: whether it is recorded, or the next request runs,
+/// or the key is held.
 ///
-/// By default the status decides, by the attribute's `record`. A handler overrides that for one
-/// response with [`with`](Self::with), or by putting the disposition into the response's
-/// extensions.
+/// By default the status of the response decides, by the rule in the attribute's `record`. A
+/// handler overrides that for one response with [`with`](Self::with), or by adding a `Disposition`
+/// to the extensions of the response.
 ///
 /// ```
 /// use actix_web::{HttpResponse, Responder};
@@ -101,20 +113,20 @@ impl fmt::Display for RequestOutcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disposition {
-    /// The response is recorded and replayed.
+    /// The response is recorded and replayed, whatever its status.
     Final,
-    /// Nothing was done: the response is not recorded, and the next request runs.
+    /// Nothing was done: the response is not recorded, and the next request runs the handler.
     Retryable,
-    /// It is unknown what was done: the key is held until it is resolved, also under
-    /// `abandoned = "retry"`.
+    /// It is unknown what was done: the response is not recorded, and the key is held until an
+    /// operator resolves it, also under `abandoned = "retry"`.
     Unknown,
 }
 
 impl Disposition {
-    /// The disposition of a response whose handler states none.
+    /// The disposition of a response without one in its extensions.
     ///
-    /// Under `abandoned = "hold"` a response that is not recorded leaves the outcome unknown:
-    /// only the handler knows whether nothing was done.
+    /// Under `abandoned = "hold"` a response that is not recorded leaves the outcome unknown,
+    /// because only the handler knows whether nothing was done.
     pub(crate) fn by_status(status: StatusCode, policy: &Policy) -> Self {
         if policy.record.keeps(status.as_u16()) { Self::Final } else { Self::unrecorded(policy) }
     }

@@ -23,8 +23,8 @@ impl PolicyDefaults {
         let ttl = spec.ttl.or(self.ttl).unwrap_or(built_in.ttl);
         let lease = spec.lease.or(self.lease).unwrap_or(built_in.lease);
         let abandoned = spec.abandoned.or(self.abandoned).unwrap_or(built_in.abandoned);
-        // A crash rolls back a claim that is part of a transaction, so there is no lease to fit
-        // and nothing to hold.
+        // A crash rolls back a claim that is part of a transaction, so the lease does not matter
+        // and no key is ever held.
         let (lease, abandoned) = match spec.claim {
             ClaimMode::Lease => (lease, abandoned),
             ClaimMode::Transaction => (lease.min(ttl / 2), Abandoned::Retry),
@@ -40,8 +40,8 @@ impl PolicyDefaults {
     /// The policy that applies to an operation.
     ///
     /// # Errors
-    /// When `ttl` and `lease` do not fit each other. The macro verifies what the attribute states;
-    /// this verifies what comes from the builder.
+    /// Fails if `ttl` and `lease` conflict. The macro verifies the values in the attribute; this
+    /// verifies the values of the builder.
     pub(crate) fn resolve(&self, spec: &OperationSpec) -> Result<Policy, PolicyConflict> {
         let policy = self.values(spec);
         let fits = match spec.claim {
@@ -87,7 +87,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The `ttl` and the `lease` of an operation do not fit each other.
+/// The `ttl` and the `lease` of an operation conflict.
 #[derive(Debug)]
 pub(crate) struct PolicyConflict {
     handler: &'static str,

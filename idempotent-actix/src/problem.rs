@@ -1,7 +1,8 @@
 //! Error responses of the guard (RFC 9457).
 //!
-//! The guard reports each refused request as a [`Problem`]. A function that the application
-//! chooses renders it: [`json()`] (the default), [`stripe`], or one of the application's own.
+//! The guard reports each request that it refuses, or whose handler fails, as a [`Problem`]. The
+//! function that the application has set with [`problems`](crate::IdempotencyBuilder::problems)
+//! renders it: [`json()`] (the default), [`stripe`], or a function of the application.
 
 use actix_web::http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ pub use self::{
 };
 pub(crate) use self::{kind::kind_of, render::retry_after};
 
-/// One refused request, as the function that renders it gets it.
+/// The problem with one request: the input of the function that renders it as a response.
 #[derive(Clone, Debug)]
 pub struct Problem {
     kind: ProblemKind,
@@ -27,8 +28,8 @@ pub struct Problem {
     url: String,
 }
 
-/// Marks the response of a `TxError`, which the guard renders again as the
-/// application does.
+/// Marks the response of a `TxError`, which the guard renders again with the application's
+/// renderer.
 #[derive(Clone, Copy)]
 pub(crate) struct TxProblem(pub(crate) ProblemKind);
 
@@ -66,33 +67,36 @@ impl Problem {
         self
     }
 
-    /// Returns the kind of problem, which has its code and its title.
+    /// Returns the kind of problem, which determines its code and its title.
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// Returns the status of the response.
+    /// Returns the status for the response. It can differ from the [usual
+    /// status](ProblemKind::status) of the kind.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Returns what is wrong with this request and what to do, for the client's developer.
+    /// Returns what is wrong with this request and what to do, as text for the developer of the
+    /// client.
     ///
-    /// It contains neither the key nor the cause of an internal error.
+    /// The text contains neither the key nor the cause of an internal error.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Returns whether the same request may be sent again with the same key.
+    /// Returns whether the client may send the same request again with the same key.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retryable
     }
 
-    /// Returns the value of `Retry-After` in seconds, if the response should have one.
+    /// Returns the value for the `Retry-After` header in seconds, or `None` if the response should
+    /// not have that header.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.retry_after
@@ -100,8 +104,8 @@ impl Problem {
 
     /// Returns the methods for the `Allow` header.
     ///
-    /// It is empty unless the kind is [`MethodNotAllowed`](ProblemKind::MethodNotAllowed), whose
-    /// response must have the header (RFC 9110 §15.5.6).
+    /// The list is empty unless the kind is [`MethodNotAllowed`](ProblemKind::MethodNotAllowed).
+    /// The response of that kind must have the header (RFC 9110 §15.5.6).
     #[must_use]
     pub fn allow(&self) -> &'static [Method] {
         self.allow
@@ -114,7 +118,8 @@ impl Problem {
         &self.url
     }
 
-    /// Returns the members of RFC 9457, with `code` and `retryable`.
+    /// Returns the problem as a JSON object: the members `type`, `title`, `status` and `detail` of
+    /// RFC 9457, and the extension members `code` and `retryable`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

@@ -1,9 +1,8 @@
 //! Recorded responses.
 //!
-//! The guard records a response before it is sent, and replays the recording to later requests
-//! with the same key. An operator who resolves a held key with
-//! [`Idempotency::resolve`](crate::Idempotency::resolve) can supply a recording:
-//! [`from_response`] makes one.
+//! The guard records a response before it is sent, and replays the recording to later requests with
+//! the same key. Applications need this module only to resolve a held key with
+//! [`Idempotency::resolve`](crate::Idempotency::resolve): [`from_response`] makes the recording.
 
 use std::{
     collections::VecDeque,
@@ -68,14 +67,14 @@ pub(crate) struct Limits {
     pub(crate) time: Duration,
 }
 
-/// Records a response and returns it whole.
+/// Records a response, and returns the recording and the whole response.
 ///
-/// A body within the limits is recorded. Of a larger one, of a stream that does not end in time,
-/// and of server-sent events only status and headers are recorded. The response is still sent
-/// whole: what was read of a stream is put back in front of it.
+/// A body within the limits is recorded. If the body is larger, if it streams for longer than the
+/// limit, or if it consists of server-sent events, only status and headers are recorded. The
+/// response is still sent whole: what was read of a stream is put back in front of it.
 ///
 /// # Errors
-/// When the body fails within the limits: there is no response to record.
+/// Fails if the body fails within the limits, because there is no response to record then.
 pub(crate) fn record(
     response: HttpResponse,
     limits: Limits,
@@ -132,11 +131,11 @@ async fn read(
         });
         let Some(chunk) = chunk.await else { break };
         let Some(chunk) = chunk.transpose()? else {
-            // Recorded, half a response would look whole to every client that gets it.
+            // A recording of a truncated body would look complete to every client that gets it.
             if let BodySize::Sized(size) = announced
                 && u64::try_from(length) != Ok(size)
             {
-                return Err("its length differs from the announced one".into());
+                return Err("the length of the body differs from the announced length".into());
             }
             let whole = chunks.joined();
             return Ok((RecordedBody::Whole(whole.clone()), BoxBody::new(whole)));
@@ -151,7 +150,7 @@ async fn read(
     Ok((RecordedBody::Omitted, BoxBody::new(ResumedBody { chunks: chunks.chunks, body })))
 }
 
-/// A stream with what was read of it put back in front.
+/// A stream, preceded by the chunks that were already read from it.
 struct ResumedBody {
     chunks: VecDeque<Bytes>,
     body: BoxBody,
@@ -175,14 +174,18 @@ impl MessageBody for ResumedBody {
     }
 }
 
-/// Records a response for [`Idempotency::resolve`](crate::Idempotency::resolve).
+/// Makes a recording of a response, for [`Idempotency::resolve`](crate::Idempotency::resolve).
 ///
-/// The headers are those that the guard would record: raw and in order, without those of one
-/// connection or one moment, such as `Set-Cookie` and `Date`. The whole body is read, whatever its
-/// size; keep it within what the store can hold.
+/// The recording has the headers that the guard would record: unchanged and in order, without those
+/// that belong to one connection, one moment or one client, such as `Set-Cookie` and `Date`. The
+/// whole body is read into memory and recorded, whatever its size; the `response_limit` of the
+/// builder does not apply.
 ///
 /// # Errors
-/// When the body fails while it is read.
+/// Fails if the body fails while it is read.
+///
+/// # Cancel safety
+/// Safe: nothing is stored.
 ///
 /// # Examples
 /// ```
@@ -216,7 +219,8 @@ pub async fn from_response(response: HttpResponse) -> Result<Recording, Response
     Ok(Recording::new(head.status.as_u16(), headers, body))
 }
 
-/// The body of a response failed while [`from_response`] read it.
+/// The error of [`from_response`] if the body of the response failed. Its source is the error of
+/// the body.
 #[derive(Debug)]
 pub struct ResponseBodyError(Box<dyn StdError>);
 
@@ -232,7 +236,8 @@ impl StdError for ResponseBodyError {
     }
 }
 
-/// Makes a response of a recording, marked as a replay; `None` if HTTP does not allow it.
+/// Converts a recording to a response that is marked as a replay; returns `None` if the recording
+/// is not a valid HTTP response.
 pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
     let mut response = HttpResponse::new(StatusCode::from_u16(recording.status).ok()?);
     let headers = response.headers_mut();

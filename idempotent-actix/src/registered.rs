@@ -1,4 +1,4 @@
-//! The handle that applies to a request, and the error where the application is misconfigured.
+//! The handle that applies to a request, and the error if the application is misconfigured.
 
 use actix_web::{Error, HttpMessage, HttpRequest, error::InternalError, web};
 
@@ -12,11 +12,11 @@ impl Idempotency {
     /// Finds the handle that applies to a request.
     ///
     /// # Errors
-    /// When none or two are registered: the response. The log says which.
+    /// Fails with the response if no handle or two handles are registered. The log states which.
     pub(crate) fn of(request: &HttpRequest) -> Result<&Self, Error> {
         match registered(request) {
-            // actix finds the innermost of each type, and does not say which of two types is
-            // further in.
+            // actix-web finds the innermost value of each type, but does not report which of two
+            // types is further inside.
             (Some(plain), Some(data)) if !plain.is_same(data) => Err(misconfigured(
                 request,
                 "two `Idempotency` apply to this resource, one of them in `web::Data`; register \
@@ -33,7 +33,7 @@ impl Idempotency {
     }
 }
 
-/// The innermost handle that is registered as it is, and the innermost one in `web::Data`.
+/// The innermost handle that is registered directly, and the innermost one in `web::Data`.
 fn registered(request: &HttpRequest) -> (Option<&Idempotency>, Option<&Idempotency>) {
     let data = request.app_data::<web::Data<Idempotency>>();
     (request.app_data(), data.map(|data| &***data))
@@ -44,8 +44,8 @@ pub(crate) struct Misconfigured;
 
 /// The error of a request that cannot be run because the application is misconfigured.
 ///
-/// The reason is logged once for each request, though several extractors may find it. The handler
-/// does not run, even if it takes the extractor that found it as an `Option`.
+/// The reason is logged once for each request, even if several extractors find it. The handler does
+/// not run, even if it takes the extractor that found the reason as an `Option`.
 pub(crate) fn misconfigured(request: &HttpRequest, reason: &'static str) -> Error {
     if request.extensions_mut().insert(Misconfigured).is_none() {
         tracing::error!(path = request.path(), "{reason}");

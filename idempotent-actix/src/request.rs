@@ -1,8 +1,8 @@
-//! From a request to its key and its digest.
+//! Reads the key and computes the digest of a request.
 //!
-//! [`Guard`] is the first extractor of each annotated handler, so actix builds and polls it before
-//! the others. It takes the request's payload, reads it whole within the limit, and leaves the
-//! others a payload that yields the same bytes.
+//! [`Guard`] is the first extractor of each annotated handler, so actix-web creates and polls it
+//! before the others. It takes the request's payload, reads it whole within the limit, and leaves a
+//! payload that yields the same bytes to the other extractors.
 
 use std::{
     cell::RefCell,
@@ -29,8 +29,8 @@ mod checks;
 mod digest;
 mod reading;
 
-/// The first extractor of an annotated handler. `K` says whether a key is required, `M` which
-/// methods are guarded, `B` how the body enters the fingerprint.
+/// The first extractor of an annotated handler. `K` states whether a key is required, `M` which
+/// methods are guarded, and `B` how the body contributes to the fingerprint.
 pub struct Guard<K, M, B> {
     pub(crate) request: HttpRequest,
     pub(crate) idempotency: Idempotency,
@@ -97,8 +97,7 @@ impl<K, M, B> Guard<K, M, B> {
     }
 }
 
-/// A function from a request and its body to what the request means. What it returns may borrow
-/// from both.
+/// A fingerprint function. Its result may borrow from the request and from the body.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a fingerprint function",
     label = "is not a function from `&HttpRequest` and `&[u8]` to bytes",

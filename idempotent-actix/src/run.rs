@@ -1,4 +1,4 @@
-//! From a keyed request to its response: claim, handler, recording.
+//! Runs a request with a key: claim, handler, recording, response.
 
 use std::{future::Future, pin::Pin, rc::Rc};
 
@@ -39,14 +39,14 @@ mod transaction;
 mod unguarded;
 
 impl<K, M, B> Guard<K, M, B> {
-    /// Runs the handler once, or gives the response that takes its place.
+    /// Runs the handler once, or responds in its place.
     ///
     /// The return type is written out: with an opaque one, rustc reports a response that cannot be
     /// replayed three times.
     ///
     /// # Cancel safety
-    /// Safe: dropped before its first poll, nothing has been done; dropped later, the operation
-    /// finishes in a separate task, and its outcome is recorded.
+    /// Safe: if the future is dropped before its first poll, nothing has been done. If it is
+    /// dropped later, the operation finishes in a separate task, and its outcome is recorded.
     pub fn run<F, R>(
         self,
         operation: &'static OperationSpec,
@@ -128,7 +128,8 @@ impl KeyedRun {
         }
         let principal = (scope != *GLOBAL).then_some(&scope);
         let permit = self.idempotency.in_flight().acquire(principal).map(|permit| (permit, None));
-        // At the limit, an earlier request with this key is still found: only a new one is refused.
+        // At the limit, the outcome of an earlier request with this key is still found: only a new
+        // request is refused.
         let permit = permit
             .or_else(|limit| Ok((self.idempotency.look_ups().acquire(principal)?, Some(limit))));
         let (permit, limit) = match permit {
@@ -191,7 +192,7 @@ impl KeyedRun {
         }
     }
 
-    /// The response where a limit on operations is reached, and the key may have been used before.
+    /// The response if a limit on operations is reached. The key may have been used before.
     async fn look_up(&self, id: RecordId, digest: RequestDigest, limit: Limit) -> HttpResponse {
         match self.idempotency.runtime().find(id, digest).await {
             Ok(Some(verdict)) => self.reject(verdict),
@@ -208,7 +209,7 @@ impl KeyedRun {
         }
     }
 
-    /// The response to a request that does not run, or whose attempt does not count.
+    /// The response to a request that does not run, or whose attempt was fenced.
     fn reject(&self, verdict: Verdict) -> HttpResponse {
         let refusals = self.refusals();
         match verdict {
@@ -216,7 +217,8 @@ impl KeyedRun {
                 Some(response) => RequestOutcome::Replayed.attach(response),
                 None => {
                     tracing::error!(
-                        "a recording is not a response that HTTP allows; its key stays as it is"
+                        "a recording is not a valid HTTP response; it is not replayed, and its \
+                         record is kept"
                     );
                     refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
                 }
@@ -237,8 +239,8 @@ impl KeyedRun {
 
     /// The response if the key could not be claimed.
     ///
-    /// The application can choose to run through a transient error only: with a store that is
-    /// misconfigured every request would run unguarded, without anyone noticing.
+    /// The application can choose to run handlers unguarded only after a transient error: with a
+    /// misconfigured store every request would run unguarded, and the mistake would stay unnoticed.
     async fn without_store(
         &self,
         id: RecordId,
@@ -259,7 +261,7 @@ impl KeyedRun {
         if error.is_share_exceeded() {
             tracing::warn!(
                 %id, %error, cause,
-                "a principal's share of the store is used up; its request was refused"
+                "a principal has used up its share of the store; its request was refused"
             );
             return self.refusals().overloaded(Limit::Principal);
         }

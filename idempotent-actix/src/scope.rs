@@ -1,8 +1,12 @@
-//! Scopes: to whom an idempotency key belongs.
+//! Scopes: which principal an idempotency key belongs to.
 //!
-//! Two principals may send the same key; the scope keeps their records separate. A handler names
-//! its scope in `#[idempotent(scope = "…")]`: a parameter whose type implements [`ScopeKey`], or a
-//! function of the request that returns an [`IntoScopeKey`].
+//! Two principals may send the same key; the scope keeps their records separate. A handler states
+//! its scope in `#[idempotent(scope = "…")]`, which names one of these:
+//!
+//! * a parameter of the handler, whose type implements [`ScopeKey`],
+//! * a scope function `fn(&HttpRequest) -> R` with `R:` [`IntoScopeKey`], such as [`bearer_token`].
+//!
+//! A request without a principal gets 401 (`scope_missing`): such requests never share a scope.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,10 +22,11 @@ use crate::registered::misconfigured;
 
 mod implementors;
 
-/// A handler's parameter that names a principal: `#[idempotent(scope = "user")]` takes the scope
-/// from the parameter `user`.
+/// A type of handler parameter that identifies a principal: `#[idempotent(scope = "user")]` takes
+/// the scope from the parameter `user`.
 ///
-/// Implement it for your own extractor, from an identity that the extractor has verified:
+/// Implement it for your own extractor. The returned scope must come from an identity that the
+/// extractor has verified:
 ///
 /// ```
 /// use idempotent_actix::scope::{ScopeId, ScopeKey};
@@ -35,16 +40,17 @@ mod implementors;
 /// }
 /// ```
 ///
-/// It is implemented for [`web::ReqData`], which middleware has set, for [`web::Path`], and for
-/// [`web::Header`], each of a [`ScopeValue`]: a string, a number, a `Uuid`, or a type that
-/// implements `ScopeKey`. It is also implemented for `Option`, and for references, `Box`, `Rc` and
-/// `Arc`, of a type that implements it.
+/// `ScopeKey` is implemented for [`web::ReqData`] (data that middleware has set), [`web::Path`] and
+/// [`web::Header`], if they contain a [`ScopeValue`]: a string, a number, a `Uuid`, or a type that
+/// implements `ScopeKey`. It is also implemented for `Option`, references, `Box`, `Rc` and `Arc` of
+/// a type that implements it.
 ///
-/// It is not implemented for strings and numbers by themselves, nor for `Bytes`, `Json` and `Form`:
-/// as parameters these are the request's body. With a scope made of the body, each body would be
-/// another principal's, and a reused key would run again instead of being refused with 422. Nor is
-/// it implemented for `Query`, which is part of the fingerprint for the same reason. A function of
-/// the request can still return any of these; see [`IntoScopeKey`].
+/// `ScopeKey` is not implemented for plain strings and numbers, `Bytes`, `Json` and `Form`, because
+/// handler parameters of these types contain the request's body. If the scope depended on the body,
+/// a key that is reused with another body would be in another scope, and the request would run
+/// instead of being refused with 422. For the same reason it is not implemented for `Query`, which
+/// is part of the fingerprint. A scope function can still return any of these values; see
+/// [`IntoScopeKey`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not identify the owner of an idempotency key",
     label = "is not a `ScopeKey`",
@@ -55,14 +61,15 @@ mod implementors;
             is reused for another request would run again"
 )]
 pub trait ScopeKey {
-    /// Returns the scope of the request's key; `None`, if there is no principal, makes the response
-    /// 401 (`scope_missing`).
+    /// Returns the scope of the request's key. For `None`, if there is no principal, the request
+    /// gets 401 (`scope_missing`).
     fn scope_key(&self) -> Option<ScopeId>;
 }
 
-/// What [`web::ReqData`], [`web::Path`] and [`web::Header`] may carry to be a [`ScopeKey`]: a
-/// string, a number, a `Uuid`, or a type that implements `ScopeKey`, which is the trait to
-/// implement.
+/// A value from which [`web::ReqData`], [`web::Path`] and [`web::Header`] take a scope: a string, a
+/// number, a `Uuid`, or any type that implements [`ScopeKey`].
+///
+/// Implement [`ScopeKey`] for your own types, not this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not identify the owner of an idempotency key",
     label = "is not a `ScopeValue`",
@@ -80,11 +87,11 @@ impl<T: ScopeKey> ScopeValue for T {
     }
 }
 
-/// What a scope function may return: a [`ScopeId`], a string, a number, a `Uuid`, or an `Option` or
-/// `Result` of one.
+/// A return type of scope functions: a [`ScopeId`], a string, a number, a `Uuid`, or an `Option` or
+/// a `Result` of one of these.
 ///
-/// For `None` and for an empty string the response is 401 (`scope_missing`), for an `Err` it is the
-/// error's own. Requests without a principal never share a scope.
+/// `None` and an empty string mean that there is no principal: the request gets 401
+/// (`scope_missing`). For an `Err`, the request gets the response of the error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not identify the owner of an idempotency key",
     label = "cannot be converted to a scope",
@@ -92,29 +99,33 @@ impl<T: ScopeKey> ScopeValue for T {
             a `Uuid`, an `Option` of one, or a `Result`"
 )]
 pub trait IntoScopeKey {
-    /// Makes the scope.
+    /// Converts the value to a scope.
     ///
     /// # Errors
-    /// When there is no principal: the error whose response the client gets, or `None` for 401.
+    /// Fails if there is no principal: with the error whose response the client gets, or with
+    /// `None` for 401 (`scope_missing`).
     fn into_scope_key(self) -> Result<ScopeId, Option<Error>>;
 }
 
-/// One scope for all clients, to name in `scope = "…"`.
+/// A scope function that puts all clients into one scope, to name in `scope = "…"`.
 ///
 /// Use it only if there is a single client, or if keys are secrets that cannot be guessed: a client
-/// that knows the key of another one, and its request, gets its response.
+/// that knows the key and the request of another client gets the response to that request.
 #[must_use]
 pub fn global(_: &HttpRequest) -> ScopeId {
     GLOBAL.clone()
 }
 
-/// The scope that names no principal.
+/// The scope of [`global`], which identifies no principal.
 pub(crate) static GLOBAL: LazyLock<ScopeId> = LazyLock::new(|| ScopeId::of("global", "*"));
 
-/// The token of `Authorization: Bearer …`, to name in `scope = "…"`.
+/// A scope function with one scope for each bearer token (RFC 6750 §2.1), to name in `scope = "…"`.
 ///
-/// It is not verified: do that before, in an extractor or in middleware. A client whose token is
-/// renewed between two requests is another principal.
+/// The token is not verified: do that before, in middleware or in an extractor. A client that gets
+/// a new token between a request and its retry counts as another principal, so the retry runs the
+/// handler again.
+///
+/// Returns `None` if the request has no `Authorization: Bearer` header with a token.
 #[must_use]
 pub fn bearer_token(request: &HttpRequest) -> Option<ScopeId> {
     let value = request.headers().get(header::AUTHORIZATION)?.as_bytes();
@@ -124,10 +135,14 @@ pub fn bearer_token(request: &HttpRequest) -> Option<ScopeId> {
         .then(|| ScopeId::of("bearer", token))
 }
 
-/// The IP address of the peer, to name in `scope = "…"`.
+/// A scope function with one scope for each IP address, to name in `scope = "…"`. The address is
+/// that of the connection's peer; headers such as `X-Forwarded-For` are ignored.
 ///
-/// All clients behind one proxy or one shared address (NAT) share a scope, and a client that
-/// changes networks between two requests is another principal.
+/// All clients behind one proxy or one shared address (NAT) share a scope. A client whose address
+/// changes between a request and its retry counts as another principal, so the retry runs the
+/// handler again.
+///
+/// Returns `None` if the connection has no IP address, as with a Unix domain socket.
 #[must_use]
 pub fn peer_ip(request: &HttpRequest) -> Option<ScopeId> {
     request.peer_addr().map(|address| ScopeId::of("ip", address.ip().to_string()))
@@ -139,7 +154,7 @@ pub fn scope_of<T: ScopeKey + ?Sized>(parameter: &T) -> Result<ScopeId, Option<E
     parameter.scope_key().into_scope_key()
 }
 
-/// A function from a request to its scope. What it returns may borrow from the request.
+/// A scope function. Its result may borrow from the request.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a scope function",
@@ -160,8 +175,8 @@ where
     type Key = K;
 }
 
-/// The scope that a function returns. If the function panics, the request is refused: nothing has
-/// been done yet.
+/// The scope that a scope function returns. If the function panics, the request is refused, since
+/// its handler has not run yet.
 #[doc(hidden)]
 pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<ScopeId, Option<Error>>
 where

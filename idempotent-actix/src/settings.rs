@@ -1,4 +1,4 @@
-//! The settings of an application that the HTTP layer reads.
+//! The settings of an application that concern HTTP.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) body_limit: usize,
     pub(crate) recording: recording::Limits,
     pub(crate) policy: PolicyDefaults,
-    /// How long a handler may run, if its attribute does not say.
+    /// How long a handler may run if its attribute has no `timeout`.
     pub(crate) timeout: Option<Duration>,
     pub(crate) operations: in_flight::Limits,
     pub(crate) key_rule: KeyRule,
@@ -45,16 +45,17 @@ impl Default for Settings {
     }
 }
 
-/// What a key must be, beyond what [`Key::parse`] requires.
+/// A rule for keys, in addition to what [`Key::parse`] requires. Set with
+/// [`key_rule`](crate::IdempotencyBuilder::key_rule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyRule {
     /// Any key is accepted.
     Any,
-    /// A key is a UUID, in its usual form of 36 characters. This refuses the keys of Firefox, which
-    /// are decimal numbers.
+    /// A key is a UUID in its usual form of 36 characters. This rule refuses the keys that Firefox
+    /// adds to `POST` requests, which are decimal numbers.
     Uuid,
-    /// A key has at least this many bytes.
+    /// A key has at least this number of bytes, not counting quotes and escapes.
     MinLength(usize),
 }
 
@@ -73,17 +74,23 @@ impl KeyRule {
     }
 }
 
-/// What happens to a keyed request while the store cannot be reached: after a
-/// [transient](crate::StoreError::is_transient) error.
+/// What happens to a request with a key while the store cannot be reached. Set with
+/// [`when_store_fails`](crate::IdempotencyBuilder::when_store_fails).
 ///
-/// Neither choice applies to a permanent error, such as a missing table or privilege, or to a
-/// record that cannot be read: the request gets 500 (`misconfigured` or `record_unreadable`) and is
-/// not run. Nor does either apply to a key whose attempt ended in this process and whose end the
-/// store has not accepted yet: its outcome comes from memory.
+/// The policy applies to claims that failed with a [transient](crate::StoreError::is_transient)
+/// error: the store cannot be reached, is too busy, or is full. It does not apply in these cases:
+///
+/// * A permanent error, such as a missing table or privilege: the request gets 500
+///   (`misconfigured`).
+/// * A record that cannot be read: the request gets 500 (`record_unreadable`).
+/// * A principal that has used up its share of the store: the request gets 429 (`overloaded`).
+/// * A key whose attempt has ended in this process, and whose end the store has not accepted yet:
+///   the outcome comes from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailurePolicy {
-    /// The request gets 503 (`store_unavailable`) and is not run.
+    /// The request gets 503 (`store_unavailable`), and its handler does not run.
     Refuse,
-    /// The request runs without a claim, so a retry may run again. Each such request is logged.
+    /// The handler runs without a claim, so a retry may run it again. Each such request is logged
+    /// as an error.
     RunUnguarded,
 }

@@ -6,12 +6,12 @@ use crate::idempotency::Idempotency;
 
 impl Idempotency {
     /// Returns a future for
-    /// [`HttpServer::shutdown_signal`](actix_web::HttpServer::shutdown_signal): it waits for
-    /// SIGTERM, SIGINT or SIGQUIT (on other systems than Unix for Ctrl-C), then
-    /// [drains](Self::drain).
+    /// [`HttpServer::shutdown_signal`](actix_web::HttpServer::shutdown_signal). It waits for
+    /// SIGTERM, SIGINT or SIGQUIT (for Ctrl-C on other systems than Unix), then
+    /// [drains](Self::drain) for up to `limit`, and then lets the server stop.
     ///
-    /// Without it, operations whose clients have disconnected are lost when the server stops: a
-    /// worker without connections drops its tasks.
+    /// Without it, operations whose clients have disconnected are lost when the server stops,
+    /// because a worker without connections drops its tasks.
     pub fn drained(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
         let this = self.clone();
         async move {
@@ -20,13 +20,14 @@ impl Idempotency {
         }
     }
 
-    /// Refuses new keyed requests with 503 (`shutting_down`), and waits up to `limit` until all
-    /// operations in flight have ended and are recorded.
+    /// Refuses all further requests with a key with 503 (`shutting_down`), and waits up to `limit`
+    /// until all operations in flight have ended and their recordings are stored.
     ///
-    /// Returns whether they have.
+    /// Returns whether all of them ended within `limit`. The leases of operations that are still in
+    /// flight expire after the process has ended.
     ///
     /// # Cancel safety
-    /// Safe, but requests stay refused.
+    /// Safe, but further requests stay refused.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.operations().close();
         let ended = async {
@@ -39,7 +40,7 @@ impl Idempotency {
             tracing::warn!(
                 left,
                 ?limit,
-                "operations were still in flight at the end of the time to drain; their leases \
+                "operations were still in flight when the drain timeout ended; their leases will \
                  expire"
             );
         }

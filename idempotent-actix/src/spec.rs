@@ -19,7 +19,7 @@ pub struct OperationSpec {
     pub routes: &'static [Route],
     /// Whether a request without a key is refused.
     pub key_required: bool,
-    /// How the body enters the fingerprint.
+    /// How the body contributes to the fingerprint.
     pub fingerprint: BodyForm,
     /// How the key is claimed.
     pub claim: ClaimMode,

@@ -1,5 +1,5 @@
-//! The published idempotency specification, which draft-ietf-httpapi-idempotency-key-header-07 §2
-//! demands of a resource.
+//! The published idempotency specification that draft-ietf-httpapi-idempotency-key-header-07 §2
+//! requires of a resource.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token 
                           without quote and comma";
 
 impl Idempotency {
-    /// Serves [`specification`](Self::specification), as a handler.
+    /// A handler that serves the [`specification`](Self::specification) as JSON.
     ///
-    /// It finds the application's handle itself:
+    /// It uses the handle that is registered with the application:
     ///
     /// ```
     /// use actix_web::{App, web};
@@ -34,26 +34,28 @@ impl Idempotency {
     /// ```
     ///
     /// # Errors
-    /// When no handle is registered: 500 (`misconfigured`).
+    /// Responds with 500 (`misconfigured`) if no handle is registered.
     pub async fn specification_handler(request: HttpRequest) -> Result<HttpResponse, Error> {
         Ok(HttpResponse::Ok().json(Self::of(&request)?.specification()))
     }
 
     /// Returns the policy of every annotated handler in the program, as JSON: the header, the rules
-    /// for keys, limits, the operations with their times in seconds, and the problems that a client
-    /// may get.
+    /// for keys, the limits, the operations with their times in seconds, and the problems that a
+    /// client may get.
     ///
-    /// Serve it at the place that [`documentation`](crate::IdempotencyBuilder::documentation)
-    /// names.
+    /// Serve it at the URL that [`documentation`](crate::IdempotencyBuilder::documentation) sets;
+    /// see [`specification_handler`](Self::specification_handler).
     ///
-    /// Each operation has the values that apply to it: those of its attribute, or else the
-    /// builder's, or else the built-in defaults. It has a route for each method of each route
-    /// attribute. A route's path is that of its attribute, without the scopes that the application
-    /// mounts it under, and null for handlers that are routed by hand. If an operation has no
-    /// `name`, its records are named by its method and its full route pattern, such as
-    /// `POST /v1/payments`. With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
-    /// A problem with several statuses is listed once for each, and `when` says when it has that
-    /// status.
+    /// * The values of each operation are those in effect: from its attribute, or else from the
+    ///   builder, or else the built-in defaults.
+    /// * An operation has a route for each method of each route attribute. The path of a route is
+    ///   that of the attribute, without the scopes in which the application mounts it, and null for
+    ///   handlers without a route attribute.
+    /// * If an operation has no `name`, its records are named by its method and its full route
+    ///   pattern, such as `POST /v1/payments`.
+    /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
+    /// * A problem with several statuses is listed once for each status, and `when` states the
+    ///   condition.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());

@@ -1,12 +1,12 @@
-//! Stores, and everything needed to write one.
+//! The supplied stores, and everything needed to write a store.
 //!
-//! Each of the supplied stores has a Cargo feature: `memory`, `sqlite`, `postgres` and `redis`.
-//! [`connect`] opens the one that a URL names.
+//! Each supplied store has a Cargo feature: `memory`, `sqlite`, `postgres` or `redis`. [`connect`]
+//! opens the store that a URL names.
 //!
 //! # Your own store
-//! Implement [`Store`], and [`Transactions`] too if applications can write to the store's database.
-//! The module [`transition`] has the rules that a store makes atomic: one pure function for each
-//! step.
+//! Implement [`Store`]. Also implement [`Transactions`] if applications can write to the store's
+//! database. The module [`transition`] defines the steps that a store makes atomic, each as a pure
+//! function.
 //!
 //! The feature `conformance` adds the module `conformance`, a test suite that every store has to
 //! pass:

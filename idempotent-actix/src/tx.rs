@@ -25,13 +25,17 @@ use crate::{
     tx_slot::TxSlot,
 };
 
-/// The transaction in which the handler's effects and its response are committed together, as an
-/// extractor: `Tx<Postgres>` with a `PostgresStore`, `Tx<Sqlite>` with a `SqliteStore`.
+/// An extractor of the database transaction in which the handler's effects and its recorded
+/// response are committed together: `Tx<Postgres>` with a `PostgresStore`, `Tx<Sqlite>` with a
+/// `SqliteStore`.
 ///
 /// What the handler writes through [`connection`](Self::connection) is committed when its response
-/// is recorded, and only then. It is rolled back if the response's status is 400 or above (the
-/// response is still recorded by the usual rule), if the response is not final, if the handler
-/// panics, or if another attempt has taken the key over.
+/// is recorded, and only then. It is rolled back if
+///
+/// * the status of the response is 400 or above (the response is still recorded by the usual rule),
+/// * the response is not recorded,
+/// * the handler panics or exceeds its time limit, or
+/// * another attempt has taken over the key.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -49,46 +53,51 @@ use crate::{
 /// ```
 ///
 /// # sqlx
-/// `Tx` and the stores' `from_pool` need sqlx 0.9, and `Database` is the trait of that version.
-/// With a `Database` of sqlx 0.8 the compiler reports that the trait is not implemented, although
-/// the type has the same name.
+/// `Tx` and the stores' `from_pool` need sqlx 0.9. With a `Database` of sqlx 0.8 the compiler
+/// reports that the trait is not implemented, although the name of the type is the same.
 ///
-/// The connection is an executor for queries; `connection.begin()` (of `sqlx::Connection`) begins a
-/// savepoint. A helper of yours that takes `&mut sqlx::Transaction<'_, Db>` cannot be called with
-/// it, because only the guard may commit: let it take `&mut Db::Connection` (`&mut PgConnection`,
-/// `&mut SqliteConnection`), which a `Transaction` gives as `&mut *transaction`.
+/// The connection is an executor for queries, and `connection.begin()` (of `sqlx::Connection`)
+/// begins a savepoint. A function that takes `&mut sqlx::Transaction<'_, Db>` cannot be called with
+/// the connection, because only the guard may commit. Let the function take `&mut Db::Connection`
+/// instead (`&mut PgConnection`, `&mut SqliteConnection`), which a `Transaction` provides as
+/// `&mut *transaction`.
 ///
 /// # Which claim
-/// With `claim = "transaction"`, claim, effects and recording are one commit. The transaction is
-/// begun before the handler. An attempt that crashes leaves nothing behind, and no lease has to
-/// expire. It is for short handlers that only write to the database. A duplicate in another process
-/// waits for `wait`, but at least 50 ms (on SQLite 100 ms), then gets 409.
+/// With `claim = "transaction"`, the claim, the effects and the recording are one commit. The
+/// transaction is begun before the handler runs. An attempt that crashes leaves nothing behind, and
+/// no lease has to expire before the next one. Choose it for short handlers that only write to the
+/// database. A duplicate waits for `wait`, then gets 409; if the first request runs in another
+/// process, the duplicate waits for at least 50 ms (on SQLite 100 ms).
 ///
-/// With `claim = "lease"` (the default) the claim is committed before the handler runs, and its
-/// effects with the recording afterwards. The transaction begins with the first call of
-/// [`connection`](Self::connection), so a handler may call other services before it. Duplicates get
-/// 409 at once. An attempt that lost its lease to another is rolled back.
+/// With `claim = "lease"` (the default), the claim is committed before the handler runs, and the
+/// effects are committed with the recording afterwards. The transaction begins with the first call
+/// of [`connection`](Self::connection), so a handler may call other services before that without
+/// keeping a database connection. A duplicate waits for `wait` (zero by default), then gets 409. An
+/// attempt whose key another attempt has taken over is rolled back.
 ///
-/// On SQLite a transaction is the file's only writer until the handler has responded, with either
-/// claim: keep it short. With `claim = "transaction"` requests with other keys wait for their turn,
-/// and get 409 if one transaction lasts longer than `wait` (at least 100 ms, or 4 s if it runs in
-/// the same process).
+/// On SQLite a transaction is the only writer of the file until the handler has responded, with
+/// either claim: keep it short. With `claim = "transaction"`, requests with other keys wait for
+/// their turn. They get 409 if a single transaction lasts longer than `wait`, but not before 100
+/// ms, or 4 seconds if that transaction runs in the same process.
 ///
 /// # A request without a key
-/// Where the key is optional, a request without one has a transaction too. It is committed or
+/// With `key = "optional"`, a request without a key has a transaction too. It is committed or
 /// rolled back by the same rules.
 ///
 /// # What the handler must not do
-/// Drop the `Tx` before the response: a transaction that a handler keeps, for example in a task,
-/// is rolled back, and the client gets 500.
+/// The handler must not keep the `Tx`, for example in a task that it spawns: the transaction is
+/// then rolled back, and the client gets 500.
 ///
-/// Do not end the transaction. On SQLite, `COMMIT` and `ROLLBACK` through it roll everything back,
-/// as do errors after which SQLite itself rolls back (`ON CONFLICT ROLLBACK`, a full disk), and
-/// nothing that the handler writes after them is committed. On Postgres what a handler commits
-/// stays: with `claim = "transaction"` the key is then held, no response is recorded, and the
-/// client gets 500. With `claim = "lease"` a response below 400 is not recorded either, and the
-/// client gets 500; a response of 400 or above is recorded or released as usual, although the
-/// handler's effects are committed.
+/// The handler must not end the transaction with SQL:
+///
+/// * On SQLite, `COMMIT` and `ROLLBACK` both roll everything back, as do errors after which SQLite
+///   itself rolls back (`ON CONFLICT ROLLBACK`, a full disk). Nothing that the handler writes
+///   afterwards is committed, and the client gets 500.
+/// * On Postgres with `claim = "transaction"`, what the handler commits stays committed. The key is
+///   held, no response is recorded, and the client gets 500.
+/// * On Postgres with `claim = "lease"`, what the handler commits stays committed as well. A
+///   response below 400 is not recorded, and the client gets 500. A response of 400 or above is
+///   recorded or not by the usual rule, although the effects are committed.
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,
@@ -100,13 +109,15 @@ pub struct Tx<D: Database> {
 impl<D: Database> Tx<D> {
     /// Returns the connection, inside the transaction.
     ///
-    /// The first call begins the transaction, unless the claim has done so (`claim =
-    /// "transaction"`). Later calls return at once.
+    /// With `claim = "lease"` the first call begins the transaction. With `claim = "transaction"`
+    /// the transaction has begun before the handler.
     ///
     /// # Errors
-    /// [`TxError::Begin`] when the store cannot begin a transaction: it is tried twice, each time
-    /// within the [`store_timeout`](crate::IdempotencyBuilder::store_timeout). As a response it is
-    /// 503 (`store_unavailable`), and the key is released, or held under `abandoned = "hold"`.
+    /// [`TxError::Begin`] if the store cannot begin a transaction. A transient failure within the
+    /// first second is retried once; each try is limited by the
+    /// [`store_timeout`](crate::IdempotencyBuilder::store_timeout). A handler that returns the
+    /// error responds with 503 (`store_unavailable`), or with 500 (`misconfigured`) if the error is
+    /// permanent; the key is released, or held under `abandoned = "hold"`.
     ///
     /// [`TxError::OutsideHandler`] in an extractor, and after the handler has responded.
     ///
@@ -120,12 +131,13 @@ impl<D: Database> Tx<D> {
         Ok(Self::downcast(self.transaction.insert(transaction)))
     }
 
-    /// Returns the id of the record that will hold the response: for a foreign key to the table of
-    /// records, or for a unique key of a row. `None` for a request without a key.
+    /// Returns the id of the record that will contain the response. Use it as a foreign key to the
+    /// table of records, or as a unique key of a row. Returns `None` for a request without a key,
+    /// and in an extractor.
     ///
-    /// The record exists from the transaction's first statement on. It is removed some time after
-    /// its ttl, and so should be what refers to it (`ON DELETE CASCADE`) or the reference (`ON
-    /// DELETE SET NULL`).
+    /// The record exists in the transaction before the handler's first statement. It is removed
+    /// some time after its ttl, so a row that refers to it needs `ON DELETE CASCADE` or
+    /// `ON DELETE SET NULL`.
     #[must_use]
     pub fn record_id(&self) -> Option<&RecordId> {
         self.context.as_ref()?.record_id()
@@ -182,7 +194,7 @@ fn extract<D: Database>(request: &HttpRequest) -> Result<Tx<D>, Error> {
     })
 }
 
-/// Makes the `Tx` of a request, or returns why it has none.
+/// Creates the `Tx` of a request, or returns the reason why the request cannot have one.
 fn prepare<D: Database>(
     idempotency: &Idempotency,
     request: &HttpRequest,
@@ -199,7 +211,7 @@ fn prepare<D: Database>(
         Some(database) if database == TypeId::of::<D>() => {}
         Some(_) => {
             return Err(
-                "a handler takes a `Tx` of another database than the store's; use the store's",
+                "a handler takes a `Tx` of a different database than the store's; use the store's",
             );
         }
         None => {
@@ -215,10 +227,10 @@ fn prepare<D: Database>(
     Ok(Tx { slot, transaction, context, idempotency, database })
 }
 
-/// Why [`Tx::connection`] has no connection.
+/// The error of [`Tx::connection`]. A handler can return it with `?`.
 ///
-/// As a [`ResponseError`] it is rendered like the guard's own problems, by the function that the
-/// application has set with [`problems`](crate::IdempotencyBuilder::problems).
+/// The response is rendered like the guard's own problems, by the function that the application has
+/// set with [`problems`](crate::IdempotencyBuilder::problems).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TxError {
@@ -228,7 +240,8 @@ pub enum TxError {
         /// The error of the store.
         source: StoreError,
     },
-    /// The `Tx` was used in an extractor, or after the handler had responded.
+    /// The `Tx` was used in an extractor, or after the handler had responded (500,
+    /// `handler_failed`).
     OutsideHandler,
 }
 

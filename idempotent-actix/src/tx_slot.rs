@@ -1,4 +1,4 @@
-//! Where the transaction of a request is while neither its `Tx` nor its attempt has it.
+//! The place of a request's transaction while neither the `Tx` nor the attempt has it.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -30,7 +30,7 @@ pub(crate) enum Returned {
     Unused,
     /// The transaction.
     Transaction(Box<dyn Transaction>),
-    /// The handler still has its `Tx`, say in a task, and the transaction with it.
+    /// The handler still has its `Tx`, for example in a task, and the `Tx` has the transaction.
     Missing,
 }
 
@@ -67,7 +67,7 @@ impl TxSlot {
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl TxSlot {
-    /// Takes the transaction, if one has begun and is here.
+    /// Takes the transaction, if one has begun and is in the slot.
     pub(crate) fn take(&self) -> Option<Box<dyn Transaction>> {
         self.transaction.take()
     }

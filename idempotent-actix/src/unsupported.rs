@@ -20,31 +20,38 @@ use crate::{
     spec::{Resource, annotated},
 };
 
-/// Middleware that refuses a request whose key would have no effect, because its handler has no
+/// Middleware that refuses requests whose key would have no effect, because their handler has no
 /// `#[idempotent]`.
 ///
-/// Such a request gets 400 (`key_unsupported`), instead of being run without the protection that
-/// its client expects. Wrap the whole `App` with it.
+/// Such a request gets 400 (`key_unsupported`) instead of running without the protection that its
+/// client expects. Wrap the whole `App` with this middleware.
 ///
-/// It decides before the request is routed, by the path as it then is: wrap it inside of middleware
-/// that changes paths, such as `NormalizePath`.
+/// It decides before the request is routed, by the path that the request has at that point. Place
+/// it inside of middleware that changes paths, such as `NormalizePath`.
 ///
-/// # What counts as annotated
-/// Annotated handlers are recognized by their method and by the end of the route pattern, because a
-/// route attribute does not contain the scopes above it. `POST /admin/payments` without the
-/// attribute is therefore taken for an annotated `POST /payments`, and may have a key.
+/// # How annotated handlers are recognized
+/// A handler with a route attribute is recognized by its method and by the end of its route
+/// pattern, because the route attribute does not contain the scopes above it.
+/// `POST /admin/payments` without `#[idempotent]` is therefore mistaken for an annotated
+/// `POST /payments`, and its requests may have a key.
 ///
 /// A handler whose path is empty, such as `#[post("")]` in a `web::scope`, is recognized by the
-/// name of its resource, which is the function's unless the route attribute has another:
+/// name of its resource. That is the name of the function, unless the route attribute sets another:
 /// `#[post("", name = "create_payment")]`. Give each such handler a name that no other resource of
-/// the application has; if two annotated ones share a name, that is logged. Otherwise keys may be
-/// refused for one of the two, or accepted for a resource without the attribute.
+/// the application has. If two resources share a name, keys may be refused for an annotated
+/// handler, or accepted for a handler without `#[idempotent]`. Two annotated handlers that share a
+/// name are logged as an error.
 ///
-/// Name handlers that are routed by hand (`method = "…"`) with [`allow`](Self::allow). If
-/// actix-web's resource map does not find a path, such as one of the second of two scopes with the
-/// same prefix, the path has to end like that of an annotated or allowed handler. A request with a
-/// key and without a route therefore gets 400, and not 404, unless its method is safe (RFC 9110
-/// §9.2.1).
+/// A handler without a route attribute (`method = "…"`) is not recognized: add it with
+/// [`allow`](Self::allow).
+///
+/// # Requests without a route
+/// If actix-web's resource map does not find a path, the path has to end like that of an annotated
+/// handler or match that of an allowed one. The resource map does not find, for example, the paths
+/// of the second of two scopes with the same prefix. A request with a key and without a route
+/// therefore gets 400 instead of 404, unless its method is safe (RFC 9110 §9.2.1).
+///
+/// # Examples
 ///
 /// ```
 /// use actix_web::{App, http::Method};
@@ -64,8 +71,8 @@ pub struct RejectUnsupportedKeys {
 }
 
 impl RejectUnsupportedKeys {
-    /// Makes the middleware for an application that uses `idempotency`, for all of its handlers or
-    /// for those of an inner scope.
+    /// Creates the middleware for an application, or for an inner scope, whose handlers use
+    /// `idempotency`.
     #[must_use]
     pub fn new(idempotency: &Idempotency) -> Self {
         let annotated = Annotated::all();
@@ -77,7 +84,8 @@ impl RejectUnsupportedKeys {
         }
     }
 
-    /// Accepts keys for one more operation, named by its method and its full route pattern.
+    /// Accepts keys for one more operation: a method and a full route pattern, such as
+    /// `/v1/orders/{id}`.
     #[must_use]
     pub fn allow(mut self, method: Method, pattern: impl Into<String>) -> Self {
         Rc::make_mut(&mut self.allowed).push((method, ResourceDef::new(pattern.into())));
@@ -86,7 +94,7 @@ impl RejectUnsupportedKeys {
 
     /// Whether a key of this request would have no effect.
     fn is_unsupported(&self, request: &ServiceRequest) -> bool {
-        // As the router sees it: with `%61` decoded to `a`.
+        // As the router sees the path: with `%61` decoded to `a`.
         let path = request.match_info().as_str();
         let method = request.method();
         let mut annotated =
@@ -123,7 +131,7 @@ impl RejectUnsupportedKeys {
 struct Annotated {
     method: &'static str,
     resource: Resource,
-    /// Matches paths that end with the resource's; `None` if that is empty.
+    /// Matches paths that end with the path of the resource; `None` if that is empty.
     ending: Option<ResourceDef>,
 }
 
@@ -165,9 +173,9 @@ impl Resource {
     /// Whether a request with this full pattern may be for this resource.
     fn fits(&self, pattern: &str, path: &str, request: &ServiceRequest) -> bool {
         if self.path.is_empty() {
-            // The pattern is that of the scope above, which can be any. If several resources have
-            // one pattern, `match_name` is the name of the first, and `url_for` finds this one by
-            // name.
+            // The pattern is that of the enclosing scope, which can be any. If several resources
+            // have the same pattern, `match_name` returns the name of the first, and `url_for`
+            // finds this one by its name.
             return request.resource_map().match_name(path) == Some(self.name)
                 || self.url(request.request()) == Some(placeholders(pattern));
         }

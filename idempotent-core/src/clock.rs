@@ -1,8 +1,8 @@
 //! Time as measured by a store.
 //!
 //! Only this module reads the time of day; other modules only measure elapsed time. Safety never
-//! depends on it. A wrong clock only moves two moments: when an abandoned key can be taken over (by
-//! at most one lease if the clock is set back), and until when a response is replayed.
+//! depends on the time of day. A wrong clock affects only when an abandoned key can be taken over
+//! (at most one lease later if the clock is set back), and for how long a response is replayed.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use std::{
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// 1 January 1970, earlier than any time at which a record is written.
+    /// 1 January 1970, which is earlier than any time at which a record is written.
     pub const EPOCH: Self = Self(0);
 
     /// Creates a timestamp from milliseconds since the Unix epoch.
@@ -38,28 +38,30 @@ impl Timestamp {
         Self(self.0.saturating_add(millis(by)))
     }
 
-    /// Returns the time that passes from `earlier` to this timestamp, or zero if this timestamp is
-    /// the earlier one.
+    /// Returns the time that passes from `earlier` to this timestamp, or zero if `earlier` is the
+    /// later one.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Returns a duration in whole milliseconds, the resolution of every store. Saturates.
+/// Converts a duration to whole milliseconds, the resolution of every store. Rounds down, and
+/// saturates at `u64::MAX`.
 #[must_use]
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A source of time for a store without a database.
+/// A source of time for a store that has no database server with a clock, such as the memory store.
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the present time. A clock that is set back delays takeovers, by at most one lease.
+    /// Returns the current time. If the clock is set back, takeovers are delayed by at most one
+    /// lease.
     fn now(&self) -> Timestamp;
 }
 
-/// The system clock, read once and advanced by the monotonic clock. Setting the system's time does
-/// not move a lease.
+/// The system clock, read once at the start and then advanced by the monotonic clock. Changes of
+/// the system's time do not affect it.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     started: Instant,
@@ -67,7 +69,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Creates a clock that starts at the present system time.
+    /// Creates a clock that starts at the current system time.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this module is where the time of day is read")]
     pub fn new() -> Self {
@@ -88,7 +90,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests that moves only by calls. Clones share the same time.
+/// A clock for tests, which moves only by calls of its methods. All clones have the same time.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -99,12 +101,12 @@ impl ManualClock {
         Self(Arc::new(AtomicU64::new(now.0)))
     }
 
-    /// Moves the clock forward.
+    /// Moves the clock forward by this duration.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(millis(by), Ordering::SeqCst);
     }
 
-    /// Sets the clock back, but not beyond [`Timestamp::EPOCH`].
+    /// Sets the clock back by this duration, but not beyond [`Timestamp::EPOCH`].
     pub fn set_back(&self, by: Duration) {
         let earlier = |now: u64| Some(now.saturating_sub(millis(by)));
         // The closure always returns a value, so the update cannot fail.

@@ -1,6 +1,7 @@
-//! The conformance suite for stores, which verifies the contract of [`Store`].
+//! The conformance suite for stores, which verifies the contract of [`Store`]. Needs the feature
+//! `conformance`.
 //!
-//! Every case is written once and runs on every store. These lines run them all on yours:
+//! The same cases run on every store. This test runs all of them on yours:
 //!
 #![cfg_attr(feature = "memory", doc = "```no_run")]
 #![cfg_attr(not(feature = "memory"), doc = "```ignore")]
@@ -15,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! A store under test is a [`Subject`]. Every store is a `Subject` that lets time pass by sleeping;
-//! the cases run concurrently and take about 20 seconds. If you can move the time of your store,
-//! implement `Subject` yourself, and the cases need not sleep:
+//! A store under test is a [`Subject`]. Every store implements `Subject`, and lets time pass by
+//! sleeping; the cases run concurrently and take about 20 seconds. If a test can set the clock of
+//! your store, implement `Subject` yourself, so that the cases need not sleep:
 //!
 #![cfg_attr(feature = "memory", doc = "```")]
 #![cfg_attr(not(feature = "memory"), doc = "```ignore")]
@@ -54,8 +55,9 @@
 //!
 //! [`follow`] runs a whole history of actions on a store and on the [state
 //! machine](crate::transition), and compares them after each action. Every [`Action::Advance`]
-//! takes one tick. A subject that moves its time by rewriting records must leave a `lease_until` of
-//! [`Timestamp::EPOCH`](crate::clock::Timestamp::EPOCH) as it is: it marks an abandoned attempt.
+//! takes one tick. A subject that moves its time by rewriting records must not change a
+//! `lease_until` of [`Timestamp::EPOCH`](crate::clock::Timestamp::EPOCH), which marks an abandoned
+//! attempt.
 #![expect(clippy::unwrap_used, reason = "a case fails when its store fails")]
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
@@ -75,35 +77,39 @@ pub use cases::CASES;
 pub use follow::follow;
 pub use history::{Action, history};
 
-/// A store under test, and its time.
+/// A store under test, and the means to move its clock.
 #[async_trait]
 pub trait Subject: Send + Sync + 'static {
-    /// Returns the store, or one of several that share their records; called before each call to
-    /// the store. Each case uses keys of its own and does not depend on other keys.
+    /// Returns the store, or one of several stores that share their records. It is called before
+    /// each call to the store. Each case uses new keys and does not depend on other keys in the
+    /// store.
     fn store(&self) -> &dyn Store;
 
-    /// Lets this much time pass on the clock of this subject's store, and of no other subject's.
-    /// The default sleeps.
+    /// Lets this amount of time pass on the clock of this subject's store, but not on the clock of
+    /// any other subject. The default implementation sleeps.
     async fn advance(&self, by: Duration) {
         tokio::time::sleep(by).await;
     }
 
-    /// Sets that clock back and returns `true`. The default returns `false`: the clock cannot be
-    /// set back, and the cases about that pass.
+    /// Sets the clock of this subject's store back, and returns whether it can be set back. The
+    /// default implementation returns `false`, and the cases about a clock that is set back then
+    /// pass without a test.
     async fn set_back(&self, _by: Duration) -> bool {
         false
     }
 
-    /// Returns the lease with which the cases claim. They expect the machine not to stall for half
-    /// of it, and no case lets more than nine of them pass. 2 seconds by default; return more if
-    /// [`advance`](Self::advance) does not sleep.
+    /// Returns the *tick*: the length of the lease with which the cases claim. The default is 2
+    /// seconds; return more if [`advance`](Self::advance) does not sleep.
+    ///
+    /// The cases assume that the machine never stalls for half a tick. No case lets more than nine
+    /// ticks pass.
     fn tick(&self) -> Duration {
         Duration::from_secs(2)
     }
 }
 
-/// Tests a store in real time. A subject whose time can be moved contains a store instead of being
-/// one.
+/// A store is a subject that is tested in real time. To move the clock of a store, write a subject
+/// that contains the store.
 impl<S: Store> Subject for S {
     fn store(&self) -> &dyn Store {
         self
@@ -120,13 +126,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the name of the case: what it verifies, as a sentence in `snake_case`.
+    /// Returns the name of the case: a sentence in `snake_case` that states what the case verifies.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Runs the case on a migrated store.
+    /// Runs the case on a store that has been migrated.
     ///
     /// # Panics
     /// Panics if the store violates the case, or fails.
@@ -144,15 +150,17 @@ impl fmt::Debug for Case {
 /// The number of cases that run concurrently.
 const CONCURRENT: usize = 16;
 
-/// How often a case is run whose store fails with a transient error.
+/// How often a case is run if its store fails with a transient error.
 const TRIES: usize = 5;
 
-/// Runs all cases, some of them concurrently, each with a subject of its own that is migrated
-/// first. A case whose store failed with a transient error, because the machine is busy, runs again
-/// with another subject, up to five times in all.
+/// Runs all cases, some of them concurrently. Each case gets a new subject, whose store is migrated
+/// first.
+///
+/// If the store of a case fails with a transient error, because the machine is busy, the case runs
+/// again with another subject, up to five times in all.
 ///
 /// # Panics
-/// Panics if a case failed, after all cases have run. The message names every failed case.
+/// Panics if a case has failed, once all cases have run. The message names every failed case.
 pub async fn check<F, S>(subject: impl Fn() -> F)
 where
     F: Future<Output = S>,

@@ -2,12 +2,16 @@
 
 use std::error::Error;
 
-/// A store failed.
+/// The error of a call to a store, or of the runtime that made the call.
 ///
 /// The error names the store and the operation, and keeps the cause as its [source](Error::source).
-/// None of them may reach a client. *In flight*, *mismatch* and the like are outcomes, not errors.
+/// Log it, but do not show it to a client. *In flight*, *mismatch* and the like are outcomes, not
+/// errors.
+///
+/// Unless it is documented otherwise, the outcome of a call that returned an error is unknown: it
+/// may have taken effect.
 #[derive(Debug, thiserror::Error)]
-#[error("the {store} store failed to {operation}")]
+#[error("{store}: failed to {operation}")]
 pub struct StoreError {
     store: &'static str,
     operation: &'static str,
@@ -24,7 +28,8 @@ enum Kind {
 }
 
 impl StoreError {
-    /// Creates an error that may not occur again: a lost connection, a busy database, a full store.
+    /// Creates an error that may not occur when the call is repeated: a lost connection, a busy
+    /// database, a full store.
     pub fn transient(
         store: &'static str,
         operation: &'static str,
@@ -43,9 +48,9 @@ impl StoreError {
         Self { store, operation, kind: Kind::Permanent, source: source.into() }
     }
 
-    /// Creates a permanent error of one record: the data stored for the key is damaged, or is not a
-    /// record. The operation may have been done, so it is neither run again nor replayed. Other
-    /// keys are not affected.
+    /// Creates a permanent error that concerns one record: the data stored for the key is damaged,
+    /// or is not a record. The operation may have been done, so it is neither run again nor
+    /// replayed. Other keys are not affected.
     pub fn unreadable(
         store: &'static str,
         operation: &'static str,
@@ -55,7 +60,7 @@ impl StoreError {
     }
 
     /// Creates the error of a claim that is refused because its principal has used up its share of
-    /// a bounded store. Nothing was claimed. Other principals are not affected.
+    /// a store of limited size. Nothing was claimed. Other principals are not affected.
     pub fn share_exceeded(
         store: &'static str,
         operation: &'static str,
@@ -64,13 +69,15 @@ impl StoreError {
         Self { store, operation, kind: Kind::ShareExceeded, source: source.into() }
     }
 
-    /// Returns whether a principal has used up its share of the store.
+    /// Returns whether a claim was refused because its principal has used up its share of the
+    /// store.
     #[must_use]
     pub fn is_share_exceeded(&self) -> bool {
         self.kind == Kind::ShareExceeded
     }
 
-    /// Returns whether the same call may succeed later without intervention.
+    /// Returns whether the same call may succeed later without intervention. The three other kinds
+    /// of errors are not transient.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind == Kind::Transient
@@ -82,7 +89,8 @@ impl StoreError {
         self.kind == Kind::Unreadable
     }
 
-    /// Returns the name of the store that failed, such as `"sqlite"`.
+    /// Returns the name of the store that failed, such as `"sqlite"`, or of another part that
+    /// failed, such as `"runtime"`.
     #[must_use]
     pub fn store(&self) -> &'static str {
         self.store

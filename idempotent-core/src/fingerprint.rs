@@ -12,9 +12,11 @@ mod keys;
 pub use json::canonical_json;
 pub use keys::{FingerprintKeyError, FingerprintKeys};
 
-/// A digest of a request, and the id of the key that signed it, if any.
+/// A digest of a request, and the id of the secret key that signed it, if any. Made by
+/// [`FingerprintKeys::sign`].
 ///
-/// Two requests are the same if their fingerprints are equal. `Debug` shows only the id of the key.
+/// Two requests count as the same if their fingerprints are equal. `Debug` shows only the id of the
+/// key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     key_id: u32,
@@ -54,10 +56,11 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A digest of a request before it is signed. It never leaves the process.
+/// A digest of a request before it is signed, computed by a [`Digester`]. It is never stored and
+/// never leaves the process.
 ///
-/// The digest is SHA-256 over method, path, query and content type, each with its length, and the
-/// body.
+/// The digest is SHA-256 over method, path, query, content type and [`BodyForm`], each with its
+/// length, and the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestDigest {
     hash: [u8; 32],
@@ -66,7 +69,7 @@ pub struct RequestDigest {
 
 impl RequestDigest {
     /// Sets the principal that sent the request, for stores that limit the share of one principal.
-    /// It is not part of the fingerprint.
+    /// The principal is not part of the fingerprint.
     #[must_use]
     pub const fn with_principal(self, principal: Principal) -> Self {
         Self { principal: Some(principal), ..self }
@@ -83,27 +86,31 @@ impl fmt::Debug for RequestDigest {
     }
 }
 
-/// How the body contributes to the fingerprint.
+/// How the body contributes to the fingerprint. Equal bytes in different forms have different
+/// digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyForm {
     /// The bytes as sent.
     Raw,
     /// The canonical JSON form ([RFC 8785](canonical_json)).
     Json,
-    /// Neither body nor content type contribute.
+    /// Neither the body nor the content type contributes.
     Ignored,
-    /// Bytes chosen by the application. The content type does not contribute.
+    /// Bytes that the application has derived from the request. The content type does not
+    /// contribute.
     Custom,
 }
 
-/// Computes the digest of a request piece by piece, so that the body need not be in memory at once.
+/// Computes the digest of a request incrementally, so that the whole body need not be in memory at
+/// once.
 #[derive(Clone, Debug)]
 pub struct Digester {
     hasher: Sha256,
 }
 
 impl Digester {
-    /// Starts a digest with the parts other than the body.
+    /// Starts a digest with all parts of the request except the body. `content_type` is ignored if
+    /// `form` is [`BodyForm::Ignored`] or [`BodyForm::Custom`].
     #[must_use]
     pub fn new(method: &str, path: &str, query: &str, content_type: &[u8], form: BodyForm) -> Self {
         let tag: &[u8] = match form {
@@ -122,7 +129,7 @@ impl Digester {
         Self { hasher }
     }
 
-    /// Adds the next bytes of the body. The body comes last and needs no length.
+    /// Adds the next bytes of the body. It does not matter how the body is divided into calls.
     pub fn update(&mut self, body: &[u8]) {
         self.hasher.update(body);
     }

@@ -7,10 +7,10 @@ mod structured;
 /// An idempotency key: 1 to 255 bytes of printable ASCII.
 ///
 /// `"k"` (a Structured Field String, RFC 9651 §3.3.3, as
-/// draft-ietf-httpapi-idempotency-key-header-07 §2 requires) and `k` (what most client libraries
-/// send) are the same key.
+/// draft-ietf-httpapi-idempotency-key-header-07 §2 requires) and `k` (the form that most client
+/// libraries send) are the same key.
 ///
-/// A key can be a secret, so `Debug` shows only its length.
+/// A key may be a secret, so `Debug` shows only its length.
 ///
 /// ```
 /// use idempotent_core::Key;
@@ -29,8 +29,10 @@ impl Key {
     ///
     /// A value that starts with `"` is a Structured Field String. Its parameters must be well
     /// formed and are ignored, as RFC 9651 §3.1.2 allows. Any other value is a bare token of
-    /// visible ASCII. A bare token contains neither `"` nor `,`: a proxy that joins two header
-    /// lines into one puts a comma between them, and two keys are not a key.
+    /// visible ASCII, without `"` and `,`. Commas are refused because a proxy may join two header
+    /// lines into one with a comma between them; the result would be two keys.
+    ///
+    /// Spaces and tabs around the value are ignored.
     ///
     /// # Errors
     /// Returns a [`KeyError`] that names the broken rule and does not repeat the value.

@@ -4,21 +4,23 @@ use std::{cell::RefCell, fmt};
 
 use crate::record_id::RecordId;
 
-/// The fence: 128 random bits, drawn for each attempt. Only a caller that presents the token of a
-/// record can complete, release or renew it.
+/// A token that identifies the owner of a record: 128 random bits, drawn for each attempt. Only a
+/// caller that presents the token of a record can complete, release, renew or abandon it; any other
+/// caller is *fenced*.
 ///
-/// The token is neither a clock nor a counter, so that neither clock skew nor a lost write makes
-/// two attempts look alike. It also makes it safe to send a claim again whose acknowledgment was
-/// lost.
+/// The token is neither a time nor a counter, so that neither clock skew nor a lost write gives two
+/// attempts the same token. It also makes claims repeatable: a claim whose acknowledgment was lost
+/// can be sent again with the same token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken([u8; 16]);
 
 impl OwnerToken {
-    /// Draws a token from the operating system's random source, which is read for sixteen tokens at
-    /// a time.
+    /// Draws a token from the operating system's random source. The source is read for sixteen
+    /// tokens at a time.
     ///
     /// # Errors
-    /// Fails if the random source is not available; on common platforms only early at boot.
+    /// Fails if the random source is not available. On common platforms that can happen only early
+    /// during boot.
     pub fn random() -> Result<Self, getrandom::Error> {
         POOL.with_borrow_mut(TokenPool::next)
     }
@@ -70,12 +72,13 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// A granted claim: the record and the owner token that proves it.
+/// A granted claim: the record, and the owner token with which its owner completes, releases,
+/// renews or abandons it. The length of the lease is part of the [`Claim`](crate::protocol::Claim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The claimed record.
     pub id: RecordId,
-    /// The token under which it was granted.
+    /// The token with which the claim was granted.
     pub owner: OwnerToken,
 }
 

@@ -1,12 +1,13 @@
-//! The engine of [`idempotent-actix`]: idempotency keys, claims, recordings, and the stores that
-//! make them atomic. It has no dependency on HTTP.
+//! The protocol of [`idempotent-actix`], without HTTP: idempotency keys, claims, recordings, and
+//! the stores that make each step of the protocol atomic.
 //!
-//! A [`Key`], a [`ScopeId`] and a [`Fingerprint`] make a [`Claim`](protocol::Claim). A [`Store`]
-//! decides it by the rules of [`transition`]. The [`Runtime`] carries the granted attempt to its
-//! [`Recording`].
+//! For each request, the [`Runtime`] makes a [`Claim`](protocol::Claim) on a [`RecordId`], which is
+//! computed from a [`Key`] and a [`ScopeId`]. A [`Store`] decides the claim by the rules of
+//! [`transition`]. If the claim is granted, the request may run, and the runtime completes it with
+//! a [`Recording`] of its response, which later requests with the key get.
 //!
-//! Applications use [`idempotent-actix`]. Depend on this crate to write a store, or an integration
-//! with another framework.
+//! Applications use [`idempotent-actix`]. Depend on this crate only to write a store, or an
+//! integration with another framework.
 //!
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 #![cfg_attr(docsrs, feature(doc_cfg))]

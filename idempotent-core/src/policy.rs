@@ -17,11 +17,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// How long the response can be replayed, counted from the first claim. 24 h by default.
+    /// How long the response can be replayed, counted from the first claim. 24 hours by default.
     pub ttl: Duration,
-    /// How long a claim outlives a process that died. At most half of `ttl`. 30 s by default.
+    /// How long a key stays claimed after the process that claimed it has died; while the process
+    /// lives, the lease is renewed. It should be at most half of `ttl`, which this crate does not
+    /// verify. 30 seconds by default.
     pub lease: Duration,
-    /// How long a duplicate waits for the response of the attempt in flight. Zero by default.
+    /// How long a duplicate waits while another attempt is in flight. Zero by default.
     pub wait: Duration,
     /// Which responses are recorded. [`RecordRule::Final`] by default.
     pub record: RecordRule,
@@ -30,7 +32,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The defaults of `#[idempotent]`: ttl 24 h, lease 30 s, no waiting, final responses, retry.
+    /// The defaults of `#[idempotent]`: ttl 24 hours, lease 30 seconds, no waiting, final
+    /// responses, retry.
     pub const DEFAULT: Self = Self {
         ttl: Duration::from_secs(24 * 60 * 60),
         lease: Duration::from_secs(30),
@@ -45,13 +48,13 @@ impl Policy {
         Self { ttl, ..self }
     }
 
-    /// Sets how long a claim outlives a process that died.
+    /// Sets how long a key stays claimed after the process that claimed it has died.
     #[must_use]
     pub const fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// Sets how long a duplicate waits for the response of the attempt in flight.
+    /// Sets how long a duplicate waits while another attempt is in flight.
     #[must_use]
     pub const fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
@@ -76,11 +79,12 @@ impl Default for Policy {
     }
 }
 
-/// Which responses complete an operation and are replayed. Any other response releases the key, and
-/// the next request runs the operation again.
+/// Which responses are recorded and replayed. Any other response leaves the operation incomplete:
+/// the next request runs it again, unless the key is held under [`Abandoned::Hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordRule {
-    /// Every status except 408, 425, 429 and 5xx: responses that tell the outcome of the operation.
+    /// Every status except 408, 425, 429 and 5xx: the statuses that state the outcome of the
+    /// operation.
     Final,
     /// Only 2xx.
     Success,
@@ -100,13 +104,14 @@ impl RecordRule {
     }
 }
 
-/// What happens to a key whose attempt ended without an outcome, because its process died or the
-/// handler panicked.
+/// What happens to a key whose attempt was abandoned: it ended without an outcome, because its
+/// process died or its handler panicked or exceeded its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// The next request runs the operation again.
     Retry,
-    /// The key is held: nothing runs until an operator resolves it, even past its ttl.
+    /// The key is held: no request with it runs until an operator resolves the key, even after its
+    /// ttl.
     Hold,
 }
 

@@ -1,6 +1,6 @@
-//! The vocabulary of the protocol: the inputs of each step of the state machine, and its outcomes.
+//! The inputs of each step of the state machine, and the outcomes of the steps.
 //!
-//! The outcome enums are exhaustive: a store and the runtime must handle every outcome, and a new
+//! The outcome enums are exhaustive: a store and the runtime must handle every outcome, and adding
 //! one is a breaking change of the contract.
 
 use std::{fmt, time::Duration};
@@ -17,7 +17,7 @@ use crate::{
     scope::Principal,
 };
 
-/// A claim on a key.
+/// A claim on a key: the input of [`Store::claim`](crate::Store::claim).
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,41 +38,42 @@ pub struct Claim {
     pub fingerprint: Fingerprint,
     /// The owner token that was drawn for this attempt.
     pub owner: OwnerToken,
-    /// How long the claim lasts unless it is renewed.
+    /// How long the claim lasts unless it is renewed. Stores round it down to whole milliseconds.
     pub lease: Duration,
     /// How long the record lasts, counted from the first claim.
     pub ttl: Duration,
-    /// What happens to the key if this attempt, or an earlier one whose lease has expired, is
-    /// abandoned.
+    /// What happens to the key if this attempt is abandoned, or if this claim finds that the lease
+    /// of an earlier attempt has expired. The stricter of this value and that of the record
+    /// applies.
     pub abandoned: Abandoned,
-    /// The principal that claims, if known. A store of bounded size limits the share of one
+    /// The principal that claims, if known. A store of limited size limits the share of each
     /// principal.
     pub principal: Option<Principal>,
 }
 
 impl Claim {
-    /// Creates a claim with the lease, ttl and abandonment of [`Policy::DEFAULT`], and without a
-    /// principal.
+    /// Creates a claim with the `lease`, `ttl` and `abandoned` of [`Policy::DEFAULT`], and without
+    /// a principal.
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, owner: OwnerToken) -> Self {
         let Policy { lease, ttl, abandoned, .. } = Policy::DEFAULT;
         Self { fingerprint, owner, lease, ttl, abandoned, principal: None }
     }
 
-    /// Takes lease, ttl and abandonment from a policy.
+    /// Sets `lease`, `ttl` and `abandoned` to those of a policy.
     #[must_use]
     pub const fn with_policy(self, policy: &Policy) -> Self {
         let Policy { lease, ttl, abandoned, .. } = *policy;
         Self { lease, ttl, abandoned, ..self }
     }
 
-    /// Replaces the fingerprint.
+    /// Sets the fingerprint of the request.
     #[must_use]
     pub const fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
         Self { fingerprint, ..self }
     }
 
-    /// Replaces the owner token.
+    /// Sets the owner token.
     #[must_use]
     pub const fn with_owner(self, owner: OwnerToken) -> Self {
         Self { owner, ..self }
@@ -84,7 +85,7 @@ impl Claim {
         Self { lease, ..self }
     }
 
-    /// Sets how long the record lasts.
+    /// Sets how long the record lasts, counted from the first claim.
     #[must_use]
     pub const fn with_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
@@ -103,40 +104,41 @@ impl Claim {
     }
 }
 
-/// The outcome of a claim. `Debug` shows the length of a recording.
+/// The outcome of a claim. `Debug` shows only the length of a recording.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ClaimOutcome {
-    /// The caller owns the key.
+    /// The caller owns the key and may run the operation.
     Granted {
-        /// 1 for the first attempt; from 2 on, an earlier attempt was abandoned.
+        /// The number of the attempt: 1 for the first. From 2 on, an earlier attempt was abandoned.
         attempt: u32,
     },
     /// The operation is complete. Contains the encoded recording.
     Completed(Bytes),
     /// Another attempt is in flight.
     InFlight {
-        /// The rest of its lease.
+        /// The remaining time of its lease. Zero if the store cannot read it yet.
         lease_left: Duration,
     },
     /// An attempt was abandoned. Its outcome is unknown until an operator resolves the key.
     Held {
-        /// Whether this claim found the lease expired, and thereby put the key on hold.
+        /// Whether this claim found that the lease had expired, and thereby changed the key to
+        /// held.
         newly: bool,
     },
-    /// The key was first used with another request.
+    /// The key was first used for a different request.
     Mismatch {
-        /// The fingerprint of that request. It never leaves the process; the runtime reads from it
-        /// which key signed it.
+        /// The fingerprint of that request. The runtime reads from it which secret key signed it.
+        /// It never leaves the process.
         recorded: Fingerprint,
     },
 }
 
-/// Whether the caller still owned the record.
+/// The outcome of a step that only the owner of a record may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// The record carried the caller's owner token, and the step was taken.
+    /// The record had the caller's owner token, and the step was taken.
     Passed,
-    /// The record is absent, carries another owner token, or is in a state that forbids the step.
+    /// The record is absent, has another owner token, or is in a state that forbids the step.
     /// Nothing was changed.
     Fenced,
 }
@@ -144,12 +146,12 @@ pub enum Fence {
 /// The outcome of one renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewOutcome {
-    /// The caller owns the claim, and its lease starts anew.
+    /// The caller owns the claim, and its lease starts again from now.
     Renewed,
     /// The caller does not own a claim in flight. Nothing was changed.
     Fenced,
-    /// The record could not be reached in time. The caller may still own the claim and should renew
-    /// it again.
+    /// The record could not be reached in time. The caller may still own the claim, and should
+    /// renew the lease again.
     Unknown,
 }
 
@@ -162,25 +164,26 @@ impl From<Fence> for RenewOutcome {
     }
 }
 
-/// One lease to renew.
+/// One lease to renew: an input of [`Store::renew`](crate::Store::renew).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewal {
-    /// The claim.
+    /// The claim whose lease is renewed.
     pub lease: Lease,
-    /// The length of the renewed lease, counted from the time of the call.
+    /// The length of the renewed lease, counted from the time of the renewal.
     pub extend: Duration,
 }
 
 impl Renewal {
-    /// Creates a renewal that extends a lease for this long from the time of the call.
+    /// Creates a renewal that extends a lease to `extend` from the time of the renewal.
     #[must_use]
     pub const fn new(lease: Lease, extend: Duration) -> Self {
         Self { lease, extend }
     }
 }
 
-/// An operator's decision about a held key. `Debug` shows the length of a recording.
+/// An operator's decision about a held key: the input of [`Store::resolve`](crate::Store::resolve).
+/// `Debug` shows only the length of a recording.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Resolution {
     /// The operation was done. Contains the encoded recording that is replayed from now on.
@@ -194,11 +197,13 @@ pub enum Resolution {
 pub enum ResolveOutcome {
     /// The key is resolved.
     Resolved,
-    /// The key is not held, or another attempt owns it than the one that the operator saw.
+    /// The key is not held, or it is owned by another attempt than the one that the operator saw.
+    /// Nothing was changed.
     Conflict,
 }
 
-/// A record and the time at which it was read.
+/// A record, and the time at which it was read. The result of
+/// [`Store::look_up`](crate::Store::look_up).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -209,7 +214,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Creates a snapshot of a record that was read at this time of the store's clock.
+    /// Creates a snapshot of a record that was read at the time `at` of the store's clock.
     #[must_use]
     pub const fn new(record: Record, at: Timestamp) -> Self {
         Self { record, at }

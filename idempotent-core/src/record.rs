@@ -9,40 +9,41 @@ use crate::{
     recording::Length,
 };
 
-/// The record of one key: a row, an entry or a value of the store.
+/// The record that a store keeps for one key: a row, an entry or a value of its backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
     /// The fingerprint of the first request.
     pub fingerprint: Fingerprint,
-    /// The attempt that owns or owned the claim.
+    /// The owner token of the attempt that owns the claim, or that owned it last.
     pub owner: OwnerToken,
-    /// The number of attempts so far. It is information only and fences nothing.
+    /// The number of attempts so far. It is informational only: the owner token fences, not this
+    /// number.
     pub attempt: u32,
-    /// What happens to the key when the attempt is abandoned.
+    /// What happens to the key if the attempt is abandoned.
     pub abandoned: Abandoned,
-    /// The length of the lease, as claimed or last renewed.
+    /// The length of the lease, from the claim or the last renewal. A whole number of milliseconds.
     pub lease: Duration,
-    /// When the lease expires unless it is renewed; [`Timestamp::EPOCH`] once the attempt was
+    /// When the lease expires unless it is renewed. [`Timestamp::EPOCH`] once the attempt was
     /// abandoned.
     pub lease_until: Timestamp,
     /// When the key was first claimed.
     pub first_seen: Timestamp,
-    /// When the record expires. The first claim sets it; only a completion after that time moves
-    /// it.
+    /// When the record expires. Set by the first claim. A completion after this time sets it to one
+    /// ttl after the completion; nothing else changes it.
     pub expires_at: Timestamp,
     /// The state of the operation.
     pub state: RecordState,
 }
 
-/// The state of an operation. A key without a record is *absent*. `Debug` shows the length of a
-/// recording.
+/// The state of an operation. A key without a record is *absent*. `Debug` shows only the length of
+/// a recording.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RecordState {
-    /// An attempt is in flight, or was when its process died.
+    /// An attempt is in flight, or was in flight when its process died.
     InFlight,
-    /// An attempt was abandoned and its outcome is unknown. Only its own completion or an operator
-    /// ends this state.
+    /// An attempt was abandoned, and its outcome is unknown. Only the completion of that attempt or
+    /// an operator ends this state.
     Held,
     /// The operation is complete. Contains the encoded [`Recording`](crate::Recording).
     Completed(Bytes),
@@ -61,10 +62,10 @@ impl fmt::Debug for RecordState {
 }
 
 impl Record {
-    /// Creates the record of a first attempt in flight whose lease has expired and may be taken
-    /// over.
+    /// Creates the record of a first attempt in flight whose lease has expired, so that the key may
+    /// be taken over.
     ///
-    /// A store that reads a record back from its database sets the other fields by assignment:
+    /// A store that reads a record from its database sets the other fields by assignment:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -103,19 +104,19 @@ impl Record {
         self.lease_until <= now
     }
 
-    /// Returns the rest of the lease at `now`: never more than its length, even if the store's
-    /// clock was set back.
+    /// Returns the remaining time of the lease at `now`. It is never more than the length of the
+    /// lease, even if the store's clock was set back.
     #[must_use]
     pub fn lease_left(&self, now: Timestamp) -> Duration {
         self.lease_until.duration_since(now).min(self.lease)
     }
 
-    /// Returns the record with a lease that starts at `now`, if it is in flight and its lease would
-    /// last longer than its length.
+    /// Returns the record with a lease that starts at `now`, if the record is in flight and the
+    /// remaining time of its lease exceeds the length of the lease; otherwise returns `None`.
     ///
     /// That happens only after the store's clock was set back. An owner that is alive renews its
-    /// lease within its length, and an owner that died must not keep the key until the clock has
-    /// caught up.
+    /// lease within its length, so the shorter lease does not harm it. The key of an owner that has
+    /// died must not stay claimed until the clock has caught up.
     #[must_use]
     pub fn with_shortened_lease(&self, now: Timestamp) -> Option<Self> {
         let lease_until = now.after(self.lease);
@@ -123,8 +124,8 @@ impl Record {
         outlasts.then(|| Self { lease_until, ..self.clone() })
     }
 
-    /// Returns whether the record counts as absent at `now`: it is past its ttl and neither in
-    /// flight nor held.
+    /// Returns whether the record counts as absent at `now`: its ttl is over, it is not held, and
+    /// it is not in flight, or its lease has expired under [`Abandoned::Retry`].
     #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at <= now
@@ -138,7 +139,7 @@ impl Record {
     }
 
     /// Returns whether the outcome of the operation is unknown at `now`: the record is held, or its
-    /// lease has expired under [`Abandoned::Hold`] and no claim has noticed yet.
+    /// lease has expired under [`Abandoned::Hold`] and no claim has found that yet.
     #[must_use]
     pub fn is_held(&self, now: Timestamp) -> bool {
         match self.state {

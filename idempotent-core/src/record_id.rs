@@ -1,4 +1,4 @@
-//! Record ids, and the keys for downstream calls that are derived from them.
+//! Record ids, and the keys for calls to other services that are derived from them.
 
 use std::fmt;
 
@@ -10,19 +10,20 @@ use crate::{key::Key, scope::ScopeId};
 /// The id of a record: SHA-256 over namespace, scope, operation and key.
 ///
 /// Each part is hashed with its length, so that the same bytes divided differently give another id.
-/// `Display` shows the first 8 hex digits, the only trace of a key that belongs in a log.
+/// `Display` shows the first 8 hexadecimal digits. Log those instead of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; 32]);
 
 impl RecordId {
-    /// Creates the id of the record of `key`, which `scope` sent to the operation of this name.
+    /// Computes the id of the record for `key` in `scope` and for the operation of this name.
     /// `namespace` separates applications that share a store.
     #[must_use]
     pub fn new(namespace: &str, scope: &ScopeId, operation: &str, key: &Key) -> Self {
         Self::joined(namespace, scope, &[operation], key)
     }
 
-    /// Creates the same id from an operation name in several pieces, without concatenating them.
+    /// Computes the same id as [`new`](Self::new), from the name of an operation in several pieces.
+    /// Saves the allocation of the whole name.
     #[must_use]
     pub fn joined(namespace: &str, scope: &ScopeId, operation: &[&str], key: &Key) -> Self {
         let [kind, principal] = scope.parts();
@@ -48,7 +49,8 @@ impl RecordId {
         &self.0
     }
 
-    /// Derives an idempotency key for a call that the operation makes to another service.
+    /// Derives an idempotency key for a call that the operation makes to another service. `label`
+    /// distinguishes several calls of one operation.
     ///
     /// The key stays the same across retries, deployments and takeovers, differs for each label,
     /// and does not reveal the client's key.
@@ -84,8 +86,8 @@ fn add_length(hasher: &mut Sha256, length: usize) {
     hasher.update(u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
 }
 
-/// An idempotency key for a downstream call, made by [`RecordId::derive_key`]. `Display` shows the
-/// UUID (version 8, RFC 9562 §5.8).
+/// An idempotency key for a call to another service, derived by [`RecordId::derive_key`]. `Display`
+/// shows it as a UUID (version 8, RFC 9562 §5.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DerivedKey(Uuid);
 

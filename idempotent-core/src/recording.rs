@@ -4,10 +4,10 @@ use std::fmt;
 
 use bytes::{Buf, Bytes};
 
-/// A recorded response: status, header lines in order, body.
+/// A recorded response: status, header lines in order, and body.
 ///
-/// The bytes are kept as they are. `Debug` shows the status, the number of headers and the length
-/// of the body.
+/// Header lines and body are unchanged bytes. `Debug` shows only the status, the number of headers
+/// and the length of the body.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recording {
@@ -19,26 +19,29 @@ pub struct Recording {
     pub body: RecordedBody,
 }
 
-/// The body of a recording. `Debug` shows its length. Exhaustive: every kind of body is replayed in
-/// its own way.
+/// The body of a recording. `Debug` shows only its length.
+///
+/// Exhaustive: each kind of body has to be replayed in a different way.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RecordedBody {
     /// The response had no body, not even an empty one.
     None,
     /// The complete body.
     Whole(Bytes),
-    /// The body was larger than the limit; the replayed response has none.
+    /// The body was not recorded, because it exceeded a limit. The replay has no body.
     Omitted,
 }
 
 const VERSION: u8 = 1;
 
-/// An [encoded](Recording::encode) recording. `Debug` shows its length.
+/// A recording in its [encoded](Recording::encode) form, as stores keep it. `Debug` shows only its
+/// length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedRecording(Bytes);
 
 impl EncodedRecording {
-    /// Encodes a response from borrowed header lines, as (name, value) and in order.
+    /// Encodes a response, without copying it to a [`Recording`] first. The header lines are (name,
+    /// value), in order.
     #[must_use]
     pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Self {
         let (kind, body): (u8, &[u8]) = match body {
@@ -78,13 +81,14 @@ impl From<EncodedRecording> for Bytes {
 }
 
 impl Recording {
-    /// Creates a recording.
+    /// Creates a recording. The header lines are (name, value), in order.
     #[must_use]
     pub const fn new(status: u16, headers: Vec<(Bytes, Bytes)>, body: RecordedBody) -> Self {
         Self { status, headers, body }
     }
 
-    /// Encodes the recording: a version, the parts with their lengths, and a CRC-32 of all of them.
+    /// Encodes the recording: the version of the encoding, the parts with their lengths, and a
+    /// CRC-32 of all of them.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         EncodedRecording::from(self).into()
@@ -94,8 +98,8 @@ impl Recording {
     /// copies.
     ///
     /// # Errors
-    /// Fails if the bytes were damaged or written by a later version. The operation of such a
-    /// record is neither run again nor replayed.
+    /// Fails if the bytes are damaged, or were written by a later version of this library. The
+    /// operation of such a record is neither run again nor replayed.
     pub fn decode(bytes: &Bytes) -> Result<Self, RecordingError> {
         let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(RecordingError::Damaged)?;
         if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {

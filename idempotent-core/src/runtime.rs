@@ -1,7 +1,14 @@
-//! The runtime: from a claim to its recording.
+//! The runtime, which carries an operation from its claim to its recording.
 //!
-//! The runtime is the only caller of a [`Store`]. It claims keys, waits for other attempts, renews
-//! the leases of running attempts, stores their ends, and purges expired records.
+//! A [`Runtime`] claims keys, waits for other attempts, renews the leases of running attempts,
+//! stores their ends, and purges expired records. An integration with a web framework uses it as
+//! follows:
+//!
+//! 1. [`Runtime::begin`] claims the key of a request. For [`Admission::Rejected`], respond
+//!    according to the [`Verdict`].
+//! 2. For [`Admission::Proceed`], run the handler.
+//! 3. End the [`Attempt`] by [`complete`](Attempt::complete), [`release`](Attempt::release) or
+//!    [`abandon`](Attempt::abandon), and respond according to the [`AttemptOutcome`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,16 +45,18 @@ pub use attempt::{Admission, Attempt, AttemptOutcome};
 pub use options::RuntimeOptions;
 pub use verdict::Verdict;
 
-/// Claims keys, and carries attempts to their recordings.
+/// Claims keys, and carries each attempt to its end.
 ///
-/// Clones share one state. A process needs one runtime for each store, created after any fork.
+/// Clones share one state. A process needs one runtime for each store. Create it after any `fork`:
+/// in a forked process, calls fail with a permanent error.
 ///
-/// The first claim starts a thread that renews leases, purges, and retries what the store failed to
-/// store, so that neither a busy nor a stopped tokio runtime of the application delays them. The
-/// thread calls the store from a tokio runtime of its own. A store with a pool of sockets, each of
-/// which belongs to the tokio runtime that opened it, keeps separate sockets for that thread. The
-/// thread ends with the last clone of the runtime, the last attempt, and the last end that is left
-/// to be stored.
+/// The first claim starts a thread that renews leases, purges expired records, and retries calls
+/// that the store failed. It calls the store from its own Tokio runtime, so that neither a busy nor
+/// a stopped Tokio runtime of the application delays it. A store whose sockets belong to the Tokio
+/// runtime that opened them keeps separate sockets for that thread.
+///
+/// The thread ends once the last clone of this `Runtime` and the last attempt are dropped, and no
+/// end of an attempt is left to be stored.
 #[derive(Clone)]
 pub struct Runtime {
     parts: Arc<Parts>,
@@ -59,30 +68,37 @@ impl Runtime {
         Self::shared(Arc::new(store), options)
     }
 
-    /// Creates a runtime with a store that is shared already.
+    /// Creates a runtime with a store that is already in an [`Arc`].
     #[must_use]
     pub fn shared(store: Arc<dyn Store>, options: RuntimeOptions) -> Self {
         Self { parts: Arc::new(Parts::new(store, options, Process::current())) }
     }
 
-    /// Claims a key, and waits up to `policy.wait` while another attempt is in flight.
+    /// Claims a key, and waits up to `policy.wait` while another attempt is in flight. `digest` is
+    /// the digest of the request, which is signed to become its fingerprint.
     ///
-    /// A completion of this key that the store does not have yet is sent to the store first, and
-    /// its recording is the verdict. While the store still fails, that recording is replayed from
-    /// memory, since the first client has the same response already. An abandonment that the store
-    /// does not have yet holds the key in the same way if the policy is
-    /// [`Abandoned::Hold`](crate::Abandoned::Hold). A record that the store has lost meanwhile is
-    /// claimed again with the same owner token, and completed.
+    /// If an earlier attempt of this process has ended, and the store does not have its end yet,
+    /// the end is sent to the store first:
+    ///
+    /// * After a completion, the verdict is its recording. While the store still fails, that
+    ///   recording is replayed from memory, because the first client has the same response already.
+    /// * After an abandonment under [`Abandoned::Hold`](crate::Abandoned::Hold), the key is held in
+    ///   the same way.
+    /// * If the store has lost the record in the meantime, the record is claimed again with the
+    ///   same owner token, and then completed or held.
     ///
     /// # Errors
-    /// Fails if the store fails twice, slowly, or permanently. It is then unknown whether the claim
-    /// took effect; if it did, it is given back in the background, or at the latest expires with
-    /// its lease. Under [`Abandoned::Hold`](crate::Abandoned::Hold) a claim that could not be given
-    /// back in that time is held, though nothing ran.
+    /// Fails if the store fails. A transient failure within the first second is retried once.
+    ///
+    /// After an error it is unknown whether the claim took effect. If it did, it is released in the
+    /// background, or expires with its lease at the latest. Under
+    /// [`Abandoned::Hold`](crate::Abandoned::Hold), a claim that could not be released before its
+    /// lease expired is held, although no handler ran.
     ///
     /// # Cancel safety
-    /// Dropping the future gives back, in the background, a claim that may have taken effect. If
-    /// the store acts on the claim even later, the key stays in flight for the lease.
+    /// If the future is dropped, a claim that may have taken effect is released in the background.
+    /// If the claim reaches the store only after that, the key stays in flight for the length of
+    /// the lease.
     pub async fn begin(
         &self,
         id: RecordId,
@@ -110,17 +126,17 @@ impl Runtime {
         Ok(Admission::Proceed(attempt))
     }
 
-    /// Claims a key in a new transaction, in which the handler then writes: claim, effects and
-    /// completion are committed together, or none of them is.
+    /// Claims a key in a new transaction, in which the handler then writes. The claim, the effects
+    /// and the completion are committed together, or none of them is.
     ///
-    /// There is no lease. While another attempt is in flight, this waits up to `policy.wait` for
-    /// its end, and at least 50 ms for an attempt of another process.
+    /// The claim has no lease. While another attempt is in flight, this call waits for its end for
+    /// up to `policy.wait`. For an attempt of another process it waits for at least 50 ms.
     ///
     /// # Errors
-    /// Fails if the store has no transactions, or fails. Nothing is claimed then.
+    /// Fails if the store has no transactions, or if it fails. Then nothing is claimed.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing claimed.
+    /// Safe: if the future is dropped, nothing is claimed.
     pub async fn begin_in_transaction(
         &self,
         id: RecordId,
@@ -131,10 +147,11 @@ impl Runtime {
         in_transaction::begin(&self.parts, id, digest, policy).await
     }
 
-    /// Begins a transaction that is not related to any key.
+    /// Begins a transaction of the store that belongs to no attempt. Use it for a request without a
+    /// key, or pass it to [`Attempt::return_transaction`].
     ///
     /// # Errors
-    /// Fails if the store has no transactions, or fails.
+    /// Fails if the store has no transactions, or if it fails.
     pub async fn transaction(&self) -> Result<Box<dyn Transaction>, StoreError> {
         self.parts.store.begin_transaction().await
     }
@@ -145,13 +162,15 @@ impl Runtime {
         self.parts.store.store().transactions()
     }
 
-    /// Returns the verdict on a request without claiming its key; `None` if the request could run.
+    /// Returns the verdict on a request without claiming its key, or `None` if a claim would be
+    /// granted now. Use it to serve replays while no new operation may start.
     ///
     /// # Errors
     /// Fails if the store fails.
     ///
     /// # Cancel safety
-    /// Safe: nothing is written, except an end of an attempt that the store does not have yet.
+    /// Safe: nothing is written, except the end of an earlier attempt that the store does not have
+    /// yet.
     pub async fn find(
         &self,
         id: RecordId,
@@ -171,15 +190,16 @@ impl Runtime {
         }))
     }
 
-    /// Returns the namespace of the options, or else of the store's URL.
+    /// Returns the namespace of the [options](RuntimeOptions::namespace), or else that of the
+    /// store's URL, if either is set.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         let parts = &self.parts;
         parts.options.namespace.as_deref().or_else(|| parts.store.store().namespace())
     }
 
-    /// Verifies that the store works, before any request needs it: see [`Store::check`]. Otherwise
-    /// the first claim does.
+    /// Verifies that the store works; see [`Store::check`]. If this has not succeeded before the
+    /// first claim, the first claim does it.
     ///
     /// # Errors
     /// Fails if the store is misconfigured or cannot be reached. The error's source names the
@@ -188,7 +208,7 @@ impl Runtime {
         self.parts.check().await
     }
 
-    /// Reads a record without changing it; `None` if the key is absent.
+    /// Reads a record without changing it. Returns `None` if the key is absent.
     ///
     /// # Errors
     /// Fails if the store fails.
@@ -199,7 +219,7 @@ impl Runtime {
     /// Resolves a held key, if the attempt that the operator saw still owns it.
     ///
     /// # Errors
-    /// Fails if the store fails. The same call may be repeated.
+    /// Fails if the store fails. The call may be repeated.
     pub async fn resolve(
         &self,
         id: &RecordId,
@@ -211,8 +231,8 @@ impl Runtime {
         Ok(outcome)
     }
 
-    /// Returns when no end of an attempt is left to be stored in the background. Part of an orderly
-    /// shutdown.
+    /// Waits until no end of an attempt is left to be stored in the background. Call it during an
+    /// orderly shutdown, once all attempts have ended.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 ///
 /// Equal keys in different scopes belong to different operations, and nothing that happens in one
 /// scope is visible in another. A scope has a *kind*, so that user 5 and account 5 are different
-/// scopes. `Debug` shows the kind and the length of the principal, not the principal.
+/// scopes. `Debug` shows the kind and the length of the principal, but not the principal itself.
 ///
 /// ```
 /// use idempotent_core::ScopeId;
@@ -34,8 +34,8 @@ impl ScopeId {
         Self { kind, principal: principal.into() }
     }
 
-    /// Nests this scope in another one, such as a user in a tenant. The result has the kind of the
-    /// inner scope. It is [empty](Self::is_empty) if either scope is empty.
+    /// Nests this scope in another scope, such as a user in a tenant. The result has the kind of
+    /// this scope. It is [empty](Self::is_empty) if either scope is empty.
     #[must_use]
     pub fn nested_in(self, outer: &Self) -> Self {
         if self.is_empty() || outer.is_empty() {
@@ -51,14 +51,15 @@ impl ScopeId {
         Self { kind: self.kind, principal }
     }
 
-    /// Returns whether the principal has no bytes. Callers must refuse an empty scope: otherwise
-    /// all unauthenticated clients would share one.
+    /// Returns whether the principal has no bytes. Refuse a request with an empty scope: otherwise
+    /// all unauthenticated clients would share one scope.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.principal.is_empty()
     }
 
-    /// Returns a digest that distinguishes this principal from others without revealing it.
+    /// Returns a digest that distinguishes this principal from others without revealing it. Stores
+    /// of limited size count the records of each principal by it.
     #[must_use]
     pub fn principal(&self) -> Principal {
         let mut hasher = Sha256::new_with_prefix("idem/principal/1");
@@ -76,8 +77,8 @@ impl ScopeId {
     }
 }
 
-/// A digest of a [`ScopeId`]: the first 16 bytes of SHA-256 over its kind and its principal, each
-/// with its length.
+/// A digest of a [`ScopeId`], from [`ScopeId::principal`]: the first 16 bytes of SHA-256 over its
+/// kind and its principal, each with its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Principal([u8; 16]);
 

@@ -1,4 +1,4 @@
-//! The contract of a store, and the stores.
+//! The contract of a store, the supplied stores, and [`connect()`].
 
 use std::sync::Arc;
 
@@ -35,9 +35,11 @@ pub use connect::{ConnectError, connect};
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 
-/// Keeps records, and makes each step of the state machine atomic.
+/// The contract of a store: it keeps records, and makes each step of the state machine atomic.
 ///
-/// The steps are those of [`transition`](crate::transition), which draws the state diagram.
+/// The steps are those of [`transition`](crate::transition), which shows the state diagram. A store
+/// knows neither HTTP nor the contents of a recording. Applications pass a store to the runtime and
+/// rarely call it themselves, except for [`migrate`](Self::migrate).
 ///
 /// # Guarantees
 /// An implementation must give these guarantees:
@@ -46,36 +48,36 @@ pub use transactions::{Transaction, TransactionClaim, Transactions};
 ///    most one is granted until it is completed or released, or its lease expires.
 /// 2. **The fence.** [`complete`](Self::complete), [`release`](Self::release),
 ///    [`renew`](Self::renew) and [`abandon`](Self::abandon) change nothing unless the record has
-///    the caller's owner token, compared in the same atomic step as the change.
-/// 3. **One clock.** Every lease and ttl is measured by one clock that all users of the store
-///    share, never by the caller's clock. If that clock is set back, no key stays in flight for
-///    longer than its lease from the next claim on; recordings may last longer.
+///    the caller's owner token. The token is compared in the same atomic step as the change.
+/// 3. **One clock.** Every lease and ttl is measured by a single clock that all users of the store
+///    share, never by the caller's clock. After that clock was set back, a key whose owner has died
+///    stays in flight for at most the length of its lease, counted from the next claim of the key;
+///    recordings may last longer.
 /// 4. **Durability.** A change survives the death of the calling process once the call has
-///    returned,
-///    and also that of the machine if the store promises it.
+///    returned. If the store promises it, the change also survives the death of the machine.
 /// 5. **Repeatable claims.** A claim whose owner token already owns the key is granted again, for a
-///    whole lease: the first acknowledgment may be lost. While an earlier sending of the same claim
-///    is still being committed, the outcome may be [`ClaimOutcome::InFlight`] with a `lease_left`
-///    of zero.
-/// 6. **No removal of live records.** [`purge`](Self::purge) and any limit of the store's size
-///    spare
-///    claims within their lease, recordings within their ttl, and held records always. A full store
-///    refuses new claims.
+///    whole lease, because the first acknowledgment may have been lost. While an earlier sending of
+///    the same claim is still being committed, the outcome may instead be
+///    [`ClaimOutcome::InFlight`] with a `lease_left` of zero.
+/// 6. **No removal of live records.** [`purge`](Self::purge) and any limit on the size of the store
+///    never remove claims within their lease, recordings within their ttl, or held records. A full
+///    store refuses new claims.
 ///
-/// It need not order operations on different keys, and need not notice an expired lease before a
-/// claim does.
+/// An implementation need not order operations on different keys, and need not notice that a lease
+/// has expired before the next claim of the key.
 ///
 /// # Errors
 /// A [`StoreError`] means that the outcome is unknown: the step may have been taken. Every known
-/// outcome is a return value.
+/// outcome is a return value. This applies to all methods.
 ///
 /// # Cancel safety
 /// A call whose future is dropped may or may not take effect, and must leave neither a lock nor an
-/// open transaction behind. The runtime never drops a call because a client has disconnected.
+/// open transaction behind. This applies to all methods. The runtime never drops a call because a
+/// client has disconnected.
 ///
 /// # Testing your own store
-/// Enable the feature `conformance` and run the suite. Every case runs on a store of its own, or on
-/// one that they share:
+/// Enable the feature `conformance` and run the suite. Each case gets its own store, or one of
+/// several that share their records:
 ///
 #[cfg_attr(all(feature = "conformance", feature = "memory"), doc = "```rust,no_run")]
 #[cfg_attr(not(all(feature = "conformance", feature = "memory")), doc = "```rust,ignore")]
@@ -88,58 +90,66 @@ pub use transactions::{Transaction, TransactionClaim, Transactions};
 /// }
 /// ```
 ///
-/// The call is the same in a `#[tokio::test]`. The module `conformance` shows how to let time pass
-/// without sleeping.
+/// The call is the same in a `#[tokio::test]`. The documentation of the module `conformance` shows
+/// how the cases can let time pass without sleeping.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Creates or upgrades the store's schema. Safe to call at every start, and from several
-    /// processes at the same time. A store without a schema does nothing.
+    /// Creates or upgrades the store's schema. It is safe to call this at every start, and from
+    /// several processes at the same time. A store without a schema does nothing.
     async fn migrate(&self) -> Result<(), StoreError>;
 
     /// Verifies that the store works: the server's settings, the version of the schema, and the
-    /// caller's privileges for every statement that a claim and its end need. Changes nothing.
+    /// caller's privileges for every statement that a claim and its end need. It changes nothing.
     ///
-    /// The runtime calls it once, before its first claim, so that a missing privilege is found
+    /// The runtime calls this once before its first claim, so that a missing privilege is found
     /// before any handler has run.
     ///
     /// # Errors
-    /// A permanent error whose source names the missing setting or privilege, or a transient error
-    /// if the server cannot be reached.
+    /// Fails with a permanent error whose source names the missing setting or privilege, or with a
+    /// transient error if the server cannot be reached.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Returns the namespace in the store's URL (`?namespace=payments`), if there is one. It is
-    /// part of each record id, so that applications that share a database do not share records.
+    /// Returns the namespace in the store's URL (`?namespace=payments`), if there is one. The
+    /// runtime makes it part of each record id, so that applications that share a database do not
+    /// share records.
     fn namespace(&self) -> Option<&str>;
 
-    /// Claims a key. See [`transition::claim`](crate::transition::claim).
+    /// Claims a key. [`transition::claim`](crate::transition::claim) defines the outcomes.
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
 
     /// Renews several leases in one call, each by its own length. The result has one entry for each
-    /// lease, in the same order.
+    /// lease, in the same order. [`transition::renew`](crate::transition::renew) defines the
+    /// outcomes.
     ///
     /// A record that cannot be reached in time, because another session has locked it, must not
-    /// delay the others: its entry is [`RenewOutcome::Unknown`].
+    /// delay the renewal of the others: its entry is [`RenewOutcome::Unknown`].
     ///
     /// # Errors
-    /// An error leaves the ownership of every lease unknown.
+    /// After an error it is unknown for every lease whether it was renewed.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError>;
 
-    /// Completes the operation with an encoded recording. Passes again for the owner of the
-    /// recording that is stored already, and keeps that one.
+    /// Completes the operation with an encoded recording. If the caller has completed it before,
+    /// the call passes again, and the first recording stays.
+    /// [`transition::complete`](crate::transition::complete) defines the outcomes.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
 
-    /// Releases the key, as if it had never been claimed.
+    /// Releases a key in flight, as if it had never been claimed: the record is removed.
+    /// [`transition::release`](crate::transition::release) defines the outcomes.
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError>;
 
-    /// Ends the attempt without an outcome: the key is held, or may be taken over at once.
+    /// Ends an attempt in flight without an outcome: the key is held, or another attempt may take
+    /// it over at once. [`transition::abandon`](crate::transition::abandon) defines the outcomes.
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
 
-    /// Reads a record without changing it; `None` if it is absent or expired.
+    /// Reads a record without changing it. Returns `None` if the record is absent or expired.
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError>;
 
     /// Resolves a held key as an operator decides, if the attempt that the operator saw still owns
-    /// it. After the clock was set back, a key whose owner is gone counts as held one lease after
-    /// the first call.
+    /// it. [`transition::resolve`](crate::transition::resolve) defines the outcomes.
+    ///
+    /// After the store's clock was set back, a key whose owner has died may still count as in
+    /// flight. Then the outcome is a conflict, and the key counts as held one lease after that
+    /// call.
     async fn resolve(
         &self,
         id: &RecordId,
@@ -147,15 +157,16 @@ pub trait Store: Send + Sync + 'static {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError>;
 
-    /// Removes up to `limit` expired records, and returns how many it removed.
+    /// Removes up to `limit` expired records, and returns how many it removed. The runtime repeats
+    /// the call as long as `limit` records are removed.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
 
-    /// Returns the transactions that an application's writes can share with a record; `None` if the
-    /// store has none.
+    /// Returns the transactions in which an application can write together with a record, or `None`
+    /// if the store does not support any.
     fn transactions(&self) -> Option<&dyn Transactions>;
 }
 
-/// A shared store is a store.
+/// A shared store is a store itself.
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
     async fn migrate(&self) -> Result<(), StoreError> {

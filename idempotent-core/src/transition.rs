@@ -1,4 +1,4 @@
-//! The state machine, as one pure function.
+//! The state machine of a record, as pure functions.
 //!
 //! ```text
 //!                 claim                     complete(owner)
@@ -8,13 +8,14 @@
 //!               lease expired:    │                                 │ not replaced
 //!                abandoned=retry ─┘                                 │
 //!                abandoned=hold ──────────► HELD ───────────────────┘
-//!                                             └─ resolve: complete as … | release
+//!                                             └─ resolve: COMPLETED or ABSENT
 //! ```
 //!
-//! Each function takes the record, the event and the store's time, and returns the change and the
-//! outcome. The memory store applies the change under the lock of a shard. The other stores make
-//! the same decision atomic in their own language, and the conformance suite compares them with
-//! this function.
+//! [`transition`] takes a record, an event and the store's time, and returns the change of the
+//! record and the outcome of the event. Each event except the purge also has a function. The memory
+//! store applies the change while it has the record locked. The other stores make the same
+//! decisions atomic in their own language, and the conformance suite compares them with these
+//! functions.
 //!
 //! The enums are exhaustive: a store must handle every event and every change.
 
@@ -31,7 +32,7 @@ use crate::{
     recording::Length,
 };
 
-/// The change of a record.
+/// What happens to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The record stays as it is.
@@ -42,20 +43,20 @@ pub enum Change {
     Remove,
 }
 
-/// An event that concerns a record. `Debug` shows the length of a recording.
+/// An event that concerns a record. `Debug` shows only the length of a recording.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A request claims the key.
     Claim(&'a Claim),
-    /// The owner renews its lease for this long.
+    /// The owner renews its lease for this duration.
     Renew(OwnerToken, Duration),
     /// The owner completes the operation with this encoded recording.
     Complete(OwnerToken, &'a Bytes),
     /// The owner releases the key: nothing was done.
     Release(OwnerToken),
-    /// The owner ends its attempt without an outcome.
+    /// The owner ends its attempt without an outcome, under this policy.
     Abandon(OwnerToken, Abandoned),
-    /// An operator who saw this owner resolves a held key.
+    /// An operator who saw this owner in the record resolves a held key.
     Resolve(OwnerToken, &'a Resolution),
     /// The store removes expired records.
     Purge,
@@ -86,7 +87,7 @@ impl fmt::Debug for Event<'_> {
 pub enum Outcome {
     /// The outcome of [`Event::Claim`].
     Claim(ClaimOutcome),
-    /// The outcome of an event that only the owner may cause.
+    /// The outcome of an event that only the owner of the record may cause.
     Fence(Fence),
     /// The outcome of [`Event::Resolve`].
     Resolve(ResolveOutcome),
@@ -94,7 +95,8 @@ pub enum Outcome {
     Purge(bool),
 }
 
-/// Takes one step of the state machine.
+/// Takes one step of the state machine: returns what happens to the record, and the outcome of the
+/// event. `None` is an absent record.
 #[must_use]
 pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) -> (Change, Outcome) {
     match *event {
@@ -110,7 +112,8 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
         }
         Event::Purge => match record {
             Some(record) if record.is_expired(now) => (Change::Remove, Outcome::Purge(true)),
-            // Only a lease that was granted before the clock was set back may keep the record.
+            // The record stays. Its lease is shortened if it was granted before the clock was set
+            // back.
             Some(record) if record.expires_at <= now => (keep(record, now), Outcome::Purge(false)),
             _ => (Change::Keep, Outcome::Purge(false)),
         },
@@ -121,12 +124,20 @@ fn with<T>(outcome: impl Fn(T) -> Outcome, (change, result): (Change, T)) -> (Ch
     (change, outcome(result))
 }
 
-/// Keeps the record, but in flight for no longer than its lease from now.
+/// Keeps the record, but shortens a lease that would last longer than its length from now.
 fn keep(record: &Record, now: Timestamp) -> Change {
     record.with_shortened_lease(now).map_or(Change::Keep, Change::Put)
 }
 
-/// Claims a key for a request.
+/// Claims a key for a request:
+///
+/// * An absent or expired key is granted as the first attempt.
+/// * A key in flight is granted again, for a whole lease, to the owner that already has it.
+/// * For any other record, a claim with another fingerprint is a mismatch.
+/// * A completed key returns its recording, a held key stays held, and a key in flight whose lease
+///   has not expired stays in flight.
+/// * A key in flight whose lease has expired is granted as the next attempt. It becomes held
+///   instead if the record or the claim says [`Abandoned::Hold`].
 #[must_use]
 pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change, ClaimOutcome) {
     let Some(record) = record.filter(|record| !record.is_expired(now)) else {
@@ -187,9 +198,9 @@ fn rounded(lease: Duration) -> Duration {
     Duration::from_millis(millis(lease))
 }
 
-/// Completes a record. A completion after the ttl starts the ttl anew: the outcome of a handler
-/// that ran while its key could not expire, or that an operator has reported, must not be forgotten
-/// at once and the operation run again.
+/// Completes a record. A completion after the ttl starts the ttl again. Otherwise the outcome of a
+/// handler that ran longer than the ttl, or that an operator has reported, would expire at once,
+/// and the operation could run again.
 fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
     let late = record.expires_at <= now;
     let ttl = record.expires_at.duration_since(record.first_seen);
@@ -205,7 +216,8 @@ fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
     record.filter(|record| record.state == RecordState::InFlight && record.owner == owner)
 }
 
-/// Renews the lease of the owner. An expired lease is revived unless another attempt took over.
+/// Renews the lease of the owner of a key in flight, from `now` on. An expired lease is renewed
+/// too, unless another attempt has taken over the key.
 #[must_use]
 pub fn renew(
     record: Option<&Record>,
@@ -219,8 +231,9 @@ pub fn renew(
     }
 }
 
-/// Completes the operation for the owner. Time does not matter: an owner that was not replaced may
-/// complete.
+/// Completes the operation for the owner of a key that is in flight or held, even after the lease
+/// has expired, as long as no other attempt has taken over the key. If the operation is already
+/// completed by the same owner, the call passes and the first recording stays.
 #[must_use]
 pub fn complete(
     record: Option<&Record>,
@@ -239,7 +252,7 @@ pub fn complete(
     }
 }
 
-/// Releases the key for the owner.
+/// Releases a key in flight for its owner: the record is removed.
 #[must_use]
 pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     match in_flight_of(record, owner) {
@@ -248,11 +261,12 @@ pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
     }
 }
 
-/// Ends the owner's attempt without an outcome: the key is held, or its lease expires at once, so
-/// that the next request can take it over.
+/// Ends the owner's attempt in flight without an outcome. The key becomes held if `policy` or the
+/// record says [`Abandoned::Hold`]. Otherwise its lease expires at once, so that the next request
+/// can take it over.
 ///
-/// The lease then ends at [`Timestamp::EPOCH`], which no other lease does. So it stays expired even
-/// if the clock is set back, and differs from a lease whose renewal is late.
+/// The lease then ends at [`Timestamp::EPOCH`], as no other lease does. It therefore stays expired
+/// even if the clock is set back, and differs from a lease whose renewal is late.
 #[must_use]
 pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) -> (Change, Fence) {
     match in_flight_of(record, owner) {
@@ -267,11 +281,12 @@ pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) ->
     }
 }
 
-/// The owner of a record that an operator has completed. No claim draws this token, so that a late
-/// first owner is fenced, and its client gets the operator's response.
+/// The owner token of a record that an operator has completed. No claim draws this token, so a
+/// first owner that completes late is fenced, and its client gets the operator's response.
 pub const OPERATOR: OwnerToken = OwnerToken::from_bytes([0; 16]);
 
-/// Resolves a held key as an operator decides.
+/// Resolves a held key as an operator decides: the operation is completed, or the record is
+/// removed. The outcome is a conflict unless the key is held and its owner is `seen`.
 #[must_use]
 pub fn resolve(
     record: Option<&Record>,

@@ -1,4 +1,4 @@
-//! The collector: every mistake of one attribute is reported in one compile.
+//! Collects errors, so that every mistake in one attribute is reported in one compile.
 
 use std::fmt::Display;
 
@@ -11,13 +11,13 @@ pub(crate) struct Errors {
     found: Vec<syn::Error>,
 }
 
-/// Proof that a mistake was reported. Only [`Errors`] creates one, so a part that is missing from
-/// the expansion always has a message, and no handler is left unguarded silently.
+/// Proof that a mistake was reported. Only [`Errors`] can create it, so whenever a part of the
+/// expansion is missing there is a message, and no handler is left unguarded silently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported(());
 
-/// A value, or the two lines of a message whose place the caller knows: what is wrong and what to
-/// write; help.
+/// A value, or the two lines of a message that the caller reports at the right token: first what
+/// is wrong and how to correct it, then the help.
 pub(crate) type ValueResult<T> = Result<T, (String, String)>;
 
 impl Errors {
@@ -32,7 +32,8 @@ impl Errors {
         Reported(())
     }
 
-    /// Stands for a syntax error that rustc reports: it parses the item before the macro runs.
+    /// For a syntax error that rustc reports itself, because rustc parses the item before the macro
+    /// runs.
     pub(crate) fn reported_by_rustc() -> Reported {
         Reported(())
     }

@@ -1,4 +1,4 @@
-//! The only file that quotes code.
+//! Generates the code. No other module does.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -14,7 +14,7 @@ use crate::parse::args::{Args, Fingerprint};
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
-/// Expands the attribute and adds the messages for its mistakes.
+/// Expands the attribute, and appends a `compile_error!` for each mistake.
 pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let expanded = checked(attribute, item, &mut errors);
@@ -22,7 +22,7 @@ pub(crate) fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStre
     quote!(#expanded #errors)
 }
 
-/// The guarded handler; or, after a mistake, an item that causes no further messages in the crate.
+/// The guarded handler; after a mistake, an item that causes no further messages in the crate.
 pub(crate) fn checked(
     attribute: TokenStream,
     item: TokenStream,
@@ -42,7 +42,7 @@ pub(crate) fn checked(
     }
 }
 
-/// The handler with its guard, below the function that calls it without.
+/// The unguarded function, followed by the guarded handler.
 fn guarded(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
     let unguarded = unguarded(handler);
     let (outer, nested) = (attributes::outer(handler), nested(handler));
@@ -51,7 +51,7 @@ fn guarded(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenSt
     let parameters = parameters(handler);
     let (start, _) = response_span(signature);
     let krate = krate_at(args, start);
-    // Not `async`: `run` returns a future, and each further one costs compile time.
+    // Not `async`: `run` already returns a future, and a second one would cost compile time.
     let guarded = Signature {
         asyncness: None,
         inputs: parse_quote!(#guard, #(#parameters),*),
@@ -61,7 +61,8 @@ fn guarded(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenSt
     let over = handler.parameters.len() == CLIPPY_LIMIT;
     let allow = over.then(|| quote!(#[allow(clippy::too_many_arguments)]));
     let run = run(args, handler, validated);
-    // Lints skip an item that ends in a macro's tokens, so the braces have the span of the user's.
+    // Lints skip an item whose last token comes from a macro, so the braces get the span of the
+    // user's braces.
     let block = quote_spanned!(body.span()=> { #nested #run });
     quote!(#unguarded #allow #(#outer)* #visibility #guarded #block)
 }
@@ -77,16 +78,18 @@ fn callee(handler: &Handler) -> Ident {
     }
 }
 
-/// The user's function inside the guarded handler, if that does not call the unguarded function.
+/// The user's function, nested in the guarded handler, if the handler has no route attribute. With
+/// one, the guarded handler calls the unguarded function instead.
 fn nested(handler: &Handler) -> Option<TokenStream> {
     let (inner, signature, body) = (attributes::inner(handler), &handler.signature, &handler.body);
     (!route::is_routed(handler)).then(|| quote!(#(#inner)* #signature #body))
 }
 
-/// The user's function, callable under its own path. It is nested, because patterns in it may have
-/// the handler's name, which is a unit struct outside if the handler has a route attribute.
+/// A function that calls the user's function without the guard. The user's function is nested in
+/// it: outside, a route attribute makes the handler's name a unit struct, and a binding of that
+/// name in the user's code would then match the struct instead.
 ///
-/// Without a route attribute it is a second copy, compiled for the user's unit tests only.
+/// Without a route attribute this is a second copy, compiled for the user's unit tests only.
 fn unguarded(handler: &Handler) -> TokenStream {
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let (shared, inner) = (attributes::shared(handler), attributes::inner(handler));
@@ -126,10 +129,11 @@ fn parameters(handler: &Handler) -> impl Iterator<Item = TokenStream> {
     parameters.map(|Parameter { cfg, name, ty, .. }| quote!(#(#cfg)* #name: #ty))
 }
 
-/// The most parameters that `clippy::too_many_arguments` accepts: the guard is one more.
+/// The most parameters that `clippy::too_many_arguments` accepts. A handler with this many exceeds
+/// the limit once the guard is added.
 const CLIPPY_LIMIT: usize = 7;
 
-/// The first parameter, so that actix-web lets the guard buffer the body before other extractors.
+/// The guard is the first parameter, so that it buffers the body before other extractors read it.
 fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
     let krate = &args.krate;
     let marker = |name: &str| {
@@ -172,7 +176,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     }
 }
 
-/// Method, path and resource of each route; the method alone without a route attribute.
+/// Method, path and resource of each route; only the method if there is no route attribute.
 fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
     if routing.routes.is_empty() {
         let methods = routing.methods.iter().map(|method| method.name);
@@ -186,8 +190,8 @@ fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
     routes.collect()
 }
 
-/// The body of the guarded handler. Spans decide where rustc reports unmet bounds: a scope at the
-/// parameter's type or the path, a response at the handler's return type.
+/// The body of the guarded handler. Its spans decide where rustc reports unmet bounds: those of the
+/// scope at the parameter's type or at the path, those of the response at the return type.
 fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
     let (guard, operation_name, scope_name) =
         (local("__guard"), local("__operation"), local("__scope"));
@@ -218,7 +222,7 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
     }
 }
 
-/// Calls `function` with the handler's parameters. The span is the whole return type.
+/// Calls `function` with the handler's parameters. The call's span is that of the return type.
 fn call(handler: &Handler, function: &Ident) -> TokenStream {
     let (start, end) = response_span(&handler.signature);
     let name = at(function, start);
@@ -236,7 +240,7 @@ fn call(handler: &Handler, function: &Ident) -> TokenStream {
     quote!(#name #turbofish #arguments)
 }
 
-/// The handler without its guard, under both names, so that no other code misses one of them.
+/// The handler without its guard, under both names, so that code that uses either name compiles.
 fn original(handler: &Handler) -> TokenStream {
     let unguarded = unguarded(handler);
     let outer = attributes::outer(handler);
@@ -247,8 +251,8 @@ fn original(handler: &Handler) -> TokenStream {
     quote!(#unguarded #(#outer)* #visibility #signature { #nested #call.await })
 }
 
-/// Replaces a function that cannot be parsed by one with its name and route attributes, so that no
-/// other attribute reports the same error. `None` for any other item.
+/// Replaces a function that cannot be parsed with one that has its name and route attributes, so
+/// that no other attribute reports the same error. `None` for any other item.
 fn outline(item: TokenStream) -> Option<TokenStream> {
     let item: Unparsed = syn::parse2(item).ok()?;
     let (visibility, name) = (&item.visibility, item.function_name()?);
@@ -256,8 +260,8 @@ fn outline(item: TokenStream) -> Option<TokenStream> {
     Some(quote!(#(#routes)* #visibility async fn #name() -> &'static ::core::primitive::str { "" }))
 }
 
-/// Replaces a function that cannot be a handler by one that can, so that its registration causes no
-/// further messages. The body is still checked.
+/// Replaces a function that cannot be a handler with one that can, so that its registration causes
+/// no further messages. rustc still checks the body.
 fn stand_in(handler: &Handler) -> TokenStream {
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let (mut outer, inner) = (attributes::outer(handler), attributes::inner(handler));
@@ -289,14 +293,14 @@ fn response_span(signature: &Signature) -> (Span, Span) {
     (start, spans.last().unwrap_or(start))
 }
 
-/// The path to the runtime, with `span`.
+/// The path to the runtime crate, with `span`.
 fn krate_at(args: &Args, span: Span) -> TokenStream {
     let mut krate: Vec<_> = args.krate.to_token_stream().into_iter().collect();
     krate.iter_mut().for_each(|token| token.set_span(span));
     krate.into_iter().collect()
 }
 
-/// `name` with its own hygiene and the location of `span`.
+/// `name` at the location of `span`, with its hygiene unchanged.
 fn at(name: &Ident, span: Span) -> Ident {
     let mut name = name.clone();
     name.set_span(span.resolved_at(name.span()));
@@ -307,7 +311,7 @@ fn variant(name: &str) -> Ident {
     format_ident!("{name}")
 }
 
-/// A hygienic name, which no name of the user's can collide with.
+/// A hygienic name, which cannot collide with a name in the user's code.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }

@@ -1,9 +1,9 @@
 //! The attribute macro of [`idempotent-actix`](https://docs.rs/idempotent-actix), which re-exports
 //! it. Depend on that crate.
 //!
-//! The macro turns one function into one call: everything that can be a function is one, in the
-//! runtime. Each phase uses only those after it: `expand` → `validate` (refusals) → `model`
-//! (handler, routes) → `parse` (keys) → `errors` (the collector).
+//! The macro generates little code: everything that can be a function is one in the runtime crate,
+//! and the expansion calls it. Each module uses only those after it: `expand` → `validate` (errors)
+//! → `model` (handler, routes) → `parse` (keys) → `errors` (the collector).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

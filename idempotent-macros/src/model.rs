@@ -1,4 +1,4 @@
-//! What the annotated function is: its parameters, its attributes and its routes.
+//! The annotated function: its parameters, its attributes and its routes.
 
 pub(crate) mod attributes;
 pub(crate) mod handler;

@@ -1,4 +1,4 @@
-//! Tokens of the attribute → [`args::Args`].
+//! Parses the attribute's tokens into [`args::Args`].
 
 pub(crate) mod args;
 pub(crate) mod duration;

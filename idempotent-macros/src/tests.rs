@@ -1,4 +1,5 @@
-//! Snapshots in `golden/`: what correct handlers expand to, and every message for the others.
+//! Snapshots in `golden/`: the expansions of correct handlers, and every message for incorrect
+//! ones.
 
 mod expansions;
 mod messages;

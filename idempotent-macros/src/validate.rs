@@ -1,4 +1,4 @@
-//! Every reason to refuse a handler. A refusal is reported at its own token.
+//! Checks whether a handler can be guarded. Every mistake is reported at the token that causes it.
 
 mod borrows;
 mod routes;
@@ -14,18 +14,18 @@ use crate::model::route::Routing;
 use crate::parse::args::Args;
 use scope::ScopeSource;
 
-/// actix-web's handlers take at most sixteen parameters, one of which is the guard.
+/// Handlers of actix-web take at most sixteen parameters, and one of them is the guard.
 const MOST_PARAMETERS: usize = 15;
 
 const HANDLER_EXAMPLE: &str = "write `async fn create_payment(user: User) -> HttpResponse { … }`";
 
-/// What a handler's expansion needs to know beyond its `Args`.
+/// What the expansion of a handler needs besides its `Args`.
 pub(crate) struct Validated<'a> {
     pub(crate) scope: ScopeSource<'a>,
     pub(crate) routing: Routing,
 }
 
-/// A handler without a second `#[idempotent]`.
+/// Parses the handler; reports and removes a second `#[idempotent]`.
 pub(crate) fn handler(item: TokenStream, errors: &mut Errors) -> Result<Handler, Reported> {
     let mut handler: Handler = syn::parse2(item.clone()).map_err(|error| {
         let item = syn::parse2::<Unparsed>(item).ok();
@@ -49,8 +49,8 @@ pub(crate) fn handler(item: TokenStream, errors: &mut Errors) -> Result<Handler,
     Ok(handler)
 }
 
-/// Reports a function that syn cannot parse. rustc parses it before the macro runs, so a parameter
-/// without a type is already reported.
+/// Reports a function that syn cannot parse. rustc parses the function before the macro runs, so it
+/// has already reported a parameter without a type.
 fn syntax_error(error: &syn::Error, errors: &mut Errors) -> Reported {
     if matches!(error.span().source_text().as_deref(), Some("," | ")")) {
         return Errors::reported_by_rustc();
@@ -59,7 +59,7 @@ fn syntax_error(error: &syn::Error, errors: &mut Errors) -> Reported {
     errors.at(Ident::new("here", error.span()), what, HANDLER_EXAMPLE)
 }
 
-/// Reports everything in the signature that a guarded handler cannot have.
+/// Reports every part of the signature that a guarded handler cannot have.
 pub(crate) fn signature(handler: &Handler, args: &Args, errors: &mut Errors) {
     qualifiers(handler, errors);
     if let Some(receiver) = handler.signature.receiver() {

@@ -1,4 +1,4 @@
-//! Which crate may depend on what.
+//! The dependencies of each crate.
 
 use serde_json::Value;
 
@@ -21,8 +21,8 @@ fn assert_without(tree: &[String], unwanted: &[&str]) {
     }
 }
 
-/// What only tests may use.
-const FOR_TESTS: &[&str] = &[
+/// Crates that only tests may use.
+const TEST_ONLY: &[&str] = &[
     "expect-test",
     "prettyplease",
     "proptest",
@@ -35,9 +35,9 @@ const FOR_TESTS: &[&str] = &[
 ];
 
 #[test]
-fn the_core_knows_no_http_and_no_backend() {
+fn the_core_depends_on_no_http_crate_and_no_backend() {
     let tree = tree(&["-p", "idempotent-core", "--no-default-features"]);
-    assert!(tree.contains(&"sha2".to_owned()), "this is not the tree of the core");
+    assert!(tree.contains(&"sha2".to_owned()), "this is not the dependency tree of the core");
     assert_without(
         &tree,
         &["actix-web", "actix-http", "axum", "http", "hyper", "sqlx", "sqlx-core", "redis"],
@@ -45,7 +45,7 @@ fn the_core_knows_no_http_and_no_backend() {
 }
 
 #[test]
-fn the_core_with_all_stores_knows_no_framework() {
+fn the_core_with_all_stores_depends_on_no_framework() {
     let tree = tree(&["-p", "idempotent-core", "--all-features"]);
     assert!(tree.contains(&"redis".to_owned()) && tree.contains(&"sqlx".to_owned()), "{tree:?}");
     assert_without(
@@ -55,18 +55,18 @@ fn the_core_with_all_stores_knows_no_framework() {
 }
 
 #[test]
-fn the_macros_depend_on_three_crates() {
+fn the_macro_crate_has_three_direct_dependencies() {
     let mut direct = tree(&["-p", "idempotent-macros", "--depth", "1"]);
     direct.sort();
     assert_eq!(direct, ["idempotent-macros", "proc-macro2", "quote", "syn"]);
 }
 
 #[test]
-fn published_crates_need_nothing_that_only_tests_use() {
+fn published_crates_depend_on_no_test_only_crate() {
     let features = "memory,sqlite,postgres,redis,redis-tls,conformance";
-    assert_without(&tree(&["-p", "idempotent-core", "--features", features]), FOR_TESTS);
-    assert_without(&tree(&["-p", "idempotent-actix", "--all-features"]), FOR_TESTS);
-    assert_without(&tree(&["-p", "idempotent-macros", "--all-features"]), FOR_TESTS);
+    assert_without(&tree(&["-p", "idempotent-core", "--features", features]), TEST_ONLY);
+    assert_without(&tree(&["-p", "idempotent-actix", "--all-features"]), TEST_ONLY);
+    assert_without(&tree(&["-p", "idempotent-macros", "--all-features"]), TEST_ONLY);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `docs/messages.md` lists every text that a person can read: problems, error messages, log lines
-//! and compile errors. `UPDATE=1 cargo test -p tests --test architecture` writes it anew.
+//! and compile errors. `UPDATE=1 cargo test -p tests --test architecture` updates the file.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 
 use crate::{root, text::files};
 
-/// Where a text is read. The order is that of the file.
+/// Who reads a text. The variants are in the order of the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
     Client,
@@ -26,7 +26,7 @@ impl Reader {
     ];
 }
 
-/// Texts by reader and file, in the order of the source.
+/// Texts by reader and file, in the order in which they occur in the file.
 type Texts = BTreeMap<(Reader, String), Vec<String>>;
 
 #[test]
@@ -50,7 +50,7 @@ fn the_list_of_messages_is_up_to_date() {
     );
 }
 
-/// Whether a file is part of a published crate, without tests and the conformance suite.
+/// Whether a file is part of a published crate, and not of its tests or the conformance suite.
 fn is_shipped(path: &str) -> bool {
     let tests = ["tests", "tests.rs", "table.rs", "histories", "histories.rs", "interleaved.rs"];
     let excepted = ["conformance", "conformance.rs", "internals.rs"];
@@ -89,11 +89,12 @@ const CLIENT: [&str; 6] = [
     "idempotent-core/src/key.rs",
 ];
 
-/// Words of SQL, which no sentence has in upper case outside of backquotes.
+/// Keywords of SQL, which no sentence contains in upper case, except in backquotes.
 const SQL: &str = "AND AS BEGIN BY CREATE DELETE FROM INSERT PRAGMA RELEASE ROLLBACK SAVEPOINT \
                    SELECT SET SHOW UPDATE WITH";
 
-/// Methods whose arguments are compared with a text, or explain a panic.
+/// Methods whose arguments are compared with a text or explain a panic, so that no person reads
+/// them.
 const COMPARISONS: [&str; 7] = [
     "contains",
     "ends_with",
@@ -104,9 +105,9 @@ const COMPARISONS: [&str; 7] = [
     "strip_suffix",
 ];
 
-/// Whether a text has three words or more beside its values, and is not SQL.
+/// Whether a text has at least three words, not counting placeholders, and is not SQL.
 fn is_sentence(text: &str) -> bool {
-    // Every second part is in backquotes, and stands for a word.
+    // Every second part is in backquotes, and counts as a word.
     let parts = text.split('`').enumerate();
     let prose: String = parts.map(|(at, part)| if at % 2 == 0 { part } else { "code" }).collect();
     let words: Vec<&str> = prose
@@ -184,11 +185,11 @@ impl<'ast> Visit<'ast> for Collector<'_> {
             self.add_tokens(list.tokens.clone());
         } else if path.segments.iter().any(|segment| segment.ident == "on_unimplemented") {
             let reader = (Reader::Author, self.path.display().to_string());
-            let mut own = Texts::new();
+            let mut found = Texts::new();
             let mut collector =
-                Collector { path: Path::new("on_unimplemented"), texts: &mut own, in_log: false };
+                Collector { path: Path::new("on_unimplemented"), texts: &mut found, in_log: false };
             collector.add_tokens(list.tokens.clone());
-            self.texts.entry(reader).or_default().extend(own.into_values().flatten());
+            self.texts.entry(reader).or_default().extend(found.into_values().flatten());
         }
     }
 

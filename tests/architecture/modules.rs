@@ -1,11 +1,11 @@
-//! The direction between modules: each uses only those below it, and no circle exists, at the root
-//! of a crate and among the modules inside a module.
+//! The dependencies between modules: at the root of a crate, each module uses only those below it,
+//! and nowhere do modules use each other in a cycle.
 
 use std::collections::BTreeSet;
 
 use crate::sources::Sources;
 
-/// The modules at the root of `idempotent-core`. Each may use those that stand below it.
+/// The modules at the root of `idempotent-core`. Each may use those that are listed below it.
 const CORE: &[&str] = &[
     "conformance",
     "internals",
@@ -26,7 +26,7 @@ const CORE: &[&str] = &[
     "sync",
 ];
 
-/// The modules at the root of `idempotent-actix`. Each may use those that stand below it.
+/// The modules at the root of `idempotent-actix`. Each may use those that are listed below it.
 const ACTIX: &[&str] = &[
     "__private",
     "guide",
@@ -55,12 +55,12 @@ const ACTIX: &[&str] = &[
     "fingerprint",
 ];
 
-/// The modules at the root of `idempotent-macros`. Each may use those that stand below it.
+/// The modules at the root of `idempotent-macros`. Each may use those that are listed below it.
 const MACROS: &[&str] = &["expand", "validate", "model", "parse", "errors"];
 
-/// The modules among the children of a parent that use each other, `(user, used)`, where the parent
-/// is not involved.
-fn among_siblings(sources: &Sources, parent: &[String]) -> BTreeSet<(String, String)> {
+/// The uses `(user, used)` among the children of a module. Uses of and by the module itself are not
+/// included.
+fn uses_among_siblings(sources: &Sources, parent: &[String]) -> BTreeSet<(String, String)> {
     let siblings = sources.children(parent);
     let sibling = |module: &[String]| {
         let inside = module.len() > parent.len() && module.starts_with(parent);
@@ -71,9 +71,9 @@ fn among_siblings(sources: &Sources, parent: &[String]) -> BTreeSet<(String, Str
     uses.filter(|(user, used)| user != used).collect()
 }
 
-/// Takes out, again and again, what uses nothing that is left; what cannot be taken out is in a
-/// circle or uses one.
-fn in_circles(mut uses: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+/// The uses that are part of a cycle or connect two cycles. Repeatedly removes uses whose user is
+/// not used, or whose used module uses nothing.
+fn in_cycles(mut uses: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
         let users: BTreeSet<_> = uses.iter().map(|(user, _)| user.clone()).collect();
         let used: BTreeSet<_> = uses.iter().map(|(_, used)| used.clone()).collect();
@@ -93,42 +93,42 @@ fn assert_layered(name: &str, layers: &[&str], at_least: usize) {
         sources.children(&[]).into_iter().filter(|module| !layers.contains(module)).collect();
     assert!(
         undeclared.is_empty(),
-        "{name}: give these modules their place among the layers: {undeclared:?}"
+        "{name}: add these modules to the list of layers: {undeclared:?}"
     );
     let gone: Vec<_> =
         layers.iter().filter(|layer| !sources.children(&[]).contains(*layer)).collect();
     assert!(gone.is_empty(), "{name}: no such modules: {gone:?}");
 
     let place = |module: &str| layers.iter().position(|layer| *layer == module).unwrap();
-    let uses = among_siblings(&sources, &[]);
+    let uses = uses_among_siblings(&sources, &[]);
     assert!(uses.len() >= at_least, "{name}: only {} uses were found", uses.len());
     let up = uses.iter().filter(|(user, used)| place(user) >= place(used));
     let up: BTreeSet<_> = up.collect();
-    assert!(up.is_empty(), "{name}: these uses point up: {up:?}");
+    assert!(up.is_empty(), "{name}: these modules use modules above them: {up:?}");
 }
 
-fn assert_no_circles(name: &str) {
+fn assert_no_cycles(name: &str) {
     let sources = Sources::of(name);
-    let mut circles = BTreeSet::new();
+    let mut cycles = BTreeSet::new();
     for parent in sources.modules() {
-        let uses = in_circles(among_siblings(&sources, parent));
+        let uses = in_cycles(uses_among_siblings(&sources, parent));
         if !uses.is_empty() {
             let parent = [&[name.to_owned()], parent.as_slice()].concat().join("::");
             println!("{parent}: {uses:#?}");
-            circles.insert(parent);
+            cycles.insert(parent);
         }
     }
-    assert!(circles.is_empty(), "{name}: these modules contain circles: {circles:?}");
+    assert!(cycles.is_empty(), "{name}: these modules contain cycles: {cycles:?}");
 }
 
 #[test]
-fn circles_are_found() {
+fn cycles_are_found() {
     let uses = |uses: &[(&str, &str)]| {
         uses.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
     };
-    let circle: BTreeSet<_> = uses(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "a")]);
-    assert_eq!(in_circles(circle), uses(&[("a", "b"), ("b", "c"), ("c", "a")]));
-    assert_eq!(in_circles(uses(&[("a", "b"), ("b", "c"), ("a", "c")])), BTreeSet::new());
+    let cycle: BTreeSet<_> = uses(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "a")]);
+    assert_eq!(in_cycles(cycle), uses(&[("a", "b"), ("b", "c"), ("c", "a")]));
+    assert_eq!(in_cycles(uses(&[("a", "b"), ("b", "c"), ("a", "c")])), BTreeSet::new());
 }
 
 #[test]
@@ -147,21 +147,21 @@ fn modules_of_the_macro_crate_use_only_those_below() {
 }
 
 #[test]
-fn no_modules_of_the_core_use_each_other_in_a_circle() {
-    assert_no_circles("idempotent-core");
+fn the_modules_of_the_core_have_no_cycles() {
+    assert_no_cycles("idempotent-core");
 }
 
 #[test]
-fn no_modules_of_the_actix_crate_use_each_other_in_a_circle() {
-    assert_no_circles("idempotent-actix");
+fn the_modules_of_the_actix_crate_have_no_cycles() {
+    assert_no_cycles("idempotent-actix");
 }
 
 #[test]
-fn no_modules_of_the_macro_crate_use_each_other_in_a_circle() {
-    assert_no_circles("idempotent-macros");
+fn the_modules_of_the_macro_crate_have_no_cycles() {
+    assert_no_cycles("idempotent-macros");
 }
 
-/// The stores stand below the runtime, which must not know them by name.
+/// The runtime may use the trait `Store`, but no particular store.
 #[test]
 fn the_runtime_names_no_store() {
     let mut runtime = String::new();
@@ -170,15 +170,15 @@ fn the_runtime_names_no_store() {
     for file in [source.join("runtime.rs")].into_iter().chain(files) {
         runtime += &std::fs::read_to_string(file).unwrap();
     }
-    assert!(runtime.contains("store.claim"), "this is not the runtime");
+    assert!(runtime.contains("store.claim"), "this is not the source of the runtime");
     for store in ["MemoryStore", "SqliteStore", "PostgresStore", "RedisStore", "sqlx", "redis"] {
         assert!(!runtime.contains(store), "the runtime names {store}");
     }
 }
 
-/// No source file belongs to two modules or to two crates.
+/// So that no source file belongs to two modules or to two crates.
 #[test]
-fn no_module_is_at_a_path_of_its_own() {
+fn only_excepted_files_use_path_attributes() {
     for (path, text) in crate::text::files() {
         if path.ends_with(".rs") && !path.starts_with("tests/architecture") {
             let with_path = text.lines().find(|line| line.trim_start().starts_with("#[path"));
@@ -188,8 +188,6 @@ fn no_module_is_at_a_path_of_its_own() {
     }
 }
 
-/// Files with a `#[path]`, each with the reason.
-const PATHS: &[(&str, &str)] = &[(
-    "idempotent-actix/src/lib.rs",
-    "the module `__private` has a file whose name says what it is",
-)];
+/// Files that may contain a `#[path]`, each with the reason.
+const PATHS: &[(&str, &str)] =
+    &[("idempotent-actix/src/lib.rs", "the file of the module `__private` is `private.rs`")];

@@ -1,14 +1,14 @@
-//! What is published.
+//! The contents of the published packages.
 
 use crate::cargo;
 
 const PUBLISHED: [&str; 3] = ["idempotent-core", "idempotent-macros", "idempotent-actix"];
 
-/// Where a published crate may have files, besides its manifest, its licences and its README.
-/// `golden` is read by unit tests.
-const PLACES: &[&str] = &["src/", "golden/"];
+/// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.
+/// Unit tests read `golden`.
+const FOLDERS: &[&str] = &["src/", "golden/"];
 
-fn is_furniture(file: &str) -> bool {
+fn is_package_metadata(file: &str) -> bool {
     !file.contains('/')
         && (file.starts_with("Cargo.")
             || file.starts_with("LICENSE")
@@ -22,7 +22,8 @@ fn packages_contain_no_tests_beyond_unit_tests() {
         let files = cargo(&["package", "--offline", "--allow-dirty", "--list", "-p", package]);
         assert!(files.iter().any(|file| file == "src/lib.rs"), "{package}: {files:?}");
         for file in &files {
-            let expected = is_furniture(file) || PLACES.iter().any(|place| file.starts_with(place));
+            let expected =
+                is_package_metadata(file) || FOLDERS.iter().any(|place| file.starts_with(place));
             assert!(expected, "{package} publishes {file}");
         }
     }

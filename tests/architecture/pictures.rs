@@ -1,12 +1,12 @@
 //! `guide/pictures.md` defines the guides' pictures as data URLs for rustdoc, which copies no
-//! files. In the repository the guides refer to the files themselves.
+//! files. In the repository the guides refer to the SVG files.
 
 use std::{fmt::Write as _, fs};
 
 use crate::root;
 
 #[test]
-fn the_pictures_in_the_docs_are_the_ones_in_the_repository() {
+fn the_pictures_in_the_docs_are_up_to_date() {
     let guides = root().join("idempotent-actix/src/guide");
     let mut files: Vec<_> = fs::read_dir(guides.join("pictures"))
         .unwrap()
@@ -31,7 +31,8 @@ fn the_pictures_in_the_docs_are_the_ones_in_the_repository() {
     );
 }
 
-/// Keeps what RFC 3986 §2.3 leaves unreserved, and the delimiters that Markdown and HTML ignore.
+/// Keeps the unreserved characters of RFC 3986 §2.3, and the delimiters that Markdown and HTML
+/// ignore.
 fn percent_encode(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut url, &byte| {
         if byte.is_ascii_alphanumeric() || b"-._~=/:;,".contains(&byte) {

@@ -1,5 +1,5 @@
-//! `docs/public-api.md` lists every public name of the crates that applications and authors of
-//! stores use, with the reason why it is public.
+//! `docs/public-api.md` lists every public name of `idempotent-actix`, with the reason why it is
+//! public.
 
 use std::{collections::BTreeSet, fs};
 
@@ -26,7 +26,7 @@ fn every_public_name_has_a_reason() {
     assert!(gone.is_empty(), "docs/public-api.md lists names that are not public: {gone:?}");
 }
 
-/// The names that a crate root exports, with their modules: `Idempotency`, `scope::ScopeId`.
+/// The names that a crate exports, with their modules: `Idempotency`, `scope::ScopeId`.
 fn exports(path: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(path)).unwrap();
     let mut names = BTreeSet::new();
@@ -73,7 +73,8 @@ fn collect(items: &[Item], module: &str, path: &str, names: &mut BTreeSet<String
     }
 }
 
-/// The public names of a module, in line or in a file of its own. The guides have no names.
+/// Collects the public names of a module, which is inline or a separate file. The guides have no
+/// names.
 fn submodule(item: &syn::ItemMod, parent: &str, path: &str, names: &mut BTreeSet<String>) {
     if item.ident == "guide" {
         return;
@@ -99,7 +100,7 @@ fn leaves(tree: &UseTree, module: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Adds a name. Two items with one name are alternatives for different features.
+/// Adds a name. Two items with the same name are alternatives for different features.
 fn insert(names: &mut BTreeSet<String>, module: &str, name: &syn::Ident) {
     names.insert(format!("{module}{name}"));
 }

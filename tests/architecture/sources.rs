@@ -1,9 +1,6 @@
-//! The modules of a crate, read from its source files, and which of them use which.
+//! The modules of a crate, as read from its source files, and which modules each of them uses.
 
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "the syntax tree has many variants, of which few matter"
-)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "few of the syntax tree's many variants matter")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,20 +16,20 @@ use syn::{
 
 use crate::root;
 
-/// A path from the root of a crate; that of the root is empty.
+/// The path of a module from the root of its crate. The path of the root is empty.
 pub(crate) type Module = Vec<String>;
 
-/// What one module contains.
+/// The contents of a module.
 #[derive(Default)]
 struct Contents {
-    /// The paths it names that begin with `crate`, `super`, `self` or a child.
+    /// The paths that the module names and that begin with `crate`, `super`, `self` or a child.
     named: Vec<Vec<String>>,
-    /// What it imports: the local name, and the path as written.
+    /// The imports: the local name, and the path as written.
     imports: BTreeMap<String, Vec<String>>,
     is_test: bool,
 }
 
-/// The modules of a crate. Those of tests are known, and not looked at.
+/// The modules of a crate. Modules of tests are included, but not examined.
 pub(crate) struct Sources(BTreeMap<Module, Contents>);
 
 /// Whether an item is compiled for tests only.
@@ -51,14 +48,14 @@ pub(crate) fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
             syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(file), .. }) => Some(file.value()),
-            _ => panic!("a `#[path]` that is no text"),
+            _ => panic!("a `#[path]` that is not a string"),
         },
         Meta::NameValue(_) | Meta::Path(_) | Meta::List(_) => None,
     })
 }
 
 impl Sources {
-    /// Reads a crate that is a folder of the workspace.
+    /// Reads the crate in a folder of the workspace.
     pub(crate) fn of(folder: &str) -> Self {
         let source = root().join(folder).join("src");
         let mut sources = Self(BTreeMap::new());
@@ -99,7 +96,7 @@ impl Sources {
         }
     }
 
-    /// The modules at a level: the children of `parent`, without tests.
+    /// The children of `parent`, without tests.
     pub(crate) fn children(&self, parent: &[String]) -> BTreeSet<&str> {
         let children = self.0.iter().filter(|(module, contents)| {
             module.len() == parent.len() + 1 && module.starts_with(parent) && !contents.is_test
@@ -107,12 +104,12 @@ impl Sources {
         children.map(|(module, _)| module.last().unwrap().as_str()).collect()
     }
 
-    /// All modules without those of tests.
+    /// All modules, without tests.
     pub(crate) fn modules(&self) -> impl Iterator<Item = &Module> {
         self.0.iter().filter(|(_, contents)| !contents.is_test).map(|(module, _)| module)
     }
 
-    /// Which module uses which: those of the items that it names.
+    /// All uses `(user, used)`: a module uses the modules of the items that it names.
     pub(crate) fn uses(&self) -> BTreeSet<(Module, Module)> {
         let mut uses = BTreeSet::new();
         for (module, contents) in self.0.iter().filter(|(_, contents)| !contents.is_test) {
@@ -125,9 +122,9 @@ impl Sources {
         uses
     }
 
-    /// The module that has the item which a path names; `None` for another crate's.
+    /// The module of the item that a path names; `None` if it is in another crate.
     fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
-        assert!(depth < 20, "{path:?} in {from:?} leads to itself");
+        assert!(depth < 20, "{path:?} in {from:?} resolves to itself");
         let mut at = from.clone();
         let mut rest = path;
         while let [first, others @ ..] = rest {
@@ -155,7 +152,7 @@ impl Sources {
     }
 }
 
-/// What a visit of a module's items finds.
+/// What is found in the items of a module.
 #[derive(Default)]
 struct Found {
     named: Vec<Vec<String>>,
@@ -185,7 +182,7 @@ impl Found {
         self.imports.insert(name, path);
     }
 
-    /// Paths in the tokens of a macro: each `crate`, `super` or `self` and the names behind it.
+    /// Finds paths in the tokens of a macro: `crate` or `super`, and the names that follow.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;

@@ -4,15 +4,15 @@ use std::{fs, path::PathBuf};
 
 use crate::root;
 
-/// Files that are generated, whose size and width follow from their sources.
+/// Generated files, which may be longer and wider.
 const GENERATED: &[&str] = &["docs/messages.md", "idempotent-actix/src/guide/pictures.md"];
 
-const LENGTH: usize = 400;
-const WIDTH: usize = 100;
+const MAX_LINES: usize = 400;
+const MAX_COLUMNS: usize = 100;
 
 const EXTENSIONS: [&str; 4] = ["rs", "md", "sql", "lua"];
 
-/// Folders that are not looked into: what is built, what is generated, and a workspace of its own.
+/// Folders that are skipped: build output, generated files, and the separate workspace `peers`.
 const SKIPPED: &[&str] = &["target", "node_modules", "peers", "results", "golden"];
 
 /// Every source file of the workspace, with its path from the root.
@@ -31,7 +31,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
     files
 }
 
-/// The source files of a folder and of those in it.
+/// The source files of a folder and its subfolders.
 pub(crate) fn files_in(folder: &str) -> Vec<PathBuf> {
     let (mut folders, mut files) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -54,20 +54,20 @@ pub(crate) fn files_in(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a line is wide for a reason: a row of a table, a URL, or one word that cannot be split.
+/// Whether a line may be wider: a row of a table, a URL, or a word that cannot be split.
 fn is_excepted(line: &str) -> bool {
     let begin = line.trim_start_matches(['/', '!', ' ']);
     let word = line.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
-    begin.starts_with('|') || line.contains("://") || word > WIDTH / 2
+    begin.starts_with('|') || line.contains("://") || word > MAX_COLUMNS / 2
 }
 
 #[test]
 fn files_have_at_most_400_lines() {
     let files = files();
     let files = files.iter().filter(|(path, _)| !GENERATED.contains(&path.as_str()));
-    let long = files.filter(|(_, text)| text.lines().count() > LENGTH);
+    let long = files.filter(|(_, text)| text.lines().count() > MAX_LINES);
     let long: Vec<_> = long.map(|(path, _)| path).collect();
-    assert!(long.is_empty(), "longer than {LENGTH} lines: {long:#?}");
+    assert!(long.is_empty(), "longer than {MAX_LINES} lines: {long:#?}");
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn lines_have_at_most_100_columns() {
             continue;
         }
         for (line, number) in text.lines().zip(1..) {
-            if line.chars().count() > WIDTH && !is_excepted(line) {
+            if line.chars().count() > MAX_COLUMNS && !is_excepted(line) {
                 wide.push(format!("{path}:{number}"));
             }
         }
     }
-    assert!(wide.is_empty(), "these lines have more than {WIDTH} columns: {wide:#?}");
+    assert!(wide.is_empty(), "these lines have more than {MAX_COLUMNS} columns: {wide:#?}");
 }

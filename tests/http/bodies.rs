@@ -1,4 +1,4 @@
-//! The body: its limit, and the bytes that arrive.
+//! The request body: its limit, and the bytes that a handler receives.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use actix_web::{
 };
 use futures_util::StreamExt;
 use idempotent_actix::idempotent;
-use test_support::{Op, Probe, Request, World};
+use test_support::{Op, Probe, Request, TestApp};
 
 use super::handlers::{User, all, assert_problem};
 
@@ -53,72 +53,74 @@ fn upload() -> Request {
 }
 
 #[test]
-fn a_body_of_just_the_limit_is_taken_and_one_byte_more_is_not() {
-    let world = World::set(|builder| builder.body_limit(1000));
-    let server = world.serve(services);
-    let (body, more) = (bytes(1000), bytes(1001));
-    for request in
-        [upload().body(&more), upload().chunks(more.chunks(100)), upload().chunks([&more])]
-    {
+fn a_body_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused() {
+    let app = TestApp::set(|builder| builder.body_limit(1000));
+    let server = app.serve(services);
+    let (body, too_long) = (bytes(1000), bytes(1001));
+    for request in [
+        upload().body(&too_long),
+        upload().chunks(too_long.chunks(100)),
+        upload().chunks([&too_long]),
+    ] {
         let refused = server.send(&request);
         assert_eq!(assert_problem(&refused, 413, "body_too_large", false), None);
         assert!(refused.text().contains("1000"), "{}", refused.text());
     }
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
     let first = server.send(&upload().body(&body));
     assert_eq!(first.status, 201);
     server.send(&upload().chunks(body.chunks(300))).assert_replays(&first);
-    assert_eq!(world.probe.notes(), [note(&body)]);
+    assert_eq!(app.probe.notes(), [note(&body)]);
 }
 
 #[test]
 fn a_length_over_the_limit_is_refused_before_the_body_is_sent() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     for length in ["2097153", "99999999999999"] {
         let refused = server.send(&upload().without_length().header("Content-Length", length));
         assert_problem(&refused, 413, "body_too_large", false);
     }
-    assert_eq!(world.store.calls(Op::Claim), 0);
+    assert_eq!(app.store.calls(Op::Claim), 0);
 }
 
 #[test]
 fn a_body_without_an_end_is_refused_once_it_is_over_the_limit() {
-    let world = World::set(|builder| builder.body_limit(1000));
-    let server = world.serve(services);
+    let app = TestApp::set(|builder| builder.body_limit(1000));
+    let server = app.serve(services);
     let mut endless = upload().without_length().header("Transfer-Encoding", "chunked").bytes();
     write!(endless, "3e9\r\n{}\r\n", "x".repeat(1001)).unwrap();
     assert_problem(&server.begin_raw(&endless).response(), 413, "body_too_large", false);
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
-fn a_request_without_a_key_has_no_limit_but_the_extractors() {
-    let world = World::set(|builder| builder.body_limit(1000));
-    let server = world.serve(services);
+fn without_a_key_only_the_extractors_limit_applies() {
+    let app = TestApp::set(|builder| builder.body_limit(1000));
+    let server = app.serve(services);
     let request = Request::post("/optional-digest").user("alice").body(bytes(5000));
     assert_eq!(server.send(&request).status, 201);
     assert_problem(&server.send(&request.key("k")), 413, "body_too_large", false);
-    assert_eq!(world.probe.notes(), ["alice 5000"]);
+    assert_eq!(app.probe.notes(), ["alice 5000"]);
 }
 
 #[test]
-fn the_extractors_own_limit_holds_under_a_larger_one_of_the_guard() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+fn the_extractors_limit_applies_below_a_larger_limit_of_the_guard() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.app_data(web::PayloadConfig::new(100));
         services(config);
     });
     let refused =
         server.send(&Request::post("/optional-digest").user("alice").key("k").body(bytes(101)));
     assert_eq!((refused.status, refused.header("link")), (413, None), "actix's own response");
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
-fn the_pieces_that_a_body_arrives_in_do_not_count() {
-    let world = World::new();
-    let server = world.serve(services);
+fn the_chunks_that_a_body_arrives_in_do_not_change_its_fingerprint() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     let body = bytes(200_000);
     let first = server.send(&upload().body(&body));
     assert_eq!(first.status, 201);
@@ -129,64 +131,64 @@ fn the_pieces_that_a_body_arrives_in_do_not_count() {
     *other.last_mut().unwrap() ^= 1;
     assert_problem(&server.send(&upload().chunks(other.chunks(4096))), 422, "key_reused", false);
     assert_problem(&server.send(&upload().body(&body[..199_999])), 422, "key_reused", false);
-    assert_eq!(world.probe.notes(), [note(&body)]);
+    assert_eq!(app.probe.notes(), [note(&body)]);
 }
 
 #[test]
-fn small_and_large_pieces_keep_their_order() {
-    let world = World::new();
-    let server = world.serve(services);
+fn small_and_large_chunks_keep_their_order() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     let body = bytes(100_000);
     let mut rest = &body[..];
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     for size in [1, 9000, 2, 3, 5000, 4095, 4096, 4097, 1].into_iter().cycle() {
-        let (piece, after) = rest.split_at(size.min(rest.len()));
-        pieces.push(piece);
+        let (chunk, after) = rest.split_at(size.min(rest.len()));
+        chunks.push(chunk);
         rest = after;
         if rest.is_empty() {
             break;
         }
     }
-    assert!(pieces.len() > 20);
-    let first = server.send(&upload().chunks(&pieces));
+    assert!(chunks.len() > 20);
+    let first = server.send(&upload().chunks(&chunks));
     assert_eq!(first.status, 201);
     server.send(&upload().body(&body)).assert_replays(&first);
-    assert_eq!(world.probe.notes(), [note(&body)]);
+    assert_eq!(app.probe.notes(), [note(&body)]);
 }
 
 #[test]
-fn the_body_counts_even_if_the_handler_does_not_read_it() {
-    let world = World::new();
-    let server = world.serve(services);
+fn the_body_is_part_of_the_fingerprint_even_if_the_handler_does_not_read_it() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     let request = |body: &str| Request::post("/payments").user("alice").key("k").body(body);
     let first = server.send(&request("one"));
     assert_problem(&server.send(&request("two")), 422, "key_reused", false);
     assert_problem(&server.send(&request("")), 422, "key_reused", false);
     server.send(&request("one")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn a_body_that_is_cut_off_is_not_run() {
-    let world = World::new();
-    let server = world.serve(services);
+fn a_request_whose_body_is_cut_off_does_not_run() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     let cut = upload().without_length().header("Content-Length", "10").bytes();
     let connection = server.begin_raw(&cut);
     drop(connection);
-    let broken = upload().without_length().header("Transfer-Encoding", "chunked").bytes();
-    let broken = server.begin_raw(&[broken, b"zz\r\n".to_vec()].concat());
-    assert!(broken.try_response().map_or(true, |response| response.status == 400));
+    let malformed = upload().without_length().header("Transfer-Encoding", "chunked").bytes();
+    let malformed = server.begin_raw(&[malformed, b"zz\r\n".to_vec()].concat());
+    assert!(malformed.try_response().map_or(true, |response| response.status == 400));
     let first = server.send(&upload().body("whole"));
-    assert_eq!((first.status, world.probe.runs(), world.store.calls(Op::Claim)), (201, 1, 1));
+    assert_eq!((first.status, app.probe.runs(), app.store.calls(Op::Claim)), (201, 1, 1));
 }
 
 #[test]
-fn a_large_upload_under_a_raised_limit_arrives_whole() {
-    let world = World::set(|builder| builder.body_limit(8 << 20));
-    let server = world.serve(services);
+fn with_a_raised_limit_a_large_upload_arrives_complete() {
+    let app = TestApp::set(|builder| builder.body_limit(8 << 20));
+    let server = app.serve(services);
     let body = bytes(8 << 20);
     let first = server.send(&upload().body(&body));
     assert_eq!(first.status, 201);
     server.send(&upload().chunks(body.chunks(1 << 20))).assert_replays(&first);
-    assert_eq!(world.probe.notes(), [note(&body)]);
+    assert_eq!(app.probe.notes(), [note(&body)]);
 }

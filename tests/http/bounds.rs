@@ -1,5 +1,4 @@
-//! Limits on work: operations in flight, in total and per principal, and the time that a handler
-//! may take.
+//! Limits on operations in flight, in total and per principal, and on the run time of a handler.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use actix_web::{
 use idempotent_actix::{
     Idempotency, IdempotencyBuilder, StoreFailurePolicy, idempotent, scope, store::MemoryStore,
 };
-use test_support::{Op, Probe, Request, Server, World};
+use test_support::{Op, Probe, Request, Server, TestApp};
 
 use super::handlers::{User, assert_nothing_leaks, assert_problem};
 
@@ -28,22 +27,22 @@ async fn webhook(probe: Data<Probe>) -> HttpResponse {
 }
 
 #[idempotent(scope = "user", timeout = "100ms")]
-#[post("/hasty")]
-async fn hasty(user: User, probe: Data<Probe>) -> HttpResponse {
+#[post("/timeout_100ms")]
+async fn timeout_100ms(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.note(user.0);
     probe.run().await
 }
 
 #[idempotent(scope = "user", timeout = "100ms", abandoned = "hold")]
-#[post("/hasty-and-careful")]
-async fn hasty_and_careful(user: User, probe: Data<Probe>) -> HttpResponse {
+#[post("/timeout-and-hold")]
+async fn timeout_and_hold(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.note(user.0);
     probe.run().await
 }
 
 #[idempotent(scope = "user", timeout = "1h")]
-#[post("/unhurried")]
-async fn unhurried(user: User, probe: Data<Probe>) -> HttpResponse {
+#[post("/timeout_1h")]
+async fn timeout_1h(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.note(user.0);
     probe.run().await
 }
@@ -59,9 +58,9 @@ fn services(config: &mut ServiceConfig) {
     config
         .service(pay)
         .service(webhook)
-        .service(hasty)
-        .service(hasty_and_careful)
-        .service(unhurried)
+        .service(timeout_100ms)
+        .service(timeout_and_hold)
+        .service(timeout_1h)
         .service(optional);
 }
 
@@ -69,24 +68,24 @@ fn request(path: &str, user: &str, key: &str) -> Request {
     Request::post(path).user(user).key(key).body("b")
 }
 
-fn started(world: &World) -> Server {
-    world.serve(services)
+fn serve(app: &TestApp) -> Server {
+    app.serve(services)
 }
 
 #[test]
 fn a_principal_at_its_limit_is_refused_and_others_continue() {
-    let world = World::set(|builder| builder.operations_per_principal(2));
-    let server = started(&world);
-    world.probe.hold();
+    let app = TestApp::set(|builder| builder.operations_per_principal(2));
+    let server = serve(&app);
+    app.probe.hold();
     let first = server.begin(&request("/payments", "alice", "k1"));
     let second = server.begin(&request("/payments", "alice", "k2"));
-    world.probe.await_runs(2);
+    app.probe.await_runs(2);
     let refused = server.send(&request("/payments", "alice", "k3"));
     assert!(assert_problem(&refused, 429, "overloaded", true).is_some());
     assert_nothing_leaks(&refused);
     let other = server.begin(&request("/payments", "bob", "k3"));
-    world.probe.await_runs(3);
-    world.probe.release_all();
+    app.probe.await_runs(3);
+    app.probe.release_all();
     assert_eq!([first, second, other].map(|pending| pending.response().status), [201; 3]);
     assert_eq!(
         server.send(&request("/payments", "alice", "k3")).status,
@@ -96,98 +95,98 @@ fn a_principal_at_its_limit_is_refused_and_others_continue() {
 }
 
 #[test]
-fn beyond_the_total_every_principal_is_refused() {
-    let world = World::set(|builder| builder.operations_in_flight(2));
-    let server = started(&world);
-    world.probe.hold();
+fn at_the_total_limit_every_principal_is_refused() {
+    let app = TestApp::set(|builder| builder.operations_in_flight(2));
+    let server = serve(&app);
+    app.probe.hold();
     let running = ["alice", "bob"].map(|user| server.begin(&request("/payments", user, "k")));
-    world.probe.await_runs(2);
+    app.probe.await_runs(2);
     let refused = server.send(&request("/payments", "carol", "k"));
     assert!(assert_problem(&refused, 503, "overloaded", true).is_some());
-    world.probe.release_all();
+    app.probe.release_all();
     assert_eq!(running.map(|pending| pending.response().status), [201; 2]);
     assert_eq!(server.send(&request("/payments", "carol", "k")).status, 201);
 }
 
-/// All callers share the global scope, so a limit per principal would limit all of them together.
+/// All clients share the global scope, so a limit per principal would limit all of them together.
 #[test]
 fn the_global_scope_is_limited_in_total_only() {
-    let world = World::set(|builder| builder.operations_per_principal(1).operations_in_flight(3));
-    let server = started(&world);
-    world.probe.hold();
+    let app = TestApp::set(|builder| builder.operations_per_principal(1).operations_in_flight(3));
+    let server = serve(&app);
+    app.probe.hold();
     let running = ["k1", "k2", "k3"].map(|key| server.begin(&request("/webhook", "", key)));
-    world.probe.await_runs(3);
+    app.probe.await_runs(3);
     assert_problem(&server.send(&request("/webhook", "", "k4")), 503, "overloaded", true);
-    world.probe.release_all();
+    app.probe.release_all();
     assert_eq!(running.map(|pending| pending.response().status), [201; 3]);
 }
 
-/// One client that sends and hangs up leaves no more work behind than its limit.
+/// A client that disconnects after each request cannot exceed its limit.
 #[test]
 fn operations_whose_client_has_disconnected_are_counted() {
-    let world = World::set(|builder| builder.operations_per_principal(5));
-    let server = started(&world);
-    world.probe.hold();
+    let app = TestApp::set(|builder| builder.operations_per_principal(5));
+    let server = serve(&app);
+    app.probe.hold();
     for key in 0..5 {
         let pending = server.begin(&request("/payments", "alice", &format!("k{key}")));
-        world.probe.await_runs(key + 1);
+        app.probe.await_runs(key + 1);
         drop(pending);
     }
     for key in 5..10 {
         let refused = server.send(&request("/payments", "alice", &format!("k{key}")));
         assert_problem(&refused, 429, "overloaded", true);
     }
-    assert_eq!(world.probe.runs(), 5);
+    assert_eq!(app.probe.runs(), 5);
 }
 
 #[test]
 fn a_handler_that_exceeds_its_time_limit_is_abandoned_and_runs_again() {
-    let world = World::new();
-    let server = started(&world);
-    world.probe.hold();
-    let late = server.send(&request("/hasty", "alice", "k"));
+    let app = TestApp::new();
+    let server = serve(&app);
+    app.probe.hold();
+    let late = server.send(&request("/timeout_100ms", "alice", "k"));
     assert!(assert_problem(&late, 503, "handler_timed_out", true).is_some());
-    world.probe.release_all();
-    let second = server.send(&request("/hasty", "alice", "k"));
-    assert_eq!((second.status, second.is_replay(), world.probe.runs()), (201, false, 2));
-    server.send(&request("/hasty", "alice", "k")).assert_replays(&second);
+    app.probe.release_all();
+    let second = server.send(&request("/timeout_100ms", "alice", "k"));
+    assert_eq!((second.status, second.is_replay(), app.probe.runs()), (201, false, 2));
+    server.send(&request("/timeout_100ms", "alice", "k")).assert_replays(&second);
 }
 
 #[test]
-fn a_careful_handler_that_exceeds_its_time_limit_leaves_its_key_held() {
-    let world = World::new();
-    let server = started(&world);
-    world.probe.hold();
-    let late = server.send(&request("/hasty-and-careful", "alice", "k"));
+fn with_the_hold_policy_a_handler_that_exceeds_its_time_limit_leaves_its_key_held() {
+    let app = TestApp::new();
+    let server = serve(&app);
+    app.probe.hold();
+    let late = server.send(&request("/timeout-and-hold", "alice", "k"));
     assert_eq!(assert_problem(&late, 500, "handler_timed_out", false), None);
-    world.probe.release_all();
-    let next = server.send(&request("/hasty-and-careful", "alice", "k"));
+    app.probe.release_all();
+    let next = server.send(&request("/timeout-and-hold", "alice", "k"));
     assert_problem(&next, 409, "outcome_unknown", false);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn the_builders_time_limit_applies_where_the_attribute_has_none() {
-    let world = World::set(|builder| builder.timeout(Duration::from_millis(100)));
-    let server = started(&world);
-    world.probe.hold();
+    let app = TestApp::set(|builder| builder.timeout(Duration::from_millis(100)));
+    let server = serve(&app);
+    app.probe.hold();
     assert_problem(
         &server.send(&request("/payments", "alice", "k")),
         503,
         "handler_timed_out",
         true,
     );
-    let running = server.begin(&request("/unhurried", "alice", "k"));
-    world.probe.await_runs(2);
+    let running = server.begin(&request("/timeout_1h", "alice", "k"));
+    app.probe.await_runs(2);
     assert_problem(
         &server.send(&request("/payments", "alice", "other")),
         503,
         "handler_timed_out",
         true,
     );
-    world.probe.release_all();
-    assert_eq!(running.response().status, 201, "the attribute's own limit counts");
-    let specification = world.idempotency.specification();
+    app.probe.release_all();
+    assert_eq!(running.response().status, 201, "the attribute's limit applies");
+    let specification = app.idempotency.specification();
     let operations = specification["operations"].as_array().unwrap();
     let limit = |handler: &str| {
         let operation = operations.iter().find(|operation| {
@@ -197,21 +196,21 @@ fn the_builders_time_limit_applies_where_the_attribute_has_none() {
         operation.unwrap()["timeout_seconds"].as_f64()
     };
     assert_eq!(
-        (limit("unhurried"), limit("webhook"), limit("hasty")),
+        (limit("timeout_1h"), limit("webhook"), limit("timeout_100ms")),
         (Some(3600.0), Some(0.1), Some(0.1))
     );
 }
 
 #[test]
 fn a_run_without_a_key_has_the_same_time_limit() {
-    let world = World::new();
-    let server = started(&world);
-    world.probe.hold();
+    let app = TestApp::new();
+    let server = serve(&app);
+    app.probe.hold();
     let late = server.send(&Request::post("/optional").user("alice"));
     assert_problem(&late, 503, "handler_timed_out", false);
 }
 
-/// The memory store has a share per principal; a refusal by the store is final, so nothing runs
+/// The memory store limits the share of a principal. Its refusal is not a failure, so nothing runs
 /// unguarded.
 #[test]
 fn a_principal_that_has_used_its_share_of_the_store_is_refused() {
@@ -232,19 +231,19 @@ fn a_principal_that_has_used_its_share_of_the_store_is_refused() {
     assert_eq!(probe.runs(), 7);
 }
 
-/// Completed keys are still looked up: only requests that would run are refused.
+/// Only requests that would run are refused; records are still looked up.
 #[test]
-fn at_the_limit_duplicates_get_their_replay_their_conflict_or_their_mismatch() {
+fn at_the_limit_duplicates_still_get_a_replay_a_conflict_or_a_mismatch() {
     for set in [
         |builder: IdempotencyBuilder| builder.operations_per_principal(1),
         |builder: IdempotencyBuilder| builder.operations_in_flight(1),
     ] {
-        let world = World::set(set);
-        let server = started(&world);
+        let app = TestApp::set(set);
+        let server = serve(&app);
         let done = server.send(&request("/payments", "alice", "done"));
-        world.probe.hold();
+        app.probe.hold();
         let running = server.begin(&request("/payments", "alice", "running"));
-        world.probe.await_runs(2);
+        app.probe.await_runs(2);
         server.send(&request("/payments", "alice", "done")).assert_replays(&done);
         assert_problem(
             &server.send(&request("/payments", "alice", "running")),
@@ -258,28 +257,28 @@ fn at_the_limit_duplicates_get_their_replay_their_conflict_or_their_mismatch() {
         }
         let refused = server.send(&request("/payments", "alice", "new"));
         assert_eq!(refused.problem().1, "overloaded");
-        world.probe.release_all();
+        app.probe.release_all();
         assert_eq!(running.response().status, 201);
-        assert_eq!(world.probe.runs(), 2);
+        assert_eq!(app.probe.runs(), 2);
     }
 }
 
 #[test]
-fn at_the_limit_as_many_records_are_looked_up_at_once_as_operations_may_run() {
-    let world = World::set(|builder| builder.operations_per_principal(1));
-    let server = started(&world);
-    world.probe.hold();
+fn at_the_limit_concurrent_look_ups_are_limited_too() {
+    let app = TestApp::set(|builder| builder.operations_per_principal(1));
+    let server = serve(&app);
+    app.probe.hold();
     let running = server.begin(&request("/payments", "alice", "k"));
-    world.probe.await_runs(1);
-    world.store.block(Some(Op::LookUp));
+    app.probe.await_runs(1);
+    app.store.block(Some(Op::LookUp));
     let [one, other] = [(); 2].map(|()| server.begin(&request("/payments", "alice", "k")));
-    while !one.has_begun() && !other.has_begun() {
+    while !one.response_has_begun() && !other.response_has_begun() {
         std::thread::yield_now();
     }
-    world.store.block(None);
+    app.store.block(None);
     let mut problems = [one, other].map(|pending| pending.response().problem());
     problems.sort();
     assert_eq!(problems, [(409, "in_flight".to_owned()), (429, "overloaded".to_owned())]);
-    world.probe.release_all();
+    app.probe.release_all();
     assert_eq!(running.response().status, 201);
 }

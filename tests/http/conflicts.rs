@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use test_support::{Request, World};
+use test_support::{Request, TestApp};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
 
@@ -12,55 +12,56 @@ fn pay(body: &str) -> Request {
 
 #[test]
 fn another_body_is_refused_while_the_first_is_in_flight_and_when_it_is_completed() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.probe.hold();
+    let app = TestApp::new();
+    let server = app.serve(all);
+    app.probe.hold();
     let first = server.begin(&pay("one"));
-    world.probe.await_runs(1);
-    let before = world.record("alice", "POST /payments", "k");
+    app.probe.await_runs(1);
+    let before = app.record("alice", "POST /payments", "k");
     for body in ["two", "", "one "] {
         let other = server.send(&pay(body));
         assert_eq!(assert_problem(&other, 422, "key_reused", false), None);
         assert_nothing_leaks(&other);
     }
-    assert_eq!(world.record("alice", "POST /payments", "k"), before, "the record was touched");
-    world.probe.release_all();
+    assert_eq!(app.record("alice", "POST /payments", "k"), before, "the record changed");
+    app.probe.release_all();
     let first = first.response();
-    let before = world.record("alice", "POST /payments", "k");
+    let before = app.record("alice", "POST /payments", "k");
     let other = server.send(&pay("two"));
     assert_problem(&other, 422, "key_reused", false);
     assert_nothing_leaks(&other);
-    assert_eq!(world.record("alice", "POST /payments", "k"), before, "the record was touched");
+    assert_eq!(app.record("alice", "POST /payments", "k"), before, "the record changed");
     server.send(&pay("one")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn another_body_is_refused_while_the_key_is_held() {
-    let world = World::responding(|_| panic!("the handler breaks down"));
-    let server = world.serve(all);
-    let careful = |body: &str| Request::post("/careful").user("alice").key("k").body(body);
-    assert_problem(&server.send(&careful("one")), 500, "handler_failed", false);
-    assert_problem(&server.send(&careful("two")), 422, "key_reused", false);
-    assert_problem(&server.send(&careful("one")), 409, "outcome_unknown", false);
-    assert_eq!(world.probe.runs(), 1);
+    let app = TestApp::responding(|_| panic!("the handler panics"));
+    let server = app.serve(all);
+    let hold_if_abandoned =
+        |body: &str| Request::post("/hold_if_abandoned").user("alice").key("k").body(body);
+    assert_problem(&server.send(&hold_if_abandoned("one")), 500, "handler_failed", false);
+    assert_problem(&server.send(&hold_if_abandoned("two")), 422, "key_reused", false);
+    assert_problem(&server.send(&hold_if_abandoned("one")), 409, "outcome_unknown", false);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn another_body_cannot_take_an_abandoned_key_over() {
-    let world = World::responding(|_| panic!("the handler breaks down"));
-    let server = world.serve(all);
+fn another_body_cannot_take_over_an_abandoned_key() {
+    let app = TestApp::responding(|_| panic!("the handler panics"));
+    let server = app.serve(all);
     assert_problem(&server.send(&pay("one")), 500, "handler_failed", true);
     assert_problem(&server.send(&pay("two")), 422, "key_reused", false);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
     assert_problem(&server.send(&pay("one")), 500, "handler_failed", true);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
-fn query_path_parameter_and_content_type_are_part_of_the_request() {
-    let world = World::new();
-    let server = world.serve(all);
+fn query_path_parameter_and_content_type_are_part_of_the_fingerprint() {
+    let app = TestApp::new();
+    let server = app.serve(all);
     let capture = |target: &str, kind: &str| {
         Request::post(target).user("alice").key("k").header("Content-Type", kind).body("b")
     };
@@ -78,52 +79,52 @@ fn query_path_parameter_and_content_type_are_part_of_the_request() {
         assert_nothing_leaks(&other);
     }
     server.send(&capture("/payments/1/captures?a=1&b=2", "text/plain")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn other_headers_are_not_part_of_the_request() {
-    let world = World::new();
-    let server = world.serve(all);
+fn other_headers_are_not_part_of_the_fingerprint() {
+    let app = TestApp::new();
+    let server = app.serve(all);
     let first = server.send(&pay("one").header("User-Agent", "a").header("X-Request-Id", "1"));
     server
         .send(&pay("one").header("User-Agent", "b").header("Traceparent", "00"))
         .assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn a_duplicate_in_flight_gets_a_retry_after_header() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.probe.hold();
+    let app = TestApp::new();
+    let server = app.serve(all);
+    app.probe.hold();
     let first = server.begin(&pay("one"));
-    world.probe.await_runs(1);
+    app.probe.await_runs(1);
     let mut seconds = HashSet::new();
     for _ in 0..60 {
         let duplicate = server.send(&pay("one"));
         seconds.extend(assert_problem(&duplicate, 409, "in_flight", true));
         assert_nothing_leaks(&duplicate);
     }
-    // A lease of 30 s: one second and up to a quarter of it.
+    // The lease is 30 s; the header is one second plus up to a quarter of the lease.
     assert!(seconds.iter().all(|seconds| (1..=8).contains(seconds)), "{seconds:?}");
-    assert!(seconds.len() > 2, "there is no jitter: {seconds:?}");
-    world.probe.release_all();
-    assert_eq!((first.response().status, world.probe.runs()), (201, 1));
+    assert!(seconds.len() > 2, "no jitter: {seconds:?}");
+    app.probe.release_all();
+    assert_eq!((first.response().status, app.probe.runs()), (201, 1));
 }
 
 #[test]
 fn retry_after_shrinks_with_the_lease() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.probe.hold();
+    let app = TestApp::new();
+    let server = app.serve(all);
+    app.probe.hold();
     let first = server.begin(&pay("one"));
-    world.probe.await_runs(1);
-    world.pass(std::time::Duration::from_secs(26));
+    app.probe.await_runs(1);
+    app.advance(std::time::Duration::from_secs(26));
     for _ in 0..30 {
         let seconds = assert_problem(&server.send(&pay("one")), 409, "in_flight", true);
         assert!(seconds.is_some_and(|seconds| (1..=2).contains(&seconds)), "{seconds:?}");
     }
-    world.probe.release_all();
-    assert_eq!((first.response().status, world.probe.runs()), (201, 1));
+    app.probe.release_all();
+    assert_eq!((first.response().status, app.probe.runs()), (201, 1));
 }

@@ -1,4 +1,4 @@
-//! Extractors see the same request with and without the guard, and refuse the same requests.
+//! Extractors see the same request with and without the guard, and reject the same requests.
 
 use std::{future::Future, io::Read, pin::Pin};
 
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use idempotent_actix::idempotent;
 use serde::Deserialize;
-use test_support::{Op, Probe, Request, World};
+use test_support::{Op, Probe, Request, TestApp};
 
 use super::handlers::{User, assert_problem};
 
@@ -44,7 +44,7 @@ impl FromRequest for Reversed {
 }
 
 /// Handlers that record what their extractor saw.
-macro_rules! seeing {
+macro_rules! handlers {
     ($($name:ident $path:literal ($pattern:pat, $type:ty) $seen:expr;)*) => {
         $(
             #[idempotent(scope = "user")]
@@ -62,7 +62,7 @@ macro_rules! seeing {
     };
 }
 
-seeing! {
+handlers! {
     see_json "/json" (body, Json<Amount>) body.amount;
     see_form "/form" (body, Form<Amount>) body.amount;
     see_raw "/bytes" (body, Bytes) String::from_utf8_lossy(&body);
@@ -75,9 +75,9 @@ seeing! {
         Either::Left(json) => format!("json {}", json.amount),
         Either::Right(form) => format!("form {}", form.amount),
     };
-    see_maybe "/maybe-json" (body, Option<Json<Amount>>)
+    see_option "/maybe-json" (body, Option<Json<Amount>>)
         body.map_or("none".into(), |body| body.amount.to_string());
-    see_trial "/result" (body, Result<Json<Amount>, Error>)
+    see_result "/result" (body, Result<Json<Amount>, Error>)
         body.map_or("refused".into(), |body| body.amount.to_string());
 }
 
@@ -112,13 +112,13 @@ async fn streamed(user: User, probe: Data<Probe>, mut body: web::Payload) -> Htt
 async fn several(
     mut user: User,
     amount: Path<u32>,
-    Query(Amount { amount: asked }): Query<Amount>,
+    Query(Amount { amount: queried }): Query<Amount>,
     request: HttpRequest,
     probe: Data<Probe>,
     Json(body): Json<Amount>,
 ) -> HttpResponse {
     user.0 += "!";
-    probe.note(format!("{} {amount} {asked} {} {}", user.0, request.query_string(), body.amount));
+    probe.note(format!("{} {amount} {queried} {} {}", user.0, request.query_string(), body.amount));
     probe.run().await
 }
 
@@ -133,7 +133,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const PARTS: &str = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\none\r\n--B\r\n\
                      Content-Disposition: form-data; name=\"b\"\r\n\r\ntwo\r\n--B--\r\n";
 
-/// Target, content type, body, and what the handler sees of it.
+/// The target, content type and body of a request, and what its handler sees.
 const SEEN: &[(&str, &str, &str, &str)] = &[
     ("/json", "application/json", r#"{"amount":7}"#, "alice 7"),
     ("/form", FORM, "amount=7", "alice 7"),
@@ -155,45 +155,41 @@ const SEEN: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_extractor_sees_the_request_and_a_replay_reaches_no_handler() {
+fn every_extractor_sees_the_request_and_a_replay_runs_no_handler() {
     for (target, kind, body, seen) in SEEN {
-        let world = World::new();
-        let server = world.serve(services);
+        let app = TestApp::new();
+        let server = app.serve(services);
         let request = Request::post(target).user("alice").key("k").header("Content-Type", kind);
         let first = server.send(&request.clone().body(body));
         assert_eq!(first.status, 201, "{target}: {}", first.text());
         server.send(&request.clone().body(body)).assert_replays(&first);
-        // Each byte is a chunk.
+        // Each byte is sent as a chunk.
         server.send(&request.chunks(body.as_bytes().chunks(1))).assert_replays(&first);
-        assert_eq!(world.probe.notes(), [*seen], "{target}");
+        assert_eq!(app.probe.notes(), [*seen], "{target}");
     }
 }
 
 #[test]
 fn every_extractor_sees_the_bytes_of_a_chunked_first_request() {
     for (target, kind, body, seen) in SEEN {
-        let world = World::new();
-        let server = world.serve(services);
+        let app = TestApp::new();
+        let server = app.serve(services);
         let request = Request::post(target).user("alice").key("k").header("Content-Type", kind);
         let first = server.send(&request.clone().chunks(body.as_bytes().chunks(3)));
-        assert_eq!(
-            (first.status, world.probe.notes()),
-            (201, vec![(*seen).to_owned()]),
-            "{target}"
-        );
+        assert_eq!((first.status, app.probe.notes()), (201, vec![(*seen).to_owned()]), "{target}");
         let other = format!("{body} ");
         let other = server.send(&request.body(other));
-        // Some extractors refuse the other body before the guard can.
+        // Some extractors reject the other body before the key is claimed.
         assert!(other.status == 422 || other.status == 400, "{target}: {}", other.status);
-        assert_eq!(world.probe.runs(), 1);
+        assert_eq!(app.probe.runs(), 1);
     }
 }
 
-/// Requests that an extractor refuses, each with the response of that extractor.
+/// Each of these requests is rejected by an extractor, whose response the client gets.
 #[test]
-fn an_extractors_refusal_is_untouched_and_leaves_no_record() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+fn an_extractors_error_response_is_unchanged_and_leaves_no_record() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.app_data(web::JsonConfig::default().error_handler(|error, _| {
             let response =
                 HttpResponse::ImATeapot().insert_header(("x-own", "yes")).body("no such JSON");
@@ -227,16 +223,16 @@ fn an_extractors_refusal_is_untouched_and_leaves_no_record() {
             assert!(!refused.is_replay());
         }
     }
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
-    // The key is free: a valid request with it runs.
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
+    // The key is unused: a valid request with it runs.
     let good = Request::post("/json").user("alice").key("k").json(r#"{"amount":7}"#);
-    assert_eq!((server.send(&good).status, world.probe.runs()), (201, 1));
+    assert_eq!((server.send(&good).status, app.probe.runs()), (201, 1));
 }
 
 #[test]
-fn a_missing_key_is_reported_before_an_extractor_refuses() {
-    let world = World::new();
-    let server = world.serve(services);
+fn a_missing_or_malformed_key_is_reported_before_an_extractor_fails() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     assert_problem(
         &server.send(&Request::post("/json").user("alice").json("{")),
         400,

@@ -1,4 +1,4 @@
-//! An attempt that was taken over never returns a success response.
+//! An attempt that was taken over never returns its own response.
 //!
 //! The store's clock stands still until a test advances it. Renewals happen every 10 s of real
 //! time, so none runs during these tests.
@@ -10,7 +10,7 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Disposition, idempotent};
-use test_support::{Fault, Op, Pending, Probe, Request, Server, World};
+use test_support::{Fault, Op, Pending, Probe, Request, Server, TestApp};
 
 use super::handlers::{User, all, assert_problem};
 
@@ -18,117 +18,117 @@ fn pay() -> Request {
     Request::post("/payments").user("alice").key("k").body("b")
 }
 
-/// Lets a second attempt take over from the first while both are in their handlers.
-fn overtaken(world: &World, server: &Server, request: &Request) -> (Pending, Pending) {
-    world.probe.hold();
+/// Lets a second attempt take over from the first. Both are in their handlers afterwards.
+fn take_over(app: &TestApp, server: &Server, request: &Request) -> (Pending, Pending) {
+    app.probe.hold();
     let first = server.begin(request);
-    world.probe.await_runs(1);
-    world.pass(Duration::from_secs(30));
+    app.probe.await_runs(1);
+    app.advance(Duration::from_secs(30));
     let second = server.begin(request);
-    world.probe.await_runs(2);
-    assert_eq!(world.store.calls(Op::Renew), 0, "a renewal came in between");
+    app.probe.await_runs(2);
+    assert_eq!(app.store.calls(Op::Renew), 0, "the lease was renewed");
     (first, second)
 }
 
 #[test]
 fn a_fenced_attempt_gets_its_successors_recorded_response() {
-    let world = World::new();
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(2);
+    let app = TestApp::new();
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(2);
     let second = second.response();
     assert_eq!((second.status, second.json()["secret of run"].as_u64()), (201, Some(2)));
-    world.probe.release(1);
+    app.probe.release(1);
     first.response().assert_replays(&second);
     server.send(&pay()).assert_replays(&second);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn a_fenced_attempt_gets_409_while_its_successor_is_in_flight() {
-    let world = World::new();
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(1);
+    let app = TestApp::new();
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(1);
     let first = first.response();
     let seconds = assert_problem(&first, 409, "in_flight", true);
     assert!(seconds.is_some_and(|seconds| (1..=8).contains(&seconds)), "{seconds:?}");
-    world.probe.release(2);
+    app.probe.release(2);
     let second = second.response();
     assert_eq!(second.json()["secret of run"], 2);
     server.send(&pay()).assert_replays(&second);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn a_fenced_attempt_gets_409_when_its_successor_has_released_the_key() {
-    let world = World::responding(|run| match run {
+    let app = TestApp::responding(|run| match run {
         1 => HttpResponse::Created().body("late"),
         _ => HttpResponse::ServiceUnavailable().finish(),
     });
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(2);
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(2);
     assert_eq!(second.response().status, 503);
-    world.probe.release(1);
+    app.probe.release(1);
     assert_problem(&first.response(), 409, "in_flight", true);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn a_fenced_attempt_that_failed_gets_its_successors_response() {
-    let world = World::responding(|run| match run {
+    let app = TestApp::responding(|run| match run {
         1 => HttpResponse::InternalServerError().body("mine"),
         _ => HttpResponse::Created().body("the successor's"),
     });
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(2);
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(2);
     let second = second.response();
-    world.probe.release(1);
+    app.probe.release(1);
     first.response().assert_replays(&second);
     server.send(&pay()).assert_replays(&second);
 }
 
 #[test]
 fn a_fenced_attempt_that_panics_gets_its_successors_response() {
-    let world = World::responding(|run| {
-        assert!(run > 1, "the handler breaks down");
+    let app = TestApp::responding(|run| {
+        assert!(run > 1, "the handler panics");
         HttpResponse::Created().body("the successor's")
     });
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(2);
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(2);
     let second = second.response();
-    world.probe.release(1);
+    app.probe.release(1);
     first.response().assert_replays(&second);
 }
 
 #[test]
 fn a_fenced_attempt_whose_successor_cannot_be_read_gets_409() {
-    let world = World::new();
-    let server = world.serve(all);
-    let (first, second) = overtaken(&world, &server, &pay());
-    world.probe.release(2);
+    let app = TestApp::new();
+    let server = app.serve(all);
+    let (first, second) = take_over(&app, &server, &pay());
+    app.probe.release(2);
     assert_eq!(second.response().status, 201);
-    world.store.fail(Op::LookUp, 1, Fault::Before);
-    world.probe.release(1);
+    app.store.fail(Op::LookUp, 1, Fault::Before);
+    app.probe.release(1);
     assert_problem(&first.response(), 409, "in_flight", true);
 }
 
 #[test]
-fn a_late_attempt_that_was_not_replaced_completes() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.probe.hold();
+fn a_late_attempt_that_was_not_taken_over_completes() {
+    let app = TestApp::new();
+    let server = app.serve(all);
+    app.probe.hold();
     let first = server.begin(&pay());
-    world.probe.await_runs(1);
-    world.pass(Duration::from_secs(3600));
-    world.probe.release_all();
+    app.probe.await_runs(1);
+    app.advance(Duration::from_secs(3600));
+    app.probe.release_all();
     let first = first.response();
     assert_eq!(first.status, 201);
     server.send(&pay()).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[idempotent(scope = "user", lease = "120ms")]
@@ -140,25 +140,25 @@ async fn renewed(user: User, probe: Data<Probe>) -> HttpResponse {
 
 #[test]
 fn a_handler_that_outlasts_its_lease_keeps_it_by_renewal() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(renewed);
     });
     let request = Request::post("/renewed").user("alice").key("k");
-    world.probe.hold();
+    app.probe.hold();
     let first = server.begin(&request);
-    world.probe.await_runs(1);
+    app.probe.await_runs(1);
     for _ in 0..5 {
-        // Only this test moves the clock: a renewal that ends after the move extends the whole
-        // lease again.
-        world.pass(Duration::from_millis(100));
-        world.store.await_calls(Op::Renew, world.store.calls(Op::Renew) + 2);
+        // Only this test moves the clock, so a renewal that ends after the move leaves the full
+        // lease.
+        app.advance(Duration::from_millis(100));
+        app.store.await_calls(Op::Renew, app.store.calls(Op::Renew) + 2);
         assert_problem(&server.send(&request), 409, "in_flight", true);
     }
-    world.probe.release_all();
+    app.probe.release_all();
     let first = first.response();
     server.send(&request).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[idempotent(scope = "user")]
@@ -174,16 +174,16 @@ async fn unsure(user: User, probe: Data<Probe>) -> HttpResponse {
 
 #[test]
 fn a_fenced_attempt_cannot_hold_its_successors_key() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(unsure);
     });
     let request = Request::post("/unsure").user("alice").key("k");
-    let (first, second) = overtaken(&world, &server, &request);
-    world.probe.release(1);
+    let (first, second) = take_over(&app, &server, &request);
+    app.probe.release(1);
     assert_problem(&first.response(), 409, "in_flight", true);
-    world.probe.release(2);
+    app.probe.release(2);
     let second = second.response();
     server.send(&request).assert_replays(&second);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }

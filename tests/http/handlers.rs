@@ -1,4 +1,4 @@
-//! Handlers that many tests share; each differs from `pay` in one argument of its attribute.
+//! Handlers that many tests share. Most differ from `pay` in one argument of their attribute.
 
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse,
@@ -15,7 +15,7 @@ use idempotent_actix::{
 use std::future::{Ready, ready};
 use test_support::{ClientResponse, Probe};
 
-/// The user named by `X-User`. Without one, the extractor refuses the request with its own 401.
+/// The user that `X-User` names. Without this header, the extractor responds with 401.
 #[derive(Clone, Debug)]
 pub(crate) struct User(pub(crate) String);
 
@@ -27,7 +27,7 @@ impl FromRequest for User {
         let name = request.headers().get("x-user").and_then(|name| name.to_str().ok());
         ready(
             name.map(|name| Self(name.to_owned()))
-                .ok_or_else(|| ErrorUnauthorized("the extractor's own refusal")),
+                .ok_or_else(|| ErrorUnauthorized("the extractor's response")),
         )
     }
 }
@@ -38,7 +38,7 @@ impl ScopeKey for User {
     }
 }
 
-/// A handler that records its caller; the body is not read.
+/// A handler that notes its user and does not read the body.
 macro_rules! handlers {
     ($($name:ident $path:literal $(, $key:ident = $value:literal)*;)*) => {
         $(
@@ -50,7 +50,7 @@ macro_rules! handlers {
             }
         )*
 
-        /// Registers all of them.
+        /// Registers all of these handlers.
         pub(crate) fn all(config: &mut ServiceConfig) {
             config$(.service($name))*.service(either_method);
         }
@@ -60,18 +60,18 @@ macro_rules! handlers {
 handlers! {
     pay "/payments";
     refund "/refunds";
-    patient "/patient", wait = "15s";
-    impatient "/impatient", wait = "150ms";
-    careful "/careful", abandoned = "hold";
+    wait_15s "/wait_15s", wait = "15s";
+    wait_150ms "/wait_150ms", wait = "150ms";
+    hold_if_abandoned "/hold_if_abandoned", abandoned = "hold";
     optional "/optional", key = "optional";
-    success "/success", record = "success";
-    everything "/everything", record = "all";
-    brief "/brief", ttl = "1m", lease = "10s";
+    record_success "/record_success", record = "success";
+    record_all "/record_all", record = "all";
+    short_ttl "/short_ttl", ttl = "1m", lease = "10s";
     capture "/payments/{id}/captures";
-    unhashed "/unhashed", fingerprint = "none";
+    no_fingerprint "/no_fingerprint", fingerprint = "none";
 }
 
-/// Two methods under one name are one operation.
+/// The name makes the two methods one operation.
 #[idempotent(scope = "user", name = "either")]
 #[route("/either", method = "PUT", method = "PATCH")]
 async fn either_method(user: User, method: Method, probe: Data<Probe>) -> HttpResponse {
@@ -107,7 +107,7 @@ pub(crate) fn assert_problem(
     response.header("retry-after").map(|seconds| seconds.parse().unwrap())
 }
 
-/// Asserts that this response contains no other run's response.
+/// Asserts that this response contains nothing of a run's response.
 #[track_caller]
 pub(crate) fn assert_nothing_leaks(response: &ClientResponse) {
     assert!(!response.text().contains("secret of run"), "{}", response.text());

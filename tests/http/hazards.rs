@@ -1,4 +1,4 @@
-//! Unusual things that applications and clients may do.
+//! Unusual behavior of applications and clients.
 
 use std::{
     future::{Ready, ready},
@@ -17,7 +17,7 @@ use idempotent_actix::{
     Key, RecordId, idempotent,
     scope::{self, IntoScopeKey, ScopeId},
 };
-use test_support::{Op, Probe, Request, Server, World};
+use test_support::{Op, Probe, Request, Server, TestApp};
 
 #[idempotent(scope = "scope::global")]
 #[post("/pay")]
@@ -26,16 +26,16 @@ async fn pay(probe: Data<Probe>) -> HttpResponse {
 }
 
 #[test]
-fn an_empty_scope_within_a_tenant_is_no_principal() {
+fn an_empty_scope_nested_in_a_tenant_is_no_principal() {
     let empty = ScopeId::of("user", "").nested_in(&ScopeId::of("tenant", "7"));
     assert!(
         matches!(empty.into_scope_key(), Err(None)),
-        "all requests of a tenant without a principal share a scope"
+        "unauthenticated requests of a tenant share a scope"
     );
 }
 
 #[test]
-fn the_kind_of_the_outer_scope_counts() {
+fn the_kind_of_the_outer_scope_is_part_of_the_record_id() {
     let user = || ScopeId::of("user", "5");
     let key = Key::parse(b"k").unwrap();
     let id = |scope: &ScopeId| RecordId::new("tests", scope, "POST /p", &key);
@@ -46,35 +46,36 @@ fn the_kind_of_the_outer_scope_counts() {
 }
 
 #[test]
-fn a_truncated_response_is_not_recorded_as_whole() {
-    let world = World::responding(|run| {
+fn a_truncated_response_is_not_recorded_as_complete() {
+    let app = TestApp::responding(|run| {
         let piece = if run == 1 { "12345" } else { "1234567890" };
         let body = stream::iter([Ok::<_, io::Error>(Bytes::from_static(piece.as_bytes()))]);
         HttpResponse::Created().body(SizedStream::new(10, body))
     });
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(pay);
     });
     let first = server.begin(&Request::post("/pay").key("k")).try_response();
     let second = server.send(&Request::post("/pay").key("k"));
     assert!(
         first.as_ref().map_or(true, |first| first.status == 500),
-        "half of the response as a success: {first:?}"
+        "a truncated response was sent as a success: {first:?}"
     );
     assert_eq!(second.text(), "1234567890");
 }
 
-/// actix does not expose which of two application data types is nested deeper, so neither is
-/// chosen.
+/// actix does not expose which of two types of application data is nested deeper, so neither handle
+/// is chosen.
 #[test]
-fn two_handles_of_which_either_could_be_meant_guard_nothing() {
-    let (outer, inner) = (World::new(), World::new());
-    let (o, i, p) = (outer.idempotency.clone(), inner.idempotency.clone(), outer.probe.clone());
+fn two_ambiguous_handles_are_a_misconfiguration() {
+    let (outer, inner) = (TestApp::new(), TestApp::new());
+    let handles = (outer.idempotency.clone(), inner.idempotency.clone());
+    let probe = outer.probe.clone();
     let server = Server::start(move || {
         App::new()
-            .app_data(o.clone())
-            .app_data(Data::new(p.clone()))
-            .service(web::scope("/inner").app_data(Data::new(i.clone())).service(pay))
+            .app_data(handles.0.clone())
+            .app_data(Data::new(probe.clone()))
+            .service(web::scope("/inner").app_data(Data::new(handles.1.clone())).service(pay))
     });
     assert_eq!(
         server.send(&Request::post("/inner/pay").key("k")).problem(),
@@ -86,10 +87,10 @@ fn two_handles_of_which_either_could_be_meant_guard_nothing() {
     );
 }
 
-/// An extractor that spools the body elsewhere while it arrives.
+/// An extractor that reads the body in a separate task, like one that spools it to a file.
 struct SpooledBody;
-struct Ended(Data<Probe>);
-impl Drop for Ended {
+struct NoteOnDrop(Data<Probe>);
+impl Drop for NoteOnDrop {
     fn drop(&mut self) {
         self.0.note("the reader ended");
     }
@@ -100,7 +101,7 @@ impl FromRequest for SpooledBody {
     type Future = Ready<Result<Self, Error>>;
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let mut payload = payload.take();
-        let ended = Ended(request.app_data::<Data<Probe>>().unwrap().clone());
+        let ended = NoteOnDrop(request.app_data::<Data<Probe>>().unwrap().clone());
         actix_web::rt::spawn(async move {
             ended.0.note("reading");
             while let Some(Ok(_)) = payload.next().await {}
@@ -116,32 +117,32 @@ async fn spool(_body: SpooledBody, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-fn spooled(key: bool) {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+fn abort_upload(key: bool) {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(spool);
     });
     let request = Request::post("/spool").without_length().header("Content-Length", "10");
     let request = if key { request.key("k") } else { request };
     let upload = server.begin_raw(&[request.bytes(), b"12345".to_vec()].concat());
-    world.probe.await_note("reading");
+    app.probe.await_note("reading");
     drop(upload);
-    world.probe.await_note("the reader ended");
+    app.probe.await_note("the reader ended");
 }
 
 #[test]
-fn a_reader_of_a_cut_off_upload_ends_without_a_key() {
-    spooled(false);
+fn without_a_key_the_reader_of_an_aborted_upload_ends() {
+    abort_upload(false);
 }
 #[test]
-fn a_reader_of_a_cut_off_upload_ends_with_a_key() {
-    spooled(true);
+fn with_a_key_the_reader_of_an_aborted_upload_ends() {
+    abort_upload(true);
 }
 
 #[test]
-fn a_body_that_middleware_has_taken_is_not_taken_for_an_empty_one() {
-    let world = World::new();
-    let setup = world.setup();
+fn a_body_that_middleware_has_taken_is_not_treated_as_empty() {
+    let app = TestApp::new();
+    let setup = app.setup();
     let server = Server::start(move || {
         let taking = |mut request: ServiceRequest, service: &_| {
             drop(request.take_payload());
@@ -152,7 +153,7 @@ fn a_body_that_middleware_has_taken_is_not_taken_for_an_empty_one() {
     let one = server.send(&Request::post("/pay").key("k").body("amount=1"));
     let two = server.send(&Request::post("/pay").key("k").body("amount=2"));
     assert_eq!([one.problem(), two.problem()], [(); 2].map(|()| (500, "misconfigured".to_owned())));
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
 }
 
 #[idempotent(scope = "scope::global")]
@@ -163,9 +164,9 @@ async fn seen(body: Bytes, probe: Data<Probe>) -> HttpResponse {
 }
 
 #[test]
-fn the_same_bytes_in_another_encoding_are_another_request() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+fn the_same_bytes_with_another_content_encoding_are_a_different_request() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(seen);
     });
     let zipped: &[u8] =
@@ -174,19 +175,19 @@ fn the_same_bytes_in_another_encoding_are_another_request() {
         .send(&Request::post("/seen").key("k").header("Content-Encoding", "gzip").body(zipped));
     let two = server.send(&Request::post("/seen").key("k").body(zipped));
     assert_eq!(one.status, 201, "{}", one.text());
-    assert!(!two.is_replay(), "another meaning, replayed: {:?}", world.probe.notes());
+    assert!(!two.is_replay(), "a different request was replayed: {:?}", app.probe.notes());
 }
 
-/// actix-http would treat the rest of the connection as the body of such a request. The body ends
-/// after its declared length.
+/// actix-http treats the rest of the connection as the body of such a request, but its body ends
+/// after the declared length.
 #[test]
 fn a_request_that_asks_for_a_websocket_gets_a_response() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(pay);
     });
     let upgrade = |key: &str| {
-        // actix-http inspects every line.
+        // actix-http inspects every line of `Upgrade`.
         let request =
             Request::post("/pay").key(key).header("Connection", "Upgrade").header("Upgrade", "h2c");
         request.header("Upgrade", " WebSocket ").header("Sec-WebSocket-Version", "13")
@@ -197,7 +198,7 @@ fn a_request_that_asks_for_a_websocket_gets_a_response() {
         assert!(server.send(&upgrade(&key.replace(' ', "-")).body(body)).is_replay(), "{key}");
     }
     assert_eq!(server.send(&upgrade("with-a-body").body("pay 2")).status, 422);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[idempotent(scope = "scope::global", key = "optional")]
@@ -209,8 +210,8 @@ async fn note(probe: Data<Probe>, body: String) -> HttpResponse {
 
 #[test]
 fn a_request_without_a_key_that_asks_for_a_websocket_gets_a_response() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(note);
     });
     for body in ["", "a body"] {
@@ -219,5 +220,5 @@ fn a_request_without_a_key_that_asks_for_a_websocket_gets_a_response() {
             201
         );
     }
-    assert_eq!(world.probe.notes(), ["", "a body"]);
+    assert_eq!(app.probe.notes(), ["", "a body"]);
 }

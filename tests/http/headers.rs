@@ -1,11 +1,11 @@
 //! Headers that belong to one connection, one moment or one client are never replayed.
 
 use actix_web::HttpResponse;
-use test_support::{Request, World};
+use test_support::{Request, TestApp};
 
 use super::handlers::all;
 
-const NEVER: &[(&str, &str)] = &[
+const NOT_REPLAYED: &[(&str, &str)] = &[
     ("set-cookie", "session=secret"),
     ("www-authenticate", "Bearer"),
     ("proxy-authenticate", "Basic"),
@@ -33,7 +33,7 @@ const NEVER: &[(&str, &str)] = &[
     ("x-for-this-hop-too", "secret"),
 ];
 
-const ALWAYS: &[(&str, &str)] = &[
+const REPLAYED: &[(&str, &str)] = &[
     ("location", "/payments/1"),
     ("etag", "\"e\""),
     ("cache-control", "private"),
@@ -46,25 +46,25 @@ const ALWAYS: &[(&str, &str)] = &[
 
 #[test]
 fn transient_headers_reach_only_the_first_client() {
-    let world = World::responding(|_| {
+    let app = TestApp::responding(|_| {
         let mut response = HttpResponse::Ok();
-        for line in NEVER.iter().chain(ALWAYS) {
+        for line in NOT_REPLAYED.iter().chain(REPLAYED) {
             response.append_header(*line);
         }
         response.append_header(("Set-Cookie", "second=1"));
-        response.append_header(("Connection", "X-For-This-Hop,  x-for-this-hop-TOO")).body("told")
+        response.append_header(("Connection", "X-For-This-Hop,  x-for-this-hop-TOO")).body("text")
     });
-    let server = world.serve(all);
+    let server = app.serve(all);
     let request = Request::post("/payments").user("alice").key("k");
     let (first, replay) = (server.send(&request), server.send(&request));
-    for (name, value) in NEVER {
+    for (name, value) in NOT_REPLAYED {
         assert!(
             first.lines(name).contains(value),
             "{name} is missing in the first response: {first:?}"
         );
         assert_eq!(replay.lines(name), [""; 0], "{name} is replayed");
     }
-    for (name, value) in ALWAYS {
+    for (name, value) in REPLAYED {
         assert_eq!(
             (first.header(name), replay.header(name)),
             (Some(*value), Some(*value)),
@@ -72,37 +72,37 @@ fn transient_headers_reach_only_the_first_client() {
         );
     }
     assert_eq!((first.lines("set-cookie").len(), replay.lines("connection").len()), (2, 0));
-    assert_eq!((replay.text(), replay.is_replay()), ("told", true));
-    let names: Vec<_> = replay.lasting_headers().into_iter().map(|(name, _)| name).collect();
+    assert_eq!((replay.text(), replay.is_replay()), ("text", true));
+    let names: Vec<_> = replay.stable_headers().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names.len(),
-        ALWAYS.len() + 1,
-        "content-length and what is always replayed, but: {names:?}"
+        REPLAYED.len() + 1,
+        "more is replayed than these headers and `content-length`: {names:?}"
     );
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn a_date_set_by_the_handler_is_not_replayed() {
-    let world = World::responding(|_| {
+    let app = TestApp::responding(|_| {
         HttpResponse::Ok().insert_header(("date", "Thu, 01 Jan 1970 00:00:00 GMT")).finish()
     });
-    let server = world.serve(all);
+    let server = app.serve(all);
     let request = Request::post("/payments").user("alice").key("k");
     let (first, replay) = (server.send(&request), server.send(&request));
     assert_eq!(first.header("date"), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
     assert!(replay.is_replay());
     assert_ne!(replay.header("date").unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn replay_markers_that_the_handler_sets_are_removed() {
     let mark = ("Idempotency-Replayed", "false");
-    let world = World::responding(move |_| {
+    let app = TestApp::responding(move |_| {
         HttpResponse::Ok().insert_header(mark).insert_header(("Idempotency-Replay", "x")).finish()
     });
-    let server = world.serve(all);
+    let server = app.serve(all);
     let request = Request::post("/payments").user("alice").key("k");
     let first = server.send(&request);
     assert_eq!(
@@ -114,11 +114,11 @@ fn replay_markers_that_the_handler_sets_are_removed() {
         (replay.header("idempotency-replayed"), replay.header("idempotency-replay")),
         (Some("true"), None)
     );
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn the_exposed_headers_match_those_that_are_sent() {
+fn the_headers_that_the_library_adds_are_exposed() {
     for name in
         ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"]
     {

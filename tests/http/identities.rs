@@ -1,4 +1,4 @@
-//! Scopes from the crates that actix applications authenticate with.
+//! Scopes from actix-identity and actix-web-httpauth.
 
 use actix_identity::{Identity, IdentityMiddleware};
 use actix_session::{SessionMiddleware, storage::CookieSessionStore};
@@ -10,7 +10,7 @@ use actix_web::{
 };
 use actix_web_httpauth::extractors::{basic::BasicAuth, bearer::BearerAuth};
 use idempotent_actix::idempotent;
-use test_support::{ClientResponse, Probe, Request, Server, World};
+use test_support::{ClientResponse, Probe, Request, Server, TestApp};
 
 #[get("/login/{name}")]
 async fn login(request: HttpRequest, name: web::Path<String>) -> impl Responder {
@@ -39,8 +39,8 @@ async fn by_basic(user: BasicAuth, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-fn serve(world: &World) -> Server {
-    let setup = world.setup();
+fn serve(app: &TestApp) -> Server {
+    let setup = app.setup();
     Server::start(move || {
         let session =
             SessionMiddleware::builder(CookieSessionStore::default(), Key::from(&[7; 64]));
@@ -55,50 +55,50 @@ fn serve(world: &World) -> Server {
     })
 }
 
-/// Sends one key as one user, again as the same, and as another.
-fn three(server: &Server, request: impl Fn(&str) -> Request) -> [ClientResponse; 3] {
+/// Sends the same key as alice, as alice again, and as bob.
+fn send_as_users(server: &Server, request: impl Fn(&str) -> Request) -> [ClientResponse; 3] {
     ["alice", "alice", "bob"].map(|user| server.send(&request(user).key("k")))
 }
 
-fn assert_distinguished(world: &World, [first, again, other]: &[ClientResponse; 3]) {
+fn assert_distinguished(app: &TestApp, [first, again, other]: &[ClientResponse; 3]) {
     again.assert_replays(first);
     assert_eq!((other.status, other.is_replay()), (201, false));
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
-fn the_identity_of_a_session_is_a_scope_and_without_one_there_is_no_principal() {
-    let world = World::new();
-    let server = serve(&world);
+fn a_session_identity_is_a_scope_and_a_missing_one_is_no_principal() {
+    let app = TestApp::new();
+    let server = serve(&app);
     let cookie = |user: &str| {
         let response = server.send(&Request::new("GET", &format!("/login/{user}")));
         response.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     };
     let responses =
-        three(&server, |user| Request::post("/by-identity").header("Cookie", cookie(user)));
-    assert_distinguished(&world, &responses);
+        send_as_users(&server, |user| Request::post("/by-identity").header("Cookie", cookie(user)));
+    assert_distinguished(&app, &responses);
     let refused = server.send(&Request::post("/by-identity").key("k"));
     assert_eq!(refused.problem(), (401, "scope_missing".to_owned()));
 }
 
 #[test]
-fn the_token_of_a_bearer_is_a_scope() {
-    let world = World::new();
-    let server = serve(&world);
-    let responses = three(&server, |user| {
+fn a_bearer_token_is_a_scope() {
+    let app = TestApp::new();
+    let server = serve(&app);
+    let responses = send_as_users(&server, |user| {
         Request::post("/by-bearer").header("Authorization", format!("Bearer {user}"))
     });
-    assert_distinguished(&world, &responses);
+    assert_distinguished(&app, &responses);
 }
 
 #[test]
-fn the_name_of_a_basic_user_is_a_scope_whatever_the_password() {
-    let world = World::new();
-    let server = serve(&world);
-    // alice:, alice:, bob:
+fn a_basic_auth_user_name_is_a_scope() {
+    let app = TestApp::new();
+    let server = serve(&app);
+    // Base64 of `alice:` and `bob:`: user names with an empty password.
     let credentials = |user: &str| if user == "alice" { "YWxpY2U6" } else { "Ym9iOg==" };
     let basic = |user: &str| {
         Request::post("/by-basic").header("Authorization", format!("Basic {}", credentials(user)))
     };
-    assert_distinguished(&world, &three(&server, basic));
+    assert_distinguished(&app, &send_as_users(&server, basic));
 }

@@ -6,7 +6,7 @@ use actix_web::{
     web::{self, Data},
 };
 use idempotent_actix::KeyRule;
-use test_support::{Op, Probe, Request, Server, World};
+use test_support::{Op, Probe, Request, Server, TestApp};
 
 use super::handlers::{all, assert_problem};
 
@@ -16,24 +16,24 @@ fn pay() -> Request {
 
 #[test]
 fn a_request_without_a_key_is_refused_and_not_run() {
-    let world = World::new();
-    let response = world.serve(all).send(&pay());
+    let app = TestApp::new();
+    let response = app.serve(all).send(&pay());
     assert_eq!(assert_problem(&response, 400, "key_missing", false), None);
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
 fn two_key_lines_are_not_a_key_even_if_they_are_equal() {
-    let world = World::new();
-    let response = world.serve(all).send(&pay().key("k").key("k"));
+    let app = TestApp::new();
+    let response = app.serve(all).send(&pay().key("k").key("k"));
     assert_problem(&response, 400, "key_malformed", false);
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
 fn malformed_keys_are_refused_without_being_echoed() {
-    let world = World::new();
-    let server = world.serve(all);
+    let app = TestApp::new();
+    let server = app.serve(all);
     let long = "k".repeat(256);
     for key in [
         "",
@@ -52,13 +52,13 @@ fn malformed_keys_are_refused_without_being_echoed() {
         assert_problem(&response, 400, "key_malformed", false);
         assert!(key.len() < 3 || !response.text().contains(key), "{}", response.text());
     }
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
-fn quoted_and_bare_are_the_same_key() {
-    let world = World::new();
-    let server = world.serve(all);
+fn a_quoted_key_equals_the_bare_key() {
+    let app = TestApp::new();
+    let server = app.serve(all);
     for key in
         ["8e03978e-40d5-43e8-bc93-6894a57f9324", "12345678901234567890", "k", &"k".repeat(255)]
     {
@@ -67,13 +67,13 @@ fn quoted_and_bare_are_the_same_key() {
         server.send(&pay().key(format!("\"{key}\""))).assert_replays(&first);
         server.send(&pay().key(format!("  \"{key}\";retry=1"))).assert_replays(&first);
     }
-    assert_eq!(world.probe.runs(), 4);
+    assert_eq!(app.probe.runs(), 4);
 }
 
 #[test]
 fn the_keys_that_firefox_and_stripe_send_are_accepted() {
-    let world = World::new();
-    let server = world.serve(all);
+    let app = TestApp::new();
+    let server = app.serve(all);
     let keys = [
         "\"9223372036854775807\"",
         "\"18446744073709551615\"",
@@ -83,25 +83,25 @@ fn the_keys_that_firefox_and_stripe_send_are_accepted() {
     for key in keys {
         assert_eq!(server.send(&pay().key(key)).status, 201, "{key}");
     }
-    assert_eq!(world.probe.runs(), keys.len());
+    assert_eq!(app.probe.runs(), keys.len());
 }
 
 #[test]
-fn keys_differ_by_case_and_escapes_do_not_count() {
-    let world = World::new();
-    let server = world.serve(all);
+fn keys_are_case_sensitive_and_escapes_are_decoded() {
+    let app = TestApp::new();
+    let server = app.serve(all);
     let first = server.send(&pay().key("Key"));
     assert!(!server.send(&pay().key("key")).is_replay());
     server.send(&pay().key("\"Key\"")).assert_replays(&first);
     let escaped = server.send(&pay().key(r#""a\\b""#));
     server.send(&pay().key(r"a\b")).assert_replays(&escaped);
-    assert_eq!(world.probe.runs(), 3);
+    assert_eq!(app.probe.runs(), 3);
 }
 
 #[test]
-fn a_rule_for_uuids_refuses_everything_else() {
-    let world = World::set(|builder| builder.key_rule(KeyRule::Uuid));
-    let server = world.serve(all);
+fn the_uuid_rule_refuses_everything_else() {
+    let app = TestApp::set(|builder| builder.key_rule(KeyRule::Uuid));
+    let server = app.serve(all);
     let uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324";
     for key in [
         "\"9223372036854775807\"",
@@ -112,45 +112,45 @@ fn a_rule_for_uuids_refuses_everything_else() {
     }
     assert_eq!(server.send(&pay().key(uuid)).status, 201);
     assert!(server.send(&pay().key(format!("\"{uuid}\""))).is_replay());
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn a_rule_for_the_length_counts_the_key_without_its_quotes() {
-    let world = World::set(|builder| builder.key_rule(KeyRule::MinLength(4)));
-    let server = world.serve(all);
+fn the_length_rule_counts_the_key_without_its_quotes() {
+    let app = TestApp::set(|builder| builder.key_rule(KeyRule::MinLength(4)));
+    let server = app.serve(all);
     assert_problem(&server.send(&pay().key("\"abc\"")), 400, "key_malformed", false);
     assert_eq!(server.send(&pay().key("abcd")).status, 201);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn the_header_can_have_another_name() {
-    let world = World::set(|builder| builder.header(HeaderName::from_static("x-request-token")));
-    let server = world.serve(all);
+    let app = TestApp::set(|builder| builder.header(HeaderName::from_static("x-request-token")));
+    let server = app.serve(all);
     let missing = server.send(&pay().key("k"));
     assert_problem(&missing, 400, "key_missing", false);
     assert!(missing.text().contains("x-request-token"), "{}", missing.text());
     let first = server.send(&pay().header("X-Request-Token", "k"));
     server.send(&pay().header("x-request-token", "k")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn where_keys_are_optional_a_request_without_one_runs_each_time() {
-    let world = World::new();
-    let server = world.serve(all);
+    let app = TestApp::new();
+    let server = app.serve(all);
     let request = Request::post("/optional").user("alice");
     for run in 1..=2 {
         let response = server.send(&request);
         assert_eq!((response.status, response.is_replay()), (201, false));
         assert_eq!(response.json()["secret of run"], run);
     }
-    assert_eq!(world.store.calls(Op::Claim), 0, "nothing is recorded without a key");
+    assert_eq!(app.store.calls(Op::Claim), 0, "a request without a key was claimed");
     let first = server.send(&request.clone().key("k"));
     server.send(&request.clone().key("k")).assert_replays(&first);
     assert_problem(&server.send(&request.key("")), 400, "key_malformed", false);
-    assert_eq!(world.probe.runs(), 3);
+    assert_eq!(app.probe.runs(), 3);
 }
 
 #[test]
@@ -167,14 +167,14 @@ fn without_a_registered_handle_nothing_runs_and_nothing_is_disclosed() {
 }
 
 #[test]
-fn an_idempotency_in_web_data_is_found() {
-    let world = World::new();
-    let (idempotency, probe) = (world.idempotency.clone(), world.probe.clone());
+fn a_handle_in_web_data_is_found() {
+    let app = TestApp::new();
+    let (idempotency, probe) = (app.idempotency.clone(), app.probe.clone());
     let server = Server::start(move || {
         let idempotency = web::Data::new(idempotency.clone());
         App::new().app_data(idempotency).app_data(Data::new(probe.clone())).configure(all)
     });
     let first = server.send(&pay().key("k"));
     server.send(&pay().key("k")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }

@@ -1,7 +1,7 @@
 //! The HTTP behavior: every row of the response table in the attribute's guide, with exact
 //! statuses, headers and bytes, over real connections.
 //!
-//! One binary, because each test binary links everything.
+//! One binary, because each test binary links all dependencies.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Middleware around a guarded handler processes a replay like a new response.
+//! Middleware around a guarded handler processes a replay like any other response.
 
 use actix_session::{Session, SessionMiddleware, storage::CookieSessionStore};
 use actix_web::{
@@ -11,7 +11,7 @@ use actix_web::{
     web::Data,
 };
 use idempotent_actix::{Operation, idempotent};
-use test_support::{Probe, Request, Server, World};
+use test_support::{Probe, Request, Server, TestApp};
 
 use super::handlers::{User, all};
 
@@ -20,18 +20,18 @@ fn pay() -> Request {
 }
 
 #[test]
-fn compression_is_applied_to_replays_as_the_client_asks() {
+fn a_replay_is_compressed_as_its_client_requests() {
     let long = "a word that can be compressed ".repeat(200);
     let body = long.clone();
-    let world = World::responding(move |_| {
+    let app = TestApp::responding(move |_| {
         HttpResponse::Ok().content_type("text/plain").body(body.clone())
     });
-    let setup = world.setup();
+    let setup = app.setup();
     let server = Server::start(move || {
         App::new().configure(&setup).configure(all).wrap(Compress::default())
     });
-    let zipped = pay().header("Accept-Encoding", "gzip");
-    let (first, replay) = (server.send(&zipped), server.send(&zipped));
+    let compressed = pay().header("Accept-Encoding", "gzip");
+    let (first, replay) = (server.send(&compressed), server.send(&compressed));
     assert_eq!(first.header("content-encoding"), Some("gzip"));
     assert!(first.body.len() < 1000 && first.body.starts_with(&[0x1f, 0x8b]));
     replay.assert_replays(&first);
@@ -40,13 +40,13 @@ fn compression_is_applied_to_replays_as_the_client_asks() {
         (plain.header("content-encoding"), plain.text(), plain.is_replay()),
         (None, &*long, true)
     );
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn headers_that_middleware_adds_are_current() {
-    let world = World::new();
-    let (setup, probe) = (world.setup(), world.probe.clone());
+fn middleware_adds_current_headers_to_a_replay() {
+    let app = TestApp::new();
+    let (setup, probe) = (app.setup(), app.probe.clone());
     let server = Server::start(move || {
         let probe = probe.clone();
         App::new()
@@ -88,13 +88,10 @@ fn headers_that_middleware_adds_are_current() {
         assert_eq!(
             response.header("location"),
             Some("/payments/1"),
-            "the default does not replace the handler's own"
+            "the default header replaced the handler's"
         );
     }
-    assert_eq!(
-        (replay.is_replay(), first.body == replay.body, world.probe.runs()),
-        (true, true, 1)
-    );
+    assert_eq!((replay.is_replay(), first.body == replay.body, app.probe.runs()), (true, true, 1));
 }
 
 #[idempotent(scope = "user")]
@@ -113,9 +110,9 @@ async fn session(
 }
 
 #[test]
-fn a_session_that_the_handler_changes_is_set_for_its_own_client_only() {
-    let world = World::new();
-    let setup = world.setup();
+fn a_session_cookie_that_the_handler_sets_is_not_replayed() {
+    let app = TestApp::new();
+    let setup = app.setup();
     let server = Server::start(move || {
         let sessions = SessionMiddleware::new(CookieSessionStore::default(), Key::from(&[7; 64]));
         App::new().configure(&setup).service(session).wrap(sessions)
@@ -127,8 +124,8 @@ fn a_session_that_the_handler_changes_is_set_for_its_own_client_only() {
     assert!(cookies.iter().any(|cookie| cookie.starts_with("own=secret")));
     assert!(
         cookies.iter().any(|cookie| cookie.starts_with("id=")),
-        "the session reaches middleware from the spawned work"
+        "the middleware did not see the handler's change of the session"
     );
     assert_eq!((replay.is_replay(), replay.lines("set-cookie")), (true, Vec::new()));
-    assert_eq!((first.body == replay.body, world.probe.runs()), (true, 1));
+    assert_eq!((first.body == replay.body, app.probe.runs()), (true, 1));
 }

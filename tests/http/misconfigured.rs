@@ -1,11 +1,11 @@
-//! Misconfigured applications: nothing runs, and the log contains the reason once per request.
+//! Misconfigured applications: nothing runs, and the reason is logged once per request.
 
 use actix_web::{
     App, HttpResponse, post,
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
-use test_support::{Probe, Request, Server, World, log};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::assert_problem;
 
@@ -16,7 +16,7 @@ async fn without_a_handle(_first: Operation, _second: Option<Operation>) -> Http
 }
 
 #[test]
-fn a_handle_that_is_not_registered_is_logged_once_for_each_request() {
+fn a_missing_handle_is_logged_once_per_request() {
     log::capture();
     let server = Server::start(|| App::new().service(without_a_handle));
     assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 500);
@@ -34,9 +34,9 @@ async fn with_two_handles(_first: Operation, _second: Option<Operation>) -> Http
 }
 
 #[test]
-fn two_handles_are_logged_once_for_each_request() {
+fn two_handles_are_logged_once_per_request() {
     log::capture();
-    let [one, other] = [World::new(), World::new()].map(|world| world.idempotency);
+    let [one, other] = [TestApp::new(), TestApp::new()].map(|app| app.idempotency);
     let server = Server::start(move || {
         App::new()
             .app_data(one.clone())
@@ -54,7 +54,7 @@ fn two_handles_are_logged_once_for_each_request() {
     assert!(lines.len() == 1 && lines[0].contains("two `Idempotency`"), "{lines:?}");
 }
 
-/// The macro cannot see through the type alias.
+/// A type alias, because the macro refuses an `Option<Tx<…>>` that it can see.
 type OptionalTx = Option<Tx<sqlx::Sqlite>>;
 
 #[idempotent(scope = "scope::global")]
@@ -65,22 +65,22 @@ pub(crate) async fn maybe(_tx: OptionalTx, probe: Data<Probe>) -> HttpResponse {
 
 #[test]
 fn a_handler_does_not_run_without_the_transaction_that_it_takes_as_an_option() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(maybe);
     });
     assert_problem(&server.send(&Request::post("/maybe").key("k")), 500, "misconfigured", false);
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
 }
 
 #[test]
-fn a_handle_that_each_worker_builds_for_itself_is_logged() {
+fn a_handle_that_is_built_by_each_worker_is_logged() {
     log::capture();
     let server = Server::start(|| {
         App::new().app_data(Idempotency::new(MemoryStore::new())).service(without_a_handle)
     });
     assert_eq!(server.send(&Request::post("/without-a-handle").key("k")).status, 200);
-    let warned =
+    let reported =
         |line: &str| line.contains("ERROR") && line.contains("is built on a worker's thread");
-    assert!(log::captured().lines().any(warned));
+    assert!(log::captured().lines().any(reported));
 }

@@ -8,7 +8,7 @@ use actix_web::{
 };
 use futures_util::StreamExt;
 use idempotent_actix::{fingerprint, idempotent, scope};
-use test_support::{ClientResponse, Probe, Request, World};
+use test_support::{ClientResponse, Probe, Request, TestApp};
 
 #[idempotent(scope = "scope::global", fingerprint = "fingerprint::multipart")]
 #[post("/parts")]
@@ -35,9 +35,9 @@ fn services(config: &mut ServiceConfig) {
     config.service(parts).service(whole);
 }
 
-fn send(world: &World, path: &str, key: &str, boundary: &str, body: &str) -> ClientResponse {
+fn send(app: &TestApp, path: &str, key: &str, boundary: &str, body: &str) -> ClientResponse {
     let content_type = format!("multipart/form-data; boundary={boundary}");
-    let server = world.serve(services);
+    let server = app.serve(services);
     server.send(&Request::post(path).key(key).header("Content-Type", content_type).body(body))
 }
 
@@ -50,28 +50,29 @@ fn form(boundary: &str, to: &str) -> String {
 
 #[test]
 fn a_retry_with_another_boundary_is_replayed() {
-    let world = World::new();
-    let first = send(&world, "/parts", "k", "first", &form("first", "alice"));
-    send(&world, "/parts", "k", "second-and-longer", &form("second-and-longer", "alice"))
+    let app = TestApp::new();
+    let first = send(&app, "/parts", "k", "first", &form("first", "alice"));
+    send(&app, "/parts", "k", "second-and-longer", &form("second-and-longer", "alice"))
         .assert_replays(&first);
-    assert_eq!(send(&world, "/parts", "k", "third", &form("third", "mallory")).status, 422);
-    assert_eq!(world.probe.notes(), ["to=alice"]);
+    assert_eq!(send(&app, "/parts", "k", "third", &form("third", "mallory")).status, 422);
+    assert_eq!(app.probe.notes(), ["to=alice"]);
 }
 
-/// Two bodies that handlers read differently: under one key, the second is a mismatch.
+/// Asserts that the handler reads these bodies as two different ones, and that they are a mismatch
+/// under one key.
 fn assert_distinguished(path: &str, bodies: [String; 2]) {
-    let world = World::new();
+    let app = TestApp::new();
     let statuses =
-        [0, 1].map(|body| send(&world, path, &format!("alone-{body}"), "B", &bodies[body]).status);
+        [0, 1].map(|body| send(&app, path, &format!("alone-{body}"), "B", &bodies[body]).status);
     assert_eq!(statuses, [201, 201]);
-    let notes = world.probe.notes();
-    assert_ne!(notes[0], notes[1], "the handler sees two requests");
-    let statuses = [0, 1].map(|body| send(&world, path, "k", "B", &bodies[body]).status);
+    let notes = app.probe.notes();
+    assert_ne!(notes[0], notes[1], "the handler reads both bodies alike");
+    let statuses = [0, 1].map(|body| send(&app, path, "k", "B", &bodies[body]).status);
     assert_eq!(statuses, [201, 422], "{notes:?}");
 }
 
 #[test]
-fn a_repeated_header_counts_twice() {
+fn each_line_of_a_repeated_header_counts() {
     let disposition = "Content-Disposition: form-data; name=";
     assert_distinguished(
         "/parts",
@@ -83,7 +84,7 @@ fn a_repeated_header_counts_twice() {
 
 #[test]
 fn bytes_after_a_boundary_within_a_part_count() {
-    // The same length as the boundary: some parsers compare only the length.
+    // The inner line is as long as a boundary line: some parsers compare only the length.
     let body = |to: &str| {
         let content = format!("a\r\n--B--\r\nto {to}");
         let headers = format!(

@@ -18,7 +18,7 @@ async fn pay(probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// An application with a different handler for the same route.
+/// An application whose handler responds with this name.
 fn application(name: &'static str, idempotency: Idempotency) -> Server {
     let probe = Probe::responding(move |_| HttpResponse::Created().body(name));
     Server::start(move || {
@@ -61,7 +61,7 @@ fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
     let expected = |namespace| RecordId::new(namespace, &scope, "POST /pay", &key);
     assert_eq!(id(Idempotency::new(open())), expected("shop"));
     assert_eq!(id(Idempotency::builder(open()).namespace("bank").build()), expected("bank"));
-    assert!(file.exists(), "the parameter is no part of the file's name");
+    assert!(file.exists(), "the parameter became part of the file's name");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

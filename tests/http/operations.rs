@@ -9,7 +9,7 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Operation, RecordId, RequestOutcome, idempotent};
-use test_support::{Probe, Request, Server, World, log};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::{User, all, assert_problem};
 
@@ -28,8 +28,8 @@ async fn maybe(user: User, operation: Option<Operation>, probe: Data<Probe>) -> 
 }
 
 #[idempotent(scope = "user", key = "optional")]
-#[post("/demanding")]
-async fn demanding(user: User, operation: Operation, probe: Data<Probe>) -> HttpResponse {
+#[post("/required_operation")]
+async fn required_operation(user: User, operation: Operation, probe: Data<Probe>) -> HttpResponse {
     probe.note(describe(&user, &operation));
     probe.run().await
 }
@@ -47,60 +47,60 @@ fn describe(user: &User, operation: &Operation) -> String {
 }
 
 fn services(config: &mut ServiceConfig) {
-    config.service(operate).service(maybe).service(demanding).service(unguarded);
+    config.service(operate).service(maybe).service(required_operation).service(unguarded);
 }
 
-/// The words of a note: user, key, record id, attempt and two derived keys.
+/// The words of a note: user, key, record id, attempt, and two derived keys.
 fn words(note: &str) -> [&str; 6] {
     note.split(' ').collect::<Vec<_>>().try_into().unwrap()
 }
 
 #[test]
 fn a_takeover_changes_only_the_attempt_of_an_operation() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let request = Request::post("/operations").user("alice").key("\"the-key\"");
-    world.probe.hold();
+    app.probe.hold();
     let first = server.begin(&request);
-    world.probe.await_runs(1);
-    world.pass(Duration::from_secs(30));
+    app.probe.await_runs(1);
+    app.advance(Duration::from_secs(30));
     let second = server.begin(&request);
-    world.probe.await_runs(2);
-    world.probe.release(2);
+    app.probe.await_runs(2);
+    app.probe.release(2);
     let second = second.response();
-    world.probe.release(1);
+    app.probe.release(1);
     first.response().assert_replays(&second);
-    let notes = world.probe.notes();
+    let notes = app.probe.notes();
     let [[user, key, id, attempt, charge, refund], second] = [words(&notes[0]), words(&notes[1])];
     assert_eq!((user, key, attempt), ("alice", "the-key", "1"));
     assert_eq!(second, [user, key, id, "2", charge, refund]);
     assert_ne!(charge, refund);
-    let expected = World::id("alice", "POST /operations", "the-key");
+    let expected = TestApp::id("alice", "POST /operations", "the-key");
     assert_eq!((id, charge), (&*expected.to_string(), &*expected.derive_key("charge").to_string()));
 }
 
 #[test]
-fn derived_keys_differ_by_user_and_key_and_do_not_show_the_key() {
-    let world = World::new();
-    let server = world.serve(services);
+fn derived_keys_differ_by_user_and_key() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     for (user, key) in [("alice", "k1"), ("alice", "k2"), ("bob", "k1")] {
         assert_eq!(server.send(&Request::post("/operations").user(user).key(key)).status, 201);
     }
-    let notes = world.probe.notes();
+    let notes = app.probe.notes();
     let charges: std::collections::HashSet<_> = notes.iter().map(|note| words(note)[4]).collect();
     assert_eq!(charges.len(), 3);
 }
 
 #[test]
 fn without_a_key_there_is_no_operation() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     assert_eq!(server.send(&Request::post("/maybe").user("alice")).status, 201);
     assert_eq!(server.send(&Request::post("/maybe").user("alice").key("k")).status, 201);
-    let notes = world.probe.notes();
+    let notes = app.probe.notes();
     assert_eq!(notes[0], "none");
     assert_eq!(words(&notes[1])[..2], ["alice", "k"]);
-    for target in ["/demanding", "/unguarded"] {
+    for target in ["/required_operation", "/unguarded"] {
         assert_problem(
             &server.send(&Request::post(target).user("alice")),
             400,
@@ -108,13 +108,16 @@ fn without_a_key_there_is_no_operation() {
             false,
         );
     }
-    assert_eq!(world.probe.runs(), 2);
-    assert_eq!(server.send(&Request::post("/demanding").user("alice").key("k")).status, 201);
+    assert_eq!(app.probe.runs(), 2);
+    assert_eq!(
+        server.send(&Request::post("/required_operation").user("alice").key("k")).status,
+        201
+    );
 }
 
-/// A server whose outermost middleware records the outcome and the record of each response.
-fn observed(world: &World) -> Server {
-    let (setup, probe) = (world.setup(), world.probe.clone());
+/// A server whose outermost middleware notes the outcome and the record id of each response.
+fn serve_observed(app: &TestApp) -> Server {
+    let (setup, probe) = (app.setup(), app.probe.clone());
     Server::start(move || {
         let probe = probe.clone();
         App::new().configure(&setup).configure(all).wrap_fn(move |request, service| {
@@ -138,37 +141,37 @@ fn observed(world: &World) -> Server {
 
 #[test]
 fn middleware_sees_the_outcome_of_each_request() {
-    let world = World::responding(|run| {
-        assert!(run != 2, "the handler breaks down");
+    let app = TestApp::responding(|run| {
+        assert!(run != 2, "the handler panics");
         HttpResponse::Created().finish()
     });
-    let server = observed(&world);
+    let server = serve_observed(&app);
     let pay = |key: &str| Request::post("/payments").user("alice").key(key).body("b");
-    let careful = Request::post("/careful").user("alice").key("k");
+    let hold_if_abandoned = Request::post("/hold_if_abandoned").user("alice").key("k");
     for (request, status) in [
         (pay("k"), 201),
         (pay("k"), 201),
         (pay("k").body("other"), 422),
         (pay(""), 400),
-        (careful.clone(), 500),
-        (careful, 409),
+        (hold_if_abandoned.clone(), 500),
+        (hold_if_abandoned, 409),
         (Request::post("/payments").key("k"), 401),
         (Request::new("GET", "/elsewhere").key("k"), 404),
     ] {
         assert_eq!(server.send(&request).status, status);
     }
-    world.probe.hold();
+    app.probe.hold();
     let held = server.begin(&pay("k2"));
-    world.probe.await_runs(3);
+    app.probe.await_runs(3);
     assert_eq!(server.send(&pay("k2")).status, 409);
-    world.probe.release_all();
+    app.probe.release_all();
     assert_eq!(held.response().status, 201);
-    world.store.fail(test_support::Op::Claim, 2, test_support::Fault::Before);
+    app.store.fail(test_support::Op::Claim, 2, test_support::Fault::Before);
     assert_eq!(server.send(&pay("k3")).status, 503);
-    let id = |operation, key| World::id("alice", operation, key).to_string();
-    let (k, held) = (id("POST /payments", "k"), id("POST /careful", "k"));
+    let id = |operation, key| TestApp::id("alice", operation, key).to_string();
+    let (k, held) = (id("POST /payments", "k"), id("POST /hold_if_abandoned", "k"));
     let (k2, k3) = (id("POST /payments", "k2"), id("POST /payments", "k3"));
-    let mut notes = world.probe.notes();
+    let mut notes = app.probe.notes();
     notes.retain(|note| note != "alice");
     let expected = [
         format!("ran {k}"),
@@ -186,29 +189,30 @@ fn middleware_sees_the_outcome_of_each_request() {
     assert_eq!(notes, expected);
 }
 
-/// A key that becomes held has a separate outcome and one line in the log, so that operators can be
-/// notified.
+/// When a key becomes held, the request has a separate outcome and the log one line, so that
+/// operators can be notified.
 #[test]
 fn a_key_that_becomes_held_is_an_outcome_and_a_log_line() {
     log::capture();
-    let world = World::responding(|run| match run {
+    let app = TestApp::responding(|run| match run {
         1 => HttpResponse::InternalServerError().finish(),
         _ => HttpResponse::Created().finish(),
     });
-    let server = observed(&world);
-    let careful = |key: &str| Request::post("/careful").user("alice").key(key);
-    let statuses = ["unknown", "unknown", "unknown"].map(|key| server.send(&careful(key)).status);
+    let server = serve_observed(&app);
+    let hold_if_abandoned = |key: &str| Request::post("/hold_if_abandoned").user("alice").key(key);
+    let statuses =
+        ["unknown", "unknown", "unknown"].map(|key| server.send(&hold_if_abandoned(key)).status);
     assert_eq!(statuses, [500, 409, 409]);
-    world.probe.hold();
-    let expiring = server.begin(&careful("expiring"));
-    world.probe.await_runs(2);
-    world.pass(Duration::from_secs(3600));
-    let statuses = ["expiring", "expiring"].map(|key| server.send(&careful(key)).status);
+    app.probe.hold();
+    let expiring = server.begin(&hold_if_abandoned("expiring"));
+    app.probe.await_runs(2);
+    app.advance(Duration::from_secs(3600));
+    let statuses = ["expiring", "expiring"].map(|key| server.send(&hold_if_abandoned(key)).status);
     assert_eq!(statuses, [409, 409]);
     drop(expiring);
-    let id = |key| World::id("alice", "POST /careful", key).to_string();
+    let id = |key| TestApp::id("alice", "POST /hold_if_abandoned", key).to_string();
     let (unknown, expired) = (id("unknown"), id("expiring"));
-    let mut notes = world.probe.notes();
+    let mut notes = app.probe.notes();
     notes.retain(|note| note != "alice");
     let expected = [
         format!("became_held {unknown}"),

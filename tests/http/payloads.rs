@@ -1,7 +1,7 @@
 //! Middleware that modifies the body before the guard reads it, over HTTP/1.1 and HTTP/2.
 //!
-//! A guard that fingerprints only the remaining body gives two requests the same fingerprint, and
-//! replays the first one's response to the second.
+//! A guard that fingerprinted only the rest of the body would give different requests the same
+//! fingerprint, and replay the response to the first one.
 
 use actix_web::{
     App, Error, HttpMessage, HttpRequest, HttpResponse, HttpServer,
@@ -18,7 +18,7 @@ use idempotent_actix::{Idempotency, idempotent, scope, store::MemoryStore};
 use test_support::{Pending, Probe, Request, WAIT_LIMIT};
 use tokio::net::TcpStream;
 
-fn all_of_it(_: &HttpRequest, body: &[u8]) -> Vec<u8> {
+fn whole_body(_: &HttpRequest, body: &[u8]) -> Vec<u8> {
     body.to_vec()
 }
 
@@ -35,22 +35,22 @@ macro_rules! handlers {
 handlers! {
     bytes "/body" "body";
     json "/json" "json";
-    custom "/custom" "all_of_it";
+    custom "/custom" "whole_body";
     ignored "/none" "none";
 }
 
 /// Modifies the body as the header `x-middleware` directs.
-async fn meddle(
+async fn modify_body(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let way = request
+    let action = request
         .headers()
         .get("x-middleware")
-        .and_then(|way| way.to_str().ok())
+        .and_then(|action| action.to_str().ok())
         .unwrap_or_default()
         .to_owned();
-    match &*way {
+    match &*action {
         "take" => drop(request.take_payload()),
         "extract" => drop(request.extract::<Bytes>().await?),
         "read in place" => while request.parts_mut().1.next().await.is_some() {},
@@ -65,7 +65,7 @@ async fn meddle(
         "replace by a shorter body" | "replace by a shorter body and correct its length" => {
             let body = request.extract::<Bytes>().await?;
             let body = body.slice(..body.len() - 1);
-            if way.ends_with("length") {
+            if action.ends_with("length") {
                 request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
             }
             request.set_payload(Payload::from(body));
@@ -95,7 +95,7 @@ fn serve(probe: &Probe) -> std::net::SocketAddr {
                     .service(json)
                     .service(custom)
                     .service(ignored)
-                    .wrap(from_fn(meddle))
+                    .wrap(from_fn(modify_body))
             };
             let server = HttpServer::new(app).workers(1).disable_signals();
             let server = server.bind_auto_h2c(("127.0.0.1", 0)).unwrap();
@@ -106,19 +106,20 @@ fn serve(probe: &Probe) -> std::net::SocketAddr {
     up.recv().unwrap()
 }
 
-/// The protocol and connection that a request is sent on.
+/// How a request is sent: the protocol, and whether the body's length is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wire {
+enum Transport {
     Http1,
     Chunked,
     Http2,
     Http2WithLength,
 }
 
-const WIRES: [Wire; 4] = [Wire::Http1, Wire::Chunked, Wire::Http2, Wire::Http2WithLength];
+const TRANSPORTS: [Transport; 4] =
+    [Transport::Http1, Transport::Chunked, Transport::Http2, Transport::Http2WithLength];
 
-impl Wire {
-    fn says_its_length(self) -> bool {
+impl Transport {
+    fn declares_length(self) -> bool {
         matches!(self, Self::Http1 | Self::Http2WithLength)
     }
 
@@ -128,22 +129,22 @@ impl Wire {
         to: std::net::SocketAddr,
         path: &str,
         key: &str,
-        way: &str,
+        action: &str,
         body: &str,
     ) -> (u16, bool, String) {
-        self.send_as(None, to, path, key, way, body)
+        self.send_as(None, to, path, key, action, body)
     }
 
-    /// The same with a `Content-Type`.
-    fn send_typed(
+    /// Sends a request with a `Content-Type`.
+    fn send_with_content_type(
         self,
         to: std::net::SocketAddr,
         path: &str,
         key: &str,
-        way: &str,
+        action: &str,
         body: &str,
     ) -> (u16, bool, String) {
-        self.send_as(Some("text/plain"), to, path, key, way, body)
+        self.send_as(Some("text/plain"), to, path, key, action, body)
     }
 
     fn send_as(
@@ -152,17 +153,17 @@ impl Wire {
         to: std::net::SocketAddr,
         path: &str,
         key: &str,
-        way: &str,
+        action: &str,
         body: &str,
     ) -> (u16, bool, String) {
-        let request = Request::post(path).key(key).header("x-middleware", way);
+        let request = Request::post(path).key(key).header("x-middleware", action);
         let request =
             if let Some(kind) = kind { request.header("content-type", kind) } else { request };
         let request = match self {
             Self::Http1 => request.body(body),
             Self::Chunked => request.chunks((!body.is_empty()).then_some(body)),
             Self::Http2 | Self::Http2WithLength => {
-                return self.send_http2(kind, to, path, key, way, body);
+                return self.send_http2(kind, to, path, key, action, body);
             }
         };
         let response = Pending::send(to, &request.bytes()).response();
@@ -175,11 +176,11 @@ impl Wire {
         to: std::net::SocketAddr,
         path: &str,
         key: &str,
-        way: &str,
+        action: &str,
         body: &str,
     ) -> (u16, bool, String) {
         let request = http::Request::post(format!("http://{to}{path}"));
-        let request = request.header("idempotency-key", key).header("x-middleware", way);
+        let request = request.header("idempotency-key", key).header("x-middleware", action);
         let request =
             if let Some(kind) = kind { request.header("content-type", kind) } else { request };
         let request = match self {
@@ -222,99 +223,100 @@ fn assert_misconfigured((status, replayed, text): (u16, bool, String), case: &st
 }
 
 #[test]
-fn a_body_that_middleware_has_taken_is_not_taken_for_an_empty_one_on_any_wire() {
-    for wire in WIRES {
+fn over_any_transport_a_body_that_middleware_has_taken_is_not_treated_as_empty() {
+    for transport in TRANSPORTS {
         let probe = Probe::new();
         let address = serve(&probe);
         for path in ["/body", "/json", "/custom"] {
-            for way in ["take", "extract"] {
+            for action in ["take", "extract"] {
                 for body in ["pay 1 to bob", "pay 999 to eve"] {
-                    let response = wire.send(address, path, way, way, body);
-                    assert_misconfigured(response, &format!("{wire:?} {path} {way}"));
+                    let response = transport.send(address, path, action, action, body);
+                    assert_misconfigured(response, &format!("{transport:?} {path} {action}"));
                 }
             }
         }
-        assert_eq!(probe.runs(), 0, "{wire:?}");
+        assert_eq!(probe.runs(), 0, "{transport:?}");
         assert_eq!(
-            wire.send(address, "/none", "k", "take", "pay 1 to bob").0,
+            transport.send(address, "/none", "k", "take", "pay 1 to bob").0,
             201,
-            "the body does not count"
+            "the body is not part of this fingerprint"
         );
     }
 }
 
 #[test]
-fn a_body_that_middleware_has_read_in_place_is_not_taken_for_what_is_left() {
-    // Larger than one read of the server, where part of it is read; a server that reads none of it
-    // resets the stream.
-    let body = |way: &str, end: &str| {
-        let repeated = if way.starts_with("read") { 20_000 } else { 1 };
+fn a_body_that_middleware_has_read_in_place_is_not_replaced_by_what_is_left() {
+    // A body that is read in part must be larger than one read of the server. One that is not read
+    // at all must be small, because the server would reset the stream.
+    let body = |action: &str, end: &str| {
+        let repeated = if action.starts_with("read") { 20_000 } else { 1 };
         format!("{}{end}", "0123456789".repeat(repeated))
     };
-    for wire in WIRES.into_iter().filter(|wire| wire.says_its_length()) {
+    for transport in TRANSPORTS.into_iter().filter(|transport| transport.declares_length()) {
         let probe = Probe::new();
         let address = serve(&probe);
         for (key, path) in ["/body", "/json", "/custom"].into_iter().enumerate() {
-            for way in ["read in place", "read one chunk in place", "put an ended stream back"] {
-                for body in [body(way, "1"), body(way, "2")] {
-                    let response = wire.send(address, path, &format!("k{key}"), way, &body);
-                    assert_misconfigured(response, &format!("{wire:?} {path} {way}"));
+            for action in ["read in place", "read one chunk in place", "put an ended stream back"] {
+                for body in [body(action, "1"), body(action, "2")] {
+                    let response = transport.send(address, path, &format!("k{key}"), action, &body);
+                    assert_misconfigured(response, &format!("{transport:?} {path} {action}"));
                 }
             }
         }
-        assert_eq!(probe.runs(), 0, "{wire:?}");
+        assert_eq!(probe.runs(), 0, "{transport:?}");
     }
 }
 
 #[test]
-fn a_body_that_middleware_puts_back_or_replaces_is_the_body() {
-    for wire in WIRES {
+fn a_body_that_middleware_puts_back_or_replaces_is_the_body_that_counts() {
+    for transport in TRANSPORTS {
         let probe = Probe::new();
         let address = serve(&probe);
-        let ways = [
+        let actions = [
             "",
             "read and put back",
             "replace by a longer body",
             "replace by a shorter body and correct its length",
             "replace by a shorter body and remove its length",
         ];
-        for (run, way) in ways.into_iter().enumerate() {
-            let send = |body: &str| wire.send(address, "/body", &format!("k{run}"), way, body);
+        for (run, action) in actions.into_iter().enumerate() {
+            let send =
+                |body: &str| transport.send(address, "/body", &format!("k{run}"), action, body);
             let first = send("pay 1 to bob");
-            assert_eq!((first.0, first.1), (201, false), "{wire:?} {way}: {}", first.2);
-            assert_eq!(send("pay 1 to bob"), (201, true, first.2), "{wire:?} {way}");
-            assert_eq!(send("pay 999 to eve").0, 422, "{wire:?} {way}");
+            assert_eq!((first.0, first.1), (201, false), "{transport:?} {action}: {}", first.2);
+            assert_eq!(send("pay 1 to bob"), (201, true, first.2), "{transport:?} {action}");
+            assert_eq!(send("pay 999 to eve").0, 422, "{transport:?} {action}");
             assert_eq!(probe.runs(), run + 1);
         }
     }
 }
 
 #[test]
-fn a_shorter_body_under_the_old_content_length_is_taken_for_a_cut_one() {
-    for wire in WIRES {
+fn a_shorter_body_with_the_old_content_length_is_treated_as_truncated() {
+    for transport in TRANSPORTS {
         let probe = Probe::new();
         let address = serve(&probe);
         let response =
-            wire.send(address, "/body", "k", "replace by a shorter body", "pay 1 to bob");
-        if wire.says_its_length() {
-            assert_misconfigured(response, &format!("{wire:?}"));
+            transport.send(address, "/body", "k", "replace by a shorter body", "pay 1 to bob");
+        if transport.declares_length() {
+            assert_misconfigured(response, &format!("{transport:?}"));
         } else {
-            assert_eq!(response.0, 201, "{wire:?}: {}", response.2);
+            assert_eq!(response.0, 201, "{transport:?}: {}", response.2);
         }
-        assert_eq!(probe.runs(), usize::from(!wire.says_its_length()));
+        assert_eq!(probe.runs(), usize::from(!transport.declares_length()));
     }
 }
 
 #[test]
-fn a_request_without_a_body_runs_on_any_wire() {
-    for wire in WIRES {
+fn a_request_without_a_body_runs_over_any_transport() {
+    for transport in TRANSPORTS {
         let probe = Probe::new();
         let address = serve(&probe);
-        let send = |body: &str| wire.send(address, "/body", "k", "", body);
+        let send = |body: &str| transport.send(address, "/body", "k", "", body);
         let first = send("");
-        assert_eq!((first.0, first.1), (201, false), "{wire:?}: {}", first.2);
-        assert_eq!(send(""), (201, true, first.2), "{wire:?}");
-        assert_eq!(send("pay 999 to eve").0, 422, "{wire:?}");
+        assert_eq!((first.0, first.1), (201, false), "{transport:?}: {}", first.2);
+        assert_eq!(send(""), (201, true, first.2), "{transport:?}");
+        assert_eq!(send("pay 999 to eve").0, 422, "{transport:?}");
     }
 }
 
@@ -330,13 +332,13 @@ fn read_head(stream: &mut std::net::TcpStream) -> String {
 }
 
 #[test]
-fn a_body_that_is_sent_on_demand_is_the_body_too() {
+fn a_body_that_is_sent_after_100_continue_counts() {
     let probe = Probe::new();
     let address = serve(&probe);
-    let send = |way: &str, body: &str| {
+    let send = |action: &str, body: &str| {
         let request = Request::post("/body")
             .key("k")
-            .header("x-middleware", way)
+            .header("x-middleware", action)
             .header("Expect", "100-continue");
         let head = request.header("Content-Length", body.len().to_string()).without_length();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -347,8 +349,8 @@ fn a_body_that_is_sent_on_demand_is_the_body_too() {
         let head = read_head(&mut stream);
         (head[9..12].to_owned(), head.contains("idempotency-replayed"))
     };
-    for way in ["take", "extract", "read in place"] {
-        assert_eq!(send(way, "pay 1 to bob"), ("500".to_owned(), false), "{way}");
+    for action in ["take", "extract", "read in place"] {
+        assert_eq!(send(action, "pay 1 to bob"), ("500".to_owned(), false), "{action}");
     }
     assert_eq!(send("", "pay 1 to bob"), ("201".to_owned(), false));
     assert_eq!(send("", "pay 1 to bob"), ("201".to_owned(), true));
@@ -357,24 +359,31 @@ fn a_body_that_is_sent_on_demand_is_the_body_too() {
 }
 
 #[test]
-fn a_typed_body_that_middleware_has_read_in_place_is_not_taken_for_an_empty_one_on_any_wire() {
-    for wire in WIRES {
+fn over_any_transport_a_body_with_a_content_type_that_middleware_has_read_is_not_treated_as_empty()
+{
+    for transport in TRANSPORTS {
         let probe = Probe::new();
         let address = serve(&probe);
         for path in ["/body", "/json", "/custom"] {
-            for way in ["read in place", "put an ended stream back"] {
+            for action in ["read in place", "put an ended stream back"] {
                 for body in ["pay 1 to bob", "pay 999 to eve"] {
-                    let response = wire.send_typed(address, path, "k", way, body);
-                    assert_misconfigured(response, &format!("{wire:?} {path} {way}"));
+                    let response =
+                        transport.send_with_content_type(address, path, "k", action, body);
+                    assert_misconfigured(response, &format!("{transport:?} {path} {action}"));
                 }
             }
         }
-        assert_eq!(probe.runs(), 0, "{wire:?}");
+        assert_eq!(probe.runs(), 0, "{transport:?}");
         assert_eq!(
-            wire.send_typed(address, "/none", "k", "read in place", "pay 1 to bob").0,
+            transport
+                .send_with_content_type(address, "/none", "k", "read in place", "pay 1 to bob")
+                .0,
             201,
-            "the body does not count"
+            "the body is not part of this fingerprint"
         );
-        assert_eq!(wire.send_typed(address, "/body", "k", "", "pay 1 to bob").0, 201);
+        assert_eq!(
+            transport.send_with_content_type(address, "/body", "k", "", "pay 1 to bob").0,
+            201
+        );
     }
 }

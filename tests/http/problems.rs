@@ -1,4 +1,4 @@
-//! The exact bytes of a refusal in each of its renderings.
+//! The exact bytes of problem responses, in each rendering.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use idempotent_actix::{
     IdempotencyBuilder,
     problem::{self, Problem},
 };
-use test_support::{ClientResponse, Fault, Op, Probe, Request, Server, World, wait_for};
+use test_support::{ClientResponse, Fault, Op, Probe, Request, Server, TestApp, wait_for};
 
 use super::{handlers::all, misconfigured, routing, scopes};
 
@@ -19,36 +19,36 @@ fn pay(key: &str) -> Request {
     Request::post("/payments").user("alice").key(key).body("b")
 }
 
-/// A fixture whose first run panics, with low limits.
-fn world(settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> World {
+/// An application with a low limit for bodies, whose first run panics.
+fn app(settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> TestApp {
     let probe = Probe::responding(|run| {
         assert!(run > 1, "the handler panics");
         HttpResponse::Created().finish()
     });
-    World::with(probe, |builder| settings(builder.body_limit(100)))
+    TestApp::with(probe, |builder| settings(builder.body_limit(100)))
 }
 
-/// One refusal of each kind that a request can meet, in the order of their codes' table.
-fn refusals(world: &World, server: &Server) -> Vec<ClientResponse> {
+/// One problem response of each kind, in the order of [`EXPECTED`].
+fn problems(app: &TestApp, server: &Server) -> Vec<ClientResponse> {
     let mut responses = vec![
         server.send(&Request::post("/payments").user("alice")),
         server.send(&pay("k k")),
         server.send(&Request::post("/by-header").key("k")),
         server.send(&Request::new("GET", "/by-hand").user("alice").key("k")),
         server.send(&pay("k").body("b".repeat(101))),
-        server.send(&Request::post("/careful").user("alice").key("k")),
-        server.send(&Request::post("/careful").user("alice").key("k")),
-        server.send(&Request::post("/careful").user("alice").key("k").body("other")),
+        server.send(&Request::post("/hold_if_abandoned").user("alice").key("k")),
+        server.send(&Request::post("/hold_if_abandoned").user("alice").key("k")),
+        server.send(&Request::post("/hold_if_abandoned").user("alice").key("k").body("other")),
     ];
-    world.probe.hold();
+    app.probe.hold();
     let first = server.begin(&pay("k"));
-    world.probe.await_runs(2);
+    app.probe.await_runs(2);
     responses.push(server.send(&pay("k")));
-    world.probe.release_all();
+    app.probe.release_all();
     let _ = first.response();
-    world.store.fail(Op::Claim, 2, Fault::Before);
+    app.store.fail(Op::Claim, 2, Fault::Before);
     responses.push(server.send(&pay("k")));
-    assert!(wait_for("the end of all work", world.idempotency.drain(Duration::from_secs(5))));
+    assert!(wait_for("the end of all work", app.idempotency.drain(Duration::from_secs(5))));
     responses.push(server.send(&pay("k")));
     responses
 }
@@ -59,7 +59,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "key_missing",
         400,
         "An idempotency key is required",
-        "Send the header idempotency-key with a new UUID for each operation.",
+        "Send a new UUID in the header idempotency-key for each operation.",
         false,
     ),
     (
@@ -81,7 +81,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "method_not_allowed",
         405,
         "The method is not allowed for this resource",
-        "Use a method that the Allow header lists.",
+        "Use one of the methods in the Allow header.",
         false,
     ),
     (
@@ -102,7 +102,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "outcome_unknown",
         409,
         "The outcome of an earlier request with this idempotency key is unknown",
-        "Find out what the earlier request did. Sending this request again does not help.",
+        "Check what the earlier request did. Sending this request again will not run it.",
         false,
     ),
     (
@@ -135,7 +135,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
     ),
 ];
 
-/// Headers that only some refusals have.
+/// The headers that only some problem responses have.
 fn extra_headers(response: &ClientResponse) -> Vec<&str> {
     let always = ["cache-control", "content-length", "content-type", "link", "date"];
     let names = response.headers.iter().map(|(name, _)| name.as_str());
@@ -144,9 +144,9 @@ fn extra_headers(response: &ClientResponse) -> Vec<&str> {
 
 #[test]
 fn each_refusal_has_exactly_these_bytes_and_headers() {
-    let world = world(|builder| builder);
-    let server = world.serve(services);
-    let responses = refusals(&world, &server);
+    let app = app(|builder| builder);
+    let server = app.serve(services);
+    let responses = problems(&app, &server);
     assert_eq!(responses.len(), EXPECTED.len());
     for (response, (code, status, title, detail, retryable)) in responses.iter().zip(EXPECTED) {
         let bytes = format!(
@@ -183,8 +183,8 @@ fn each_refusal_has_exactly_these_bytes_and_headers() {
 
 #[test]
 fn the_documentation_url_can_be_changed() {
-    let world = world(|builder| builder.documentation("https://docs.example/errors/"));
-    let server = world.serve(all);
+    let app = app(|builder| builder.documentation("https://docs.example/errors/"));
+    let server = app.serve(all);
     let refused = server.send(&Request::post("/payments").user("alice"));
     let url = "https://docs.example/errors/key_missing";
     assert_eq!(refused.json()["type"], url);
@@ -193,9 +193,9 @@ fn the_documentation_url_can_be_changed() {
 
 #[test]
 fn the_stripe_rendering_is_a_problem_with_the_members_of_its_libraries() {
-    let world = world(|builder| builder.problems(problem::stripe));
-    let server = world.serve(services);
-    let responses = refusals(&world, &server);
+    let app = app(|builder| builder.problems(problem::stripe));
+    let server = app.serve(services);
+    let responses = problems(&app, &server);
     for (response, (code, status, title, detail, retryable)) in responses.iter().zip(EXPECTED) {
         let (kind, stripes_code) = match code {
             "in_flight" => ("idempotency_error", "idempotency_key_in_use"),
@@ -225,8 +225,8 @@ fn the_stripe_rendering_is_a_problem_with_the_members_of_its_libraries() {
 
 #[test]
 fn stripes_own_libraries_get_the_status_that_they_know_for_a_reused_key() {
-    let world = World::set(|builder| builder.problems(problem::stripe));
-    let server = world.serve(all);
+    let app = TestApp::set(|builder| builder.problems(problem::stripe));
+    let server = app.serve(all);
     assert_eq!(server.send(&pay("k")).status, 201);
     let reused = server.send(&pay("k").body("other").header("X-Stripe-Client-User-Agent", "{}"));
     assert_eq!(reused.problem(), (400, "key_reused".into()));
@@ -237,7 +237,7 @@ fn stripes_own_libraries_get_the_status_that_they_know_for_a_reused_key() {
     assert_eq!(server.send(&pay("k").body("other")).problem(), (422, "key_reused".into()));
 }
 
-fn own(problem: &Problem, request: &HttpRequest) -> HttpResponse {
+fn custom_rendering(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     let text = format!(
         "{} {} {} {:?} {:?}",
         problem.kind().code(),
@@ -253,10 +253,9 @@ fn own(problem: &Problem, request: &HttpRequest) -> HttpResponse {
 
 #[test]
 fn the_application_can_render_problems() {
-    let world = world(|builder| builder.problems(own));
-    let server = world.serve(services);
-    for (response, (code, status, _, _, retryable)) in
-        refusals(&world, &server).iter().zip(EXPECTED)
+    let app = app(|builder| builder.problems(custom_rendering));
+    let server = app.serve(services);
+    for (response, (code, status, _, _, retryable)) in problems(&app, &server).iter().zip(EXPECTED)
     {
         let after = matches!(code, "in_flight" | "store_unavailable" | "shutting_down");
         let words: Vec<_> = response.text().split(' ').collect();
@@ -270,8 +269,8 @@ fn the_application_can_render_problems() {
 
 #[test]
 fn the_application_renders_the_problem_of_a_misconfigured_handler() {
-    let world = world(|builder| builder.problems(own));
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = app(|builder| builder.problems(custom_rendering));
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(misconfigured::maybe);
     });
     let refused = server.send(&Request::post("/maybe").key("k"));

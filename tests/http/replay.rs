@@ -5,7 +5,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use std::time::Duration;
-use test_support::{Op, Request, World, client::ClientResponse};
+use test_support::{Op, Request, TestApp, client::ClientResponse};
 
 use super::handlers::all;
 
@@ -13,23 +13,23 @@ fn pay() -> Request {
     Request::post("/payments").user("alice").key("k").json(r#"{"amount":1}"#)
 }
 
-/// Sends one request twice; asserts that the handler ran once and that the second response replays
+/// Sends a request twice. Asserts that the handler ran once and that the second response replays
 /// the first.
-fn twice(
+fn send_twice(
     response: impl Fn() -> HttpResponse + Send + Sync + 'static,
 ) -> (ClientResponse, ClientResponse) {
-    let world = World::responding(move |_| response());
-    let server = world.serve(all);
+    let app = TestApp::responding(move |_| response());
+    let server = app.serve(all);
     let (first, replay) = (server.send(&pay()), server.send(&pay()));
     replay.assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
     (first, replay)
 }
 
 #[test]
 fn the_first_response_is_the_handlers_and_unmarked() {
-    let world = World::new();
-    let first = world.serve(all).send(&pay());
+    let app = TestApp::new();
+    let first = app.serve(all).send(&pay());
     assert_eq!(first.status, 201);
     assert_eq!(first.body, br#"{"secret of run":1}"#);
     let expected = [
@@ -38,7 +38,7 @@ fn the_first_response_is_the_handlers_and_unmarked() {
         ("location", "/payments/1"),
     ];
     let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.into())).into();
-    assert_eq!(first.lasting_headers(), expected);
+    assert_eq!(first.stable_headers(), expected);
     assert_eq!(
         (first.header("idempotency-replayed"), first.header("idempotency-replay")),
         (None, None)
@@ -47,7 +47,7 @@ fn the_first_response_is_the_handlers_and_unmarked() {
 
 #[test]
 fn json_is_replayed() {
-    let (_, replay) = twice(|| HttpResponse::Ok().json(["\u{e9}", "\u{1f600}"]));
+    let (_, replay) = send_twice(|| HttpResponse::Ok().json(["\u{e9}", "\u{1f600}"]));
     assert_eq!(replay.text(), "[\"\u{e9}\",\"\u{1f600}\"]");
     assert_eq!(replay.header("content-type"), Some("application/json"));
     assert_eq!(replay.header("idempotency-replay"), None);
@@ -57,7 +57,7 @@ fn json_is_replayed() {
 fn every_byte_is_replayed() {
     let all: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     let body = all.clone();
-    let (_, replay) = twice(move || {
+    let (_, replay) = send_twice(move || {
         HttpResponse::Ok().content_type("application/octet-stream").body(body.clone())
     });
     assert!(replay.body == all);
@@ -65,32 +65,33 @@ fn every_byte_is_replayed() {
 
 #[test]
 fn an_empty_body_is_replayed_as_an_empty_body() {
-    let (_, replay) = twice(|| HttpResponse::Accepted().finish());
+    let (_, replay) = send_twice(|| HttpResponse::Accepted().finish());
     assert_eq!((replay.status, replay.header("content-length")), (202, Some("0")));
-    let (_, replay) = twice(|| HttpResponse::Accepted().body(""));
+    let (_, replay) = send_twice(|| HttpResponse::Accepted().body(""));
     assert_eq!((replay.status, replay.header("content-length")), (202, Some("0")));
 }
 
 #[test]
 fn a_response_without_a_body_is_replayed_without_one() {
-    let (_, replay) = twice(|| HttpResponse::NoContent().insert_header(("x-kept", "yes")).finish());
+    let (_, replay) =
+        send_twice(|| HttpResponse::NoContent().insert_header(("x-kept", "yes")).finish());
     assert_eq!(
         (replay.status, replay.header("content-length"), replay.header("x-kept")),
         (204, None, Some("yes"))
     );
     let (_, replay) =
-        twice(|| HttpResponse::NotModified().insert_header((header::ETAG, "\"e\"")).finish());
+        send_twice(|| HttpResponse::NotModified().insert_header((header::ETAG, "\"e\"")).finish());
     assert_eq!((replay.status, replay.header("etag")), (304, Some("\"e\"")));
     let none = || HttpResponse::Ok().body(actix_web::body::None::new());
-    let (_, replay) = twice(none);
+    let (_, replay) = send_twice(none);
     assert_eq!((replay.status, replay.header("content-length")), (200, None));
 }
 
 #[test]
 fn any_status_is_replayed() {
     for status in [200, 299, 302, 400, 402, 404, 409, 418, 422, 451, 499] {
-        let (_, replay) = twice(move || {
-            HttpResponseBuilder::new(StatusCode::from_u16(status).unwrap()).body("told")
+        let (_, replay) = send_twice(move || {
+            HttpResponseBuilder::new(StatusCode::from_u16(status).unwrap()).body("text")
         });
         assert_eq!(replay.status, status);
     }
@@ -105,19 +106,19 @@ fn header_lines_of_one_name_keep_their_number_and_order() {
         }
         response.finish()
     };
-    let (_, replay) = twice(response);
+    let (_, replay) = send_twice(response);
     assert_eq!(replay.lines("x-list"), ["one", "two, three", "one", "four"]);
     assert_eq!(replay.lines("link").len(), 4);
 }
 
 #[test]
-fn header_values_are_replayed_raw() {
+fn header_values_are_replayed_byte_for_byte() {
     let raw = b"caf\xe9 \t\x80\xff";
     let response = || {
         let value = header::HeaderValue::from_bytes(b"caf\xe9 \t\x80\xff").unwrap();
         HttpResponse::Ok().insert_header(("x-raw", value)).insert_header(("x-empty", "")).finish()
     };
-    let (first, replay) = twice(response);
+    let (first, replay) = send_twice(response);
     for response in [first, replay] {
         assert!(response.headers.contains(&("x-raw".into(), raw.to_vec())));
         assert_eq!(response.header("x-empty"), Some(""));
@@ -126,40 +127,40 @@ fn header_values_are_replayed_raw() {
 
 #[test]
 fn a_replay_is_replayed_again_until_the_ttl_is_over() {
-    let world = World::new();
-    let server = world.serve(all);
-    let brief = Request::post("/brief").user("alice").key("k");
-    let first = server.send(&brief);
+    let app = TestApp::new();
+    let server = app.serve(all);
+    let request = Request::post("/short_ttl").user("alice").key("k");
+    let first = server.send(&request);
     for _ in 0..3 {
-        server.send(&brief).assert_replays(&first);
+        server.send(&request).assert_replays(&first);
     }
-    world.pass(Duration::from_millis(59_999));
-    server.send(&brief).assert_replays(&first);
-    world.pass(Duration::from_millis(1));
-    let anew = server.send(&brief);
+    app.advance(Duration::from_millis(59_999));
+    server.send(&request).assert_replays(&first);
+    app.advance(Duration::from_millis(1));
+    let second = server.send(&request);
     assert_eq!(
-        (anew.status, anew.is_replay(), &anew.json()["secret of run"]),
+        (second.status, second.is_replay(), &second.json()["secret of run"]),
         (201, false, &2.into())
     );
-    server.send(&brief).assert_replays(&anew);
-    assert_eq!(world.probe.runs(), 2);
+    server.send(&request).assert_replays(&second);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn no_byte_of_the_response_is_sent_before_it_is_recorded() {
-    let world = World::new();
-    let server = world.serve(all);
-    world.store.block(Some(Op::Complete));
+    let app = TestApp::new();
+    let server = app.serve(all);
+    app.store.block(Some(Op::Complete));
     let first = server.begin(&pay());
-    world.probe.await_runs(1);
-    // The server has one worker: once it has responded to this request, it has processed the first
-    // one as far as possible.
+    app.probe.await_runs(1);
+    // The server has one worker: when it has responded to this request, the first one has made as
+    // much progress as it can.
     assert_eq!(server.send(&pay()).problem(), (409, "in_flight".into()));
     assert_eq!(server.send(&pay()).problem(), (409, "in_flight".into()));
-    assert!(!first.has_begun());
-    world.store.block(None);
+    assert!(!first.response_has_begun());
+    app.store.block(None);
     let first = first.response();
     assert_eq!(first.status, 201);
     server.send(&pay()).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }

@@ -5,7 +5,7 @@ use actix_web::{
     web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::idempotent;
-use test_support::{ClientResponse, Probe, Request, Server, World};
+use test_support::{ClientResponse, Probe, Request, Server, TestApp};
 
 use super::handlers::{User, all, assert_nothing_leaks, assert_problem};
 
@@ -73,8 +73,8 @@ fn send(server: &Server, method: &str, path: &str) -> ClientResponse {
 
 #[test]
 fn every_unsafe_method_is_guarded() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let (methods, mut runs) = (["POST", "PUT", "DELETE", "PATCH"], 0);
     let single = [("PUT", "/put"), ("PATCH", "/patch"), ("DELETE", "/delete")];
     for (method, path) in single.into_iter().chain(methods.map(|method| (method, "/many"))) {
@@ -82,22 +82,22 @@ fn every_unsafe_method_is_guarded() {
         send(&server, method, path).assert_replays(&first);
         runs += 1;
         assert_eq!(
-            (first.status, world.probe.runs()),
+            (first.status, app.probe.runs()),
             (201, runs),
-            "{method} {path}: an operation of its own"
+            "{method} {path}: not a separate operation"
         );
     }
     for (method, path) in [("POST", "/first"), ("PUT", "/second")] {
         let first = send(&server, method, path);
         send(&server, method, path).assert_replays(&first);
     }
-    assert_eq!(world.probe.runs(), runs + 2);
+    assert_eq!(app.probe.runs(), runs + 2);
 }
 
 #[test]
 fn a_method_that_is_not_guarded_is_not_allowed() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     for method in ["GET", "PUT", "OPTIONS", "BREW"] {
         for request in [
             Request::new(method, "/by-hand").user("alice"),
@@ -108,52 +108,52 @@ fn a_method_that_is_not_guarded_is_not_allowed() {
             assert_eq!(response.header("allow"), Some("POST"));
         }
     }
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
     let first = send(&server, "POST", "/by-hand");
     send(&server, "POST", "/by-hand").assert_replays(&first);
 }
 
 #[test]
 fn one_handler_on_two_routes_is_two_operations() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let one = send(&server, "POST", "/by-hand");
     let two = send(&server, "POST", "/by-hand-too");
     assert_eq!((one.status, two.status, two.is_replay()), (201, 201, false));
     send(&server, "POST", "/by-hand").assert_replays(&one);
     send(&server, "POST", "/by-hand-too").assert_replays(&two);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
-fn the_parameters_of_a_hand_made_route_do_not_make_operations() {
-    let world = World::new();
-    let server = world.serve(services);
+fn path_parameters_of_a_manual_route_do_not_make_operations() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     let one = send(&server, "POST", "/items/1");
     let two = send(&server, "POST", "/items/2");
     assert_problem(&two, 422, "key_reused", false);
     send(&server, "POST", "/items/1").assert_replays(&one);
-    assert!(world.record("alice", "POST /items/{id}", "k").is_some());
-    assert_eq!(world.probe.runs(), 1);
+    assert!(app.record("alice", "POST /items/{id}", "k").is_some());
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
 fn a_name_makes_two_methods_one_operation() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let first = send(&server, "PUT", "/either");
     let other = send(&server, "PATCH", "/either");
     assert_problem(&other, 422, "key_reused", false);
     assert_nothing_leaks(&other);
     send(&server, "PUT", "/either").assert_replays(&first);
-    assert!(world.record("alice", "either", "k").is_some());
-    assert_eq!(world.probe.notes(), ["PUT by alice"]);
+    assert!(app.record("alice", "either", "k").is_some());
+    assert_eq!(app.probe.notes(), ["PUT by alice"]);
 }
 
 #[test]
 fn a_name_makes_two_routes_one_operation() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.route("/v1/pay", web::post().to(named)).route("/v2/pay", web::post().to(named));
     });
     let first = send(&server, "POST", "/v1/pay");
@@ -161,46 +161,46 @@ fn a_name_makes_two_routes_one_operation() {
     assert_eq!(
         other.problem(),
         (422, "key_reused".into()),
-        "the path is part of the request, whatever the fingerprint"
+        "the path is part of every fingerprint"
     );
     send(&server, "POST", "/v1/pay").assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn a_name_keeps_the_record_when_the_routes_pattern_is_renamed() {
-    let world = World::new();
-    let before = world.serve(|config: &mut ServiceConfig| {
+fn a_name_keeps_the_record_when_a_path_parameter_is_renamed() {
+    let app = TestApp::new();
+    let before = app.serve(|config: &mut ServiceConfig| {
         config.route("/pay/{id}", web::post().to(named));
     });
     let first = send(&before, "POST", "/pay/1");
     drop(before);
-    let after = world.serve(|config: &mut ServiceConfig| {
+    let after = app.serve(|config: &mut ServiceConfig| {
         config.route("/pay/{payment}", web::post().to(named));
     });
     send(&after, "POST", "/pay/1").assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn without_a_name_a_renamed_pattern_is_another_operation() {
-    let world = World::new();
-    let before = world.serve(|config: &mut ServiceConfig| {
+fn without_a_name_a_renamed_path_parameter_makes_a_new_operation() {
+    let app = TestApp::new();
+    let before = app.serve(|config: &mut ServiceConfig| {
         config.route("/pay/{id}", web::post().to(by_hand));
     });
     assert_eq!(send(&before, "POST", "/pay/1").status, 201);
     drop(before);
-    let after = world.serve(|config: &mut ServiceConfig| {
+    let after = app.serve(|config: &mut ServiceConfig| {
         config.route("/pay/{payment}", web::post().to(by_hand));
     });
     assert!(!send(&after, "POST", "/pay/1").is_replay());
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
-fn the_scopes_that_a_route_is_mounted_under_make_operations() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+fn a_route_under_two_scopes_is_two_operations() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         let version =
             |version: &str| web::scope(version).service(web::scope("/api").configure(all));
         config.service(version("/v1")).service(version("/v2"));
@@ -211,15 +211,15 @@ fn the_scopes_that_a_route_is_mounted_under_make_operations() {
     send(&server, "POST", "/v1/api/payments").assert_replays(&one);
     send(&server, "POST", "/v2/api/payments").assert_replays(&two);
     for operation in ["POST /v1/api/payments", "POST /v2/api/payments"] {
-        assert!(world.record("alice", operation, "k").is_some(), "{operation}");
+        assert!(app.record("alice", operation, "k").is_some(), "{operation}");
     }
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn default_services_are_guarded_and_distinguished_by_their_handlers() {
-    let world = World::new();
-    let server = world.serve(|config: &mut ServiceConfig| {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
         config.service(web::scope("/a").default_service(web::post().to(by_hand)));
         config.default_service(web::post().to(named));
     });
@@ -228,5 +228,5 @@ fn default_services_are_guarded_and_distinguished_by_their_handlers() {
     send(&server, "POST", "/a/1").assert_replays(&one);
     send(&server, "POST", "/b/1").assert_replays(&two);
     assert_eq!(send(&server, "POST", "/a/2").problem(), (422, "key_reused".into()));
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }

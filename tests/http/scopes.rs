@@ -1,4 +1,4 @@
-//! Scopes: which principal a key belongs to.
+//! Which principal a key belongs to.
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse, ResponseError,
@@ -11,7 +11,7 @@ use idempotent_actix::{
     scope::{self, ScopeId},
 };
 use std::fmt;
-use test_support::{Op, Probe, Request, World};
+use test_support::{Op, Probe, Request, TestApp};
 
 use super::handlers::{User, all, assert_nothing_leaks, assert_problem};
 
@@ -42,7 +42,7 @@ fn checked(request: &HttpRequest) -> Result<Option<String>, Banned> {
     if text(request) == "mallory" { Err(Banned) } else { Ok(header(request)) }
 }
 
-fn of_a_kind(request: &HttpRequest) -> Option<ScopeId> {
+fn with_a_kind(request: &HttpRequest) -> Option<ScopeId> {
     header(request).map(|user| ScopeId::of("account", user))
 }
 
@@ -66,7 +66,7 @@ scoped! {
     by_header "/by-header" "header";
     by_text "/by-text" "text";
     by_check "/by-check" "checked";
-    by_kind "/by-kind" "of_a_kind";
+    by_kind "/by-kind" "with_a_kind";
     by_token "/by-token" "scope::bearer_token";
     by_address "/by-address" "scope::peer_ip";
     by_all "/by-all" "scope::global";
@@ -87,9 +87,9 @@ async fn by_path(tenant: Path<String>, probe: Data<Probe>) -> HttpResponse {
 }
 
 #[test]
-fn a_request_without_a_principal_is_refused_and_shares_nothing() {
-    let world = World::new();
-    let server = world.serve(services);
+fn a_request_without_a_principal_is_refused() {
+    let app = TestApp::new();
+    let server = app.serve(services);
     for path in ["/by-header", "/by-text", "/by-check", "/by-kind", "/by-option", "/by-token"] {
         let response = server.send(&Request::post(path).key("k"));
         assert_eq!(assert_problem(&response, 401, "scope_missing", false), None);
@@ -103,78 +103,78 @@ fn a_request_without_a_principal_is_refused_and_shares_nothing() {
             false,
         );
     }
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[test]
 fn a_scope_may_refuse_with_a_custom_response() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let response = server.send(&Request::post("/by-check").user("mallory").key("k"));
     assert_eq!(
         (response.status, response.text(), response.header("link")),
         (403, "you are banned", None)
     );
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
     assert_eq!(server.send(&Request::post("/by-check").user("alice").key("k")).status, 201);
 }
 
 #[test]
 fn each_principal_has_separate_keys() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     for path in ["/by-header", "/by-text", "/by-check", "/by-kind", "/by-option"] {
-        let runs = world.probe.runs();
+        let runs = app.probe.runs();
         let request = |user: &str| Request::post(path).user(user).key("k");
         let (alice, bob) = (server.send(&request("alice")), server.send(&request("bob")));
         assert_eq!((alice.status, bob.status, bob.is_replay()), (201, 201, false), "{path}");
         assert_ne!(alice.body, bob.body);
         server.send(&request("alice")).assert_replays(&alice);
         server.send(&request("bob")).assert_replays(&bob);
-        assert_eq!(world.probe.runs(), runs + 2);
+        assert_eq!(app.probe.runs(), runs + 2);
     }
 }
 
 #[test]
 fn the_supplied_scopes_distinguish_what_they_document() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let token = |token: &str| {
         Request::post("/by-token").key("k").header("Authorization", format!("Bearer {token}"))
     };
     let first = server.send(&token("a"));
     server.send(&token("a")).assert_replays(&first);
     assert!(!server.send(&token("b")).is_replay());
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
     for path in ["/by-address", "/by-all"] {
         let first = server.send(&Request::post(path).key("k").user("alice"));
         server.send(&Request::post(path).key("k").user("bob")).assert_replays(&first);
     }
-    assert_eq!(world.probe.runs(), 4);
+    assert_eq!(app.probe.runs(), 4);
 }
 
 #[test]
 fn a_path_parameter_can_be_the_scope() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     let one = server.send(&Request::post("/tenants/1/payments").key("k"));
     let two = server.send(&Request::post("/tenants/2/payments").key("k"));
     assert_eq!((one.status, two.status, two.is_replay()), (201, 201, false));
     server.send(&Request::post("/tenants/1/payments").key("k")).assert_replays(&one);
-    assert_eq!(world.probe.notes(), ["1", "2"]);
+    assert_eq!(app.probe.notes(), ["1", "2"]);
 }
 
 #[test]
 fn an_extractor_that_refuses_sends_its_own_response_and_leaves_no_record() {
-    let world = World::new();
-    let response = world.serve(all).send(&Request::post("/payments").key("k"));
-    assert_eq!((response.status, response.text()), (401, "the extractor's own refusal"));
+    let app = TestApp::new();
+    let response = app.serve(all).send(&Request::post("/payments").key("k"));
+    assert_eq!((response.status, response.text()), (401, "the extractor's response"));
     assert_eq!(
         (response.header("link"), response.header("content-type")),
         (None, Some("text/plain; charset=utf-8"))
     );
     assert_nothing_leaks(&response);
-    assert_eq!((world.probe.runs(), world.store.calls(Op::Claim)), (0, 0));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Claim)), (0, 0));
 }
 
 #[derive(Clone, Debug)]
@@ -196,8 +196,8 @@ async fn by_middleware(login: ReqData<Login>, probe: Data<Probe>) -> HttpRespons
 #[test]
 fn data_from_middleware_can_be_the_scope() {
     use actix_web::{App, dev::Service};
-    let world = World::new();
-    let setup = world.setup();
+    let app = TestApp::new();
+    let setup = app.setup();
     let server = test_support::Server::start(move || {
         App::new().configure(&setup).service(by_middleware).wrap_fn(|request, service| {
             if let Some(user) = header(request.request()) {
@@ -213,7 +213,7 @@ fn data_from_middleware_can_be_the_scope() {
     assert_eq!(
         server.send(&Request::post("/by-middleware").key("k")).status,
         500,
-        "ReqData's own refusal"
+        "the response of `ReqData`"
     );
-    assert_eq!(world.probe.notes(), ["alice", "bob"]);
+    assert_eq!(app.probe.notes(), ["alice", "bob"]);
 }

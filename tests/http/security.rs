@@ -1,8 +1,8 @@
-//! What other principals can learn from a key that is not theirs, in each state of the key.
+//! What principals can learn from a key of another principal, in each state of the key.
 //!
-//! Regardless of the sender, the first operation never runs again and its response is not
-//! disclosed. A request for a different operation (another user's, another route's) runs as its
-//! first request, whatever the state of the key: the existence of the key is not disclosed (I7).
+//! No matter which principal sends the key, the first operation never runs again and its response
+//! is not disclosed. A request for a different operation (of another user or on another route) runs
+//! whatever the state of the key, so the existence of the key is not disclosed (I7).
 
 use std::future::{Ready, ready};
 
@@ -15,14 +15,14 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::idempotent;
-use test_support::{ClientResponse, Pending, Probe, Request, Server, World};
+use test_support::{ClientResponse, Pending, Probe, Request, Server, TestApp};
 
 use super::handlers::User;
 
 /// An optional principal; authorization is checked by the next extractor.
 type OptionalUser = Option<User>;
 
-/// Lets in everyone whose permission was not revoked.
+/// An extractor that rejects every request once the permission was revoked.
 struct Allowed;
 
 impl FromRequest for Allowed {
@@ -36,7 +36,7 @@ impl FromRequest for Allowed {
     }
 }
 
-/// A run records its principal; the first run of all returns a secret, or panics before it ends.
+/// Handlers whose runs note their principal.
 macro_rules! transfers {
     ($($name:ident $pattern:literal;)*) => { $(
         #[idempotent(scope = "user", abandoned = "hold")]
@@ -80,20 +80,21 @@ fn services(config: &mut ServiceConfig) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordState {
+enum KeyState {
     InFlight,
     Completed,
     Held,
 }
 
-/// A request that follows alice's first one: the request, whether her permission was revoked before
-/// it, the expected status and code.
+/// A request with alice's key that follows her first one, and the expected response.
 struct Row {
-    who: &'static str,
+    description: &'static str,
+    /// The target of alice's first request.
     first: &'static str,
     request: Request,
+    /// Whether the permission is revoked between the two requests.
     revoked: bool,
-    /// The exact status for each state: in flight, completed, held.
+    /// The expected status for each state: in flight, completed, held.
     status: [u16; 3],
     code: &'static str,
 }
@@ -104,9 +105,9 @@ fn keyed(method: &str, target: &str) -> Request {
 
 const FIRST: &str = "/accounts/1/transfers";
 
-/// A row for the account of alice, permission unchanged.
-fn row(who: &'static str, request: Request, status: u16, code: &'static str) -> Row {
-    Row { who, first: FIRST, request, revoked: false, status: [status; 3], code }
+/// A row whose expected status is the same in each state.
+fn row(description: &'static str, request: Request, status: u16, code: &'static str) -> Row {
+    Row { description, first: FIRST, request, revoked: false, status: [status; 3], code }
 }
 
 fn matrix() -> Vec<Row> {
@@ -135,83 +136,85 @@ fn matrix() -> Vec<Row> {
         row("two keys", alice("POST", FIRST).key("k"), 400, "key_malformed"),
         Row {
             revoked: true,
-            ..row("one whose permission was revoked", alice("POST", FIRST), 403, "")
+            ..row("the owner, without permission", alice("POST", FIRST), 403, "")
         },
         Row {
             revoked: true,
-            ..row("another one, without permission", keyed("POST", FIRST).user("mallory"), 403, "")
+            ..row("another user, without permission", keyed("POST", FIRST).user("mallory"), 403, "")
         },
-        // The owner of the key, as a control.
+        // A control: the owner of the key.
         Row { status: [409, 201, 409], ..row("the owner", alice("POST", FIRST), 0, "") },
     ]
 }
 
-/// Brings alice's first request into a state; returns the request if its response is pending.
-fn first(world: &World, server: &Server, state: RecordState, target: &str) -> Option<Pending> {
-    world.probe.hold();
+/// Sends alice's first request and brings its key into a state. Returns the request if its response
+/// is still pending.
+fn first(app: &TestApp, server: &Server, state: KeyState, target: &str) -> Option<Pending> {
+    app.probe.hold();
     let first = server.begin(&keyed("POST", target).user("alice"));
-    world.probe.await_runs(1);
-    if state == RecordState::InFlight {
+    app.probe.await_runs(1);
+    if state == KeyState::InFlight {
         return Some(first);
     }
-    world.probe.release_all();
+    app.probe.release_all();
     let response = first.response();
-    assert_eq!(response.status, if state == RecordState::Held { 500 } else { 201 });
+    assert_eq!(response.status, if state == KeyState::Held { 500 } else { 201 });
     None
 }
 
-/// The responses of a fixture's runs: the first contains a secret, the others are harmless.
-fn world(state: RecordState) -> World {
-    World::responding(move |run| {
-        assert!(run > 1 || state != RecordState::Held, "the first run breaks down");
-        let text = if run == 1 { "the first one's secret" } else { "harmless" };
+/// An application whose first run panics if the state is to be held, and otherwise responds with a
+/// secret. Other responses are harmless.
+fn app(state: KeyState) -> TestApp {
+    TestApp::responding(move |run| {
+        assert!(run > 1 || state != KeyState::Held, "the first run panics");
+        let text = if run == 1 { "the first run's secret" } else { "harmless" };
         HttpResponse::Created().insert_header(("x-secret-of", run.to_string())).body(text)
     })
 }
 
-fn assert_nothing_of_the_first(response: &ClientResponse, what: &str) {
+fn assert_discloses_nothing(response: &ClientResponse, what: &str) {
     assert!(!response.text().contains("secret"), "{what}: {}", response.text());
     assert_ne!(response.header("x-secret-of"), Some("1"), "{what}");
     assert!(!response.is_replay(), "{what}");
 }
 
-fn check(row: &Row, state: RecordState) {
-    let what = format!("{} while {state:?}", row.who);
-    let world = world(state);
-    let server = world.serve(services);
-    let pending = first(&world, &server, state, row.first);
+fn check(row: &Row, state: KeyState) {
+    let what = format!("{} while {state:?}", row.description);
+    let app = app(state);
+    let server = app.serve(services);
+    let pending = first(&app, &server, state, row.first);
     if row.revoked {
-        world.probe.note("revoked");
+        app.probe.note("revoked");
     }
-    world.probe.release(2);
+    app.probe.release(2);
     let expected = row.status[state as usize];
-    let owner = row.who == "the owner";
+    let owner = row.description == "the owner";
     let response = server.send(&row.request);
     assert_eq!(response.status, expected, "{what}: {}", response.text());
     if !row.code.is_empty() {
         assert_eq!(response.problem().1, row.code, "{what}");
     }
-    let replay = owner && state == RecordState::Completed;
+    let replay = owner && state == KeyState::Completed;
     if replay {
         assert!(response.is_replay(), "{what}");
     } else {
-        assert_nothing_of_the_first(&response, &what);
+        assert_discloses_nothing(&response, &what);
     }
-    let runs_of_its_own = usize::from(expected == 201 && !replay);
-    assert_eq!(world.probe.runs(), 1 + runs_of_its_own, "{what}");
+    let new_runs = usize::from(expected == 201 && !replay);
+    assert_eq!(app.probe.runs(), 1 + new_runs, "{what}");
     let runs: Vec<_> =
-        world.probe.notes().into_iter().filter(|note| note.starts_with("run ")).collect();
+        app.probe.notes().into_iter().filter(|note| note.starts_with("run ")).collect();
     assert_eq!(
         runs.iter().filter(|run| **run == runs[0]).count(),
         1,
-        "{what}: the first one ran again: {runs:?}"
+        "{what}: the first operation ran again: {runs:?}"
     );
-    world.probe.release_all();
+    app.probe.release_all();
     if let Some(pending) = pending {
         assert_eq!(
             pending.response().text(),
-            "the first one's secret",
-            "{what}: the first request gets its response"
+            "the first run's secret",
+            "{what}: the first request did not get its response"
         );
     }
 }
@@ -220,7 +223,7 @@ fn check(row: &Row, state: RecordState) {
 fn no_principal_gets_the_response_of_another_and_no_operation_runs_twice() {
     let rows = matrix();
     for row in &rows {
-        for state in [RecordState::InFlight, RecordState::Completed, RecordState::Held] {
+        for state in [KeyState::InFlight, KeyState::Completed, KeyState::Held] {
             check(row, state);
         }
     }
@@ -229,12 +232,12 @@ fn no_principal_gets_the_response_of_another_and_no_operation_runs_twice() {
 
 #[test]
 fn requests_of_other_principals_with_an_equal_key_do_not_affect_its_owner() {
-    let world = world(RecordState::Completed);
-    let server = world.serve(services);
-    assert!(first(&world, &server, RecordState::Completed, FIRST).is_none());
+    let app = app(KeyState::Completed);
+    let server = app.serve(services);
+    assert!(first(&app, &server, KeyState::Completed, FIRST).is_none());
     let request = keyed("POST", FIRST);
     assert_eq!(server.send(&request.clone().user("bob")).text(), "harmless");
     let replay = server.send(&request.user("alice"));
-    assert_eq!((replay.text(), replay.is_replay()), ("the first one's secret", true));
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!((replay.text(), replay.is_replay()), ("the first run's secret", true));
+    assert_eq!(app.probe.runs(), 2);
 }

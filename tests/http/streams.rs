@@ -1,4 +1,4 @@
-//! Streamed responses: how long their first byte is delayed, and what is recorded of them.
+//! Streamed responses: when they are sent, and what is recorded of them.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use actix_web::{
     web::{Bytes, ServiceConfig},
 };
 use futures_util::{StreamExt, stream};
-use test_support::{ClientResponse, Probe, Request, World};
+use test_support::{ClientResponse, Probe, Request, TestApp};
 
 use super::handlers::all;
 
@@ -32,21 +32,20 @@ fn services(config: &mut ServiceConfig) {
 /// A body that yields these chunks and never ends.
 fn endless(
     response: &mut actix_web::HttpResponseBuilder,
-    pieces: &'static [&'static str],
+    chunks: &'static [&'static str],
 ) -> HttpResponse {
-    let pieces =
-        stream::iter(pieces).map(|piece| Ok::<_, io::Error>(Bytes::from_static(piece.as_bytes())));
-    response.streaming(pieces.chain(stream::pending()))
+    let chunks =
+        stream::iter(chunks).map(|chunk| Ok::<_, io::Error>(Bytes::from_static(chunk.as_bytes())));
+    response.streaming(chunks.chain(stream::pending()))
 }
 
-fn assert_omitted(replay: &ClientResponse, content_type: &str) {
+fn assert_body_omitted(replay: &ClientResponse, content_type: &str) {
     assert_eq!((replay.status, replay.body.len(), replay.is_replay()), (200, 0, true));
     assert_eq!(replay.header("idempotency-replay"), Some("omitted"));
     assert_eq!(replay.header("content-type"), Some(content_type));
 }
 
-/// The time limit for streams is a day here: only a response that does not wait for its stream is
-/// received.
+/// The limit for streams is a day here, so the test fails if the response waits for the limit.
 #[test]
 fn server_sent_events_are_forwarded_at_once_and_recorded_without_their_body() {
     for content_type in
@@ -58,14 +57,14 @@ fn server_sent_events_are_forwarded_at_once_and_recorded_without_their_body() {
                 &["data: one\n\n", "data: two\n\n"],
             )
         });
-        let world =
-            World::with(probe, |builder| builder.stream_limit(Duration::from_secs(24 * 60 * 60)));
-        let server = world.serve(services);
+        let app =
+            TestApp::with(probe, |builder| builder.stream_limit(Duration::from_secs(24 * 60 * 60)));
+        let server = app.serve(services);
         let mut first = server.begin(&pay());
         let seen = first.read_until("data: two");
         assert!(seen.starts_with("HTTP/1.1 200") && seen.contains("data: one"), "{seen}");
-        assert_omitted(&server.send(&pay()), content_type);
-        assert_eq!(world.probe.runs(), 1);
+        assert_body_omitted(&server.send(&pay()), content_type);
+        assert_eq!(app.probe.runs(), 1);
     }
 }
 
@@ -74,17 +73,18 @@ fn a_stream_that_does_not_end_in_time_is_forwarded_and_recorded_without_its_body
     let probe = Probe::responding(|_| {
         endless(HttpResponse::Ok().content_type("text/plain"), &["one ", "two "])
     });
-    let world = World::with(probe, |builder| builder.stream_limit(Duration::from_millis(50)));
-    let server = world.serve(services);
+    let app = TestApp::with(probe, |builder| builder.stream_limit(Duration::from_millis(50)));
+    let server = app.serve(services);
     let mut first = server.begin(&pay());
     let seen = first.read_until("two ");
     assert!(seen.contains("one "), "{seen}");
-    assert_omitted(&server.send(&pay()), "text/plain");
-    assert_eq!(world.probe.runs(), 1);
+    assert_body_omitted(&server.send(&pay()), "text/plain");
+    assert_eq!(app.probe.runs(), 1);
 }
 
 /// A body of empty chunks that is always ready until it ends.
 struct EmptyChunks {
+    /// Whether the next chunk ends the body.
     ends: Arc<AtomicBool>,
 }
 
@@ -107,13 +107,13 @@ fn a_body_that_is_always_ready_does_not_stop_its_worker() {
     let probe = Probe::responding(move |_| {
         HttpResponse::Ok().content_type("text/plain").body(EmptyChunks { ends: body.clone() })
     });
-    let world =
-        World::with(probe, |builder| builder.stream_limit(Duration::from_secs(24 * 60 * 60)));
-    let server = world.serve(services);
+    let app =
+        TestApp::with(probe, |builder| builder.stream_limit(Duration::from_secs(24 * 60 * 60)));
+    let server = app.serve(services);
     let first = server.begin(&pay());
-    world.probe.await_runs(1);
+    app.probe.await_runs(1);
     let other = server.send(&Request::new("GET", "/nowhere"));
-    assert_eq!(other.status, 404, "another request is served meanwhile");
+    assert_eq!(other.status, 404, "no other request is served meanwhile");
     ends.store(true, Ordering::SeqCst);
     assert_eq!(first.response().status, 200);
     assert!(server.send(&pay()).is_replay());
@@ -124,12 +124,12 @@ fn an_operation_that_streams_without_end_is_over_when_its_client_disconnects() {
     let probe = Probe::responding(|_| {
         endless(HttpResponse::Ok().content_type("text/event-stream"), &["data: 1\n\n"])
     });
-    let world = World::with(probe, |builder| builder.operations_per_principal(1));
-    let server = world.serve(services);
+    let app = TestApp::with(probe, |builder| builder.operations_per_principal(1));
+    let server = app.serve(services);
     let mut first = server.begin(&pay());
     first.read_until("data: 1");
     drop(first);
-    assert_omitted(&server.send(&pay()), "text/event-stream");
+    assert_body_omitted(&server.send(&pay()), "text/event-stream");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn headers_count_towards_the_limit() {
                 .content_type("text/plain")
                 .body("y".repeat(500))
         });
-        let world = World::with(probe, |builder| builder.response_limit(1000));
-        let server = world.serve(services);
+        let app = TestApp::with(probe, |builder| builder.response_limit(1000));
+        let server = app.serve(services);
         let first = server.send(&pay());
         assert_eq!((first.body.len(), first.header("x-large").map(str::len)), (500, Some(header)));
         let replay = server.send(&pay());
@@ -151,8 +151,8 @@ fn headers_count_towards_the_limit() {
         assert_eq!(replay.header("idempotency-replay"), (!whole).then_some("omitted"), "{header}");
         assert_eq!(replay.body.len(), if whole { 500 } else { 0 });
         assert_eq!(replay.header("x-large").map(str::len), kept.then_some(header));
-        let recording = world.record("alice", "POST /payments", "k").unwrap();
+        let recording = app.record("alice", "POST /payments", "k").unwrap();
         assert!(format!("{recording:?}").len() < 4000);
-        assert_eq!(world.probe.runs(), 1);
+        assert_eq!(app.probe.runs(), 1);
     }
 }

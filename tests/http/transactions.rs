@@ -1,5 +1,5 @@
-//! Effects that are committed with the recorded response: `Tx` on both databases, with both kinds
-//! of claim.
+//! Effects that are committed with the recorded response: `Tx` on SQLite and Postgres, with
+//! `claim = "lease"` and `claim = "transaction"`.
 
 use actix_web::HttpResponse;
 use test_support::{ClientResponse, Probe, Request, Server};
@@ -16,25 +16,25 @@ mod rolled_back;
 mod time_limits;
 mod without_key;
 
-/// The two kinds of claim.
-const WAYS: [&str; 2] = ["/within", "/leased"];
+/// The paths of a handler with each kind of claim.
+const CLAIMS: [&str; 2] = ["/claim-transaction", "/claim-lease"];
 
 type Open = fn(Probe) -> Database;
 
-const BOTH: [Open; 2] = [Database::sqlite, Database::postgres];
+const DATABASES: [Open; 2] = [Database::sqlite, Database::postgres];
 
 fn send(path: &str, body: &str) -> Request {
     Request::post(path).user("alice").key("k").body(body)
 }
 
-/// Runs a case on each database with each kind of claim.
-fn each(probe: impl Fn() -> Probe, case: impl Fn(&Database, &Server, &str)) {
-    for open in BOTH {
-        for way in WAYS {
+/// Runs a case on each database, with each kind of claim.
+fn on_each_database_and_claim(probe: impl Fn() -> Probe, case: impl Fn(&Database, &Server, &str)) {
+    for open in DATABASES {
+        for path in CLAIMS {
             let database = open(probe());
             let server = database.serve();
-            case(&database, &server, way);
-            database.assert_nothing_is_open();
+            case(&database, &server, path);
+            database.drain_and_assert_no_open_transaction();
         }
     }
 }
@@ -51,125 +51,129 @@ fn responding(status: impl Fn(usize) -> u16 + Clone + Send + Sync + 'static) -> 
 
 #[test]
 fn effects_and_response_are_committed_together() {
-    each(Probe::new, |database, server, way| {
-        let first = server.send(&send(way, "an effect"));
-        assert_eq!((first.status, first.is_replay()), (201, false), "{way}");
-        assert_eq!(database.counts(), (1, 1), "{way}");
-        server.send(&send(way, "an effect")).assert_replays(&first);
-        assert_problem(&server.send(&send(way, "another")), 422, "key_reused", false);
-        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{way}");
-        // The effect references the record.
+    on_each_database_and_claim(Probe::new, |database, server, path| {
+        let first = server.send(&send(path, "an effect"));
+        assert_eq!((first.status, first.is_replay()), (201, false), "{path}");
+        assert_eq!(database.counts(), (1, 1), "{path}");
+        server.send(&send(path, "an effect")).assert_replays(&first);
+        assert_problem(&server.send(&send(path, "another")), 422, "key_reused", false);
+        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{path}");
+        // The effect references the record, and is deleted with it.
         database.execute("DELETE FROM idempotency_records");
-        assert_eq!(database.counts(), (0, 0), "{way}");
+        assert_eq!(database.counts(), (0, 0), "{path}");
     });
 }
 
 #[test]
 fn an_unused_transaction_is_committed_with_the_record() {
-    each(Probe::new, |database, server, way| {
-        let first = server.send(&send(way, "nothing"));
-        assert_eq!((first.status, database.counts()), (201, (0, 1)), "{way}");
-        server.send(&send(way, "nothing")).assert_replays(&first);
+    on_each_database_and_claim(Probe::new, |database, server, path| {
+        let first = server.send(&send(path, "nothing"));
+        assert_eq!((first.status, database.counts()), (201, (0, 1)), "{path}");
+        server.send(&send(path, "nothing")).assert_replays(&first);
     });
 }
 
 #[test]
 fn a_response_of_400_or_above_rolls_the_effects_back_and_is_recorded() {
-    each(responding(|_| 402), |database, server, way| {
-        let first = server.send(&send(way, "an effect"));
-        assert_eq!((first.status, first.is_replay()), (402, false), "{way}");
-        assert_eq!(database.counts(), (0, 1), "{way}");
-        server.send(&send(way, "an effect")).assert_replays(&first);
-        assert_eq!(database.probe.runs(), 1, "{way}");
+    on_each_database_and_claim(responding(|_| 402), |database, server, path| {
+        let first = server.send(&send(path, "an effect"));
+        assert_eq!((first.status, first.is_replay()), (402, false), "{path}");
+        assert_eq!(database.counts(), (0, 1), "{path}");
+        server.send(&send(path, "an effect")).assert_replays(&first);
+        assert_eq!(database.probe.runs(), 1, "{path}");
     });
 }
 
 #[test]
 fn a_server_error_is_recorded_without_its_effects_under_record_all() {
-    for open in BOTH {
+    for open in DATABASES {
         let database = open(responding(|_| 500)());
         let server = database.serve();
-        let first = server.send(&send("/all", "an effect"));
+        let first = server.send(&send("/record_all", "an effect"));
         assert_eq!((first.status, database.counts()), (500, (0, 1)));
-        server.send(&send("/all", "an effect")).assert_replays(&first);
-        database.assert_nothing_is_open();
+        server.send(&send("/record_all", "an effect")).assert_replays(&first);
+        database.drain_and_assert_no_open_transaction();
     }
 }
 
 #[test]
 fn a_response_that_is_not_recorded_undoes_the_effects_and_releases_the_key() {
-    each(responding(|run| if run == 1 { 503 } else { 201 }), |database, server, way| {
-        assert_eq!(server.send(&send(way, "an effect")).status, 503, "{way}");
-        assert_eq!(database.counts(), (0, 0), "{way}");
-        let second = server.send(&send(way, "an effect"));
-        assert_eq!(
-            (second.status, second.is_replay(), database.counts()),
-            (201, false, (1, 1)),
-            "{way}"
-        );
-    });
+    on_each_database_and_claim(
+        responding(|run| if run == 1 { 503 } else { 201 }),
+        |database, server, path| {
+            assert_eq!(server.send(&send(path, "an effect")).status, 503, "{path}");
+            assert_eq!(database.counts(), (0, 0), "{path}");
+            let second = server.send(&send(path, "an effect"));
+            assert_eq!(
+                (second.status, second.is_replay(), database.counts()),
+                (201, false, (1, 1)),
+                "{path}"
+            );
+        },
+    );
 }
 
 #[test]
 fn a_handler_that_returns_retryable_has_no_effects() {
-    each(Probe::new, |database, server, way| {
+    on_each_database_and_claim(Probe::new, |database, server, path| {
         for run in 1..=2 {
-            let response = server.send(&send(way, "retryable"));
-            assert_eq!((response.status, response.is_replay()), (201, false), "{way}");
-            assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{way}");
+            let response = server.send(&send(path, "retryable"));
+            assert_eq!((response.status, response.is_replay()), (201, false), "{path}");
+            assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{path}");
         }
     });
 }
 
 #[test]
 fn a_handler_that_returns_unknown_holds_its_key() {
-    each(Probe::new, |database, server, way| {
-        assert_eq!(server.send(&send(way, "unknown")).status, 201, "{way}");
-        assert_problem(&server.send(&send(way, "unknown")), 409, "outcome_unknown", false);
+    on_each_database_and_claim(Probe::new, |database, server, path| {
+        assert_eq!(server.send(&send(path, "unknown")).status, 201, "{path}");
+        assert_problem(&server.send(&send(path, "unknown")), 409, "outcome_unknown", false);
         let held = database.number("SELECT count(*) FROM idempotency_records WHERE state = 3");
-        assert_eq!((database.counts(), held, database.probe.runs()), ((0, 0), 1, 1), "{way}");
+        assert_eq!((database.counts(), held, database.probe.runs()), ((0, 0), 1, 1), "{path}");
     });
 }
 
 #[test]
 fn a_panic_undoes_the_effects() {
-    each(Probe::new, |database, server, way| {
+    on_each_database_and_claim(Probe::new, |database, server, path| {
         for run in 1..=2 {
-            assert_problem(&server.send(&send(way, "panic")), 500, "handler_failed", true);
-            assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{way}");
+            assert_problem(&server.send(&send(path, "panic")), 500, "handler_failed", true);
+            assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{path}");
         }
     });
 }
 
 #[test]
 fn a_duplicate_of_a_running_request_gets_409() {
-    each(Probe::new, |database, server, way| {
+    on_each_database_and_claim(Probe::new, |database, server, path| {
         database.probe.hold();
-        let first = server.begin(&send(way, "an effect"));
+        let first = server.begin(&send(path, "an effect"));
         database.probe.await_runs(1);
         let retry_after =
-            assert_problem(&server.send(&send(way, "an effect")), 409, "in_flight", true);
-        assert!(retry_after.is_some(), "{way}: no Retry-After");
-        assert_problem(&server.send(&send(way, "another")), 422, "key_reused", false);
+            assert_problem(&server.send(&send(path, "an effect")), 409, "in_flight", true);
+        assert!(retry_after.is_some(), "{path}: no Retry-After");
+        assert_problem(&server.send(&send(path, "another")), 422, "key_reused", false);
         database.probe.release_all();
         let first = first.response();
-        server.send(&send(way, "an effect")).assert_replays(&first);
-        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{way}");
+        server.send(&send(path, "an effect")).assert_replays(&first);
+        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{path}");
     });
 }
 
 #[test]
 fn a_duplicate_waits_for_an_attempt_in_the_same_process() {
-    for open in BOTH {
+    for open in DATABASES {
         let database = open(responding(|run| if run == 1 { 503 } else { 201 })());
         let server = database.serve();
         database.probe.hold();
-        let first = server.begin(&send("/patient", "an effect"));
+        let first = server.begin(&send("/wait_15s", "an effect"));
         database.probe.await_runs(1);
-        let others: Vec<_> = (0..5).map(|_| server.begin(&send("/patient", "an effect"))).collect();
+        let others: Vec<_> =
+            (0..5).map(|_| server.begin(&send("/wait_15s", "an effect"))).collect();
         database.probe.release(1);
         assert_eq!(first.response().status, 503);
-        // It was not recorded, so one of the waiting requests runs.
+        // That response was not recorded, so one of the waiting requests runs.
         database.probe.await_runs(2);
         database.probe.release_all();
         let responses: Vec<ClientResponse> =
@@ -177,31 +181,36 @@ fn a_duplicate_waits_for_an_attempt_in_the_same_process() {
         assert!(responses.iter().all(|response| response.status == 201), "{responses:?}");
         assert_eq!(responses.iter().filter(|response| !response.is_replay()).count(), 1);
         assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 2));
-        database.assert_nothing_is_open();
+        database.drain_and_assert_no_open_transaction();
     }
 }
 
 #[test]
 fn a_duplicate_waits_for_an_attempt_in_another_process() {
     let database = Database::postgres(Probe::new());
-    let others = [database.serve(), database.elsewhere().serve()];
+    let others = [database.serve(), database.other_process().serve()];
     database.probe.hold();
-    let first = others[0].begin(&send("/within", "an effect"));
+    let first = others[0].begin(&send("/claim-transaction", "an effect"));
     database.probe.await_runs(1);
-    // The request waits briefly for the transaction, whatever its body: the record cannot be read
-    // yet.
+    // A request waits briefly for the transaction. A different body is no mismatch yet, because the
+    // record is not visible before the commit.
     for body in ["an effect", "another"] {
-        assert_problem(&others[1].send(&send("/within", body)), 409, "in_flight", true);
+        assert_problem(&others[1].send(&send("/claim-transaction", body)), 409, "in_flight", true);
     }
     database.probe.release_all();
     let first = first.response();
-    others[1].send(&send("/within", "an effect")).assert_replays(&first);
-    assert_problem(&others[1].send(&send("/within", "another")), 422, "key_reused", false);
+    others[1].send(&send("/claim-transaction", "an effect")).assert_replays(&first);
+    assert_problem(
+        &others[1].send(&send("/claim-transaction", "another")),
+        422,
+        "key_reused",
+        false,
+    );
     assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1));
 }
 
-/// Sends a request until no earlier operation blocks it.
-fn finished(server: &Server, request: &Request) -> ClientResponse {
+/// Sends a request again while the response is 409.
+fn send_until_not_in_flight(server: &Server, request: &Request) -> ClientResponse {
     loop {
         let response = server.send(request);
         if response.status != 409 {
@@ -211,16 +220,16 @@ fn finished(server: &Server, request: &Request) -> ClientResponse {
 }
 
 #[test]
-fn a_client_that_disconnects_changes_nothing() {
-    each(Probe::new, |database, server, way| {
+fn a_disconnecting_client_does_not_interrupt_the_transaction() {
+    on_each_database_and_claim(Probe::new, |database, server, path| {
         database.probe.hold();
-        let first = server.begin(&send(way, "an effect"));
+        let first = server.begin(&send(path, "an effect"));
         database.probe.await_runs(1);
         drop(first);
         database.probe.release_all();
-        let response = finished(server, &send(way, "an effect"));
-        assert!(response.is_replay(), "{way}");
-        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{way}");
+        let response = send_until_not_in_flight(server, &send(path, "an effect"));
+        assert!(response.is_replay(), "{path}");
+        assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 1), "{path}");
     });
 }
 
@@ -229,10 +238,10 @@ fn an_attempt_that_lost_its_lease_commits_nothing() {
     let database = Database::postgres(Probe::new());
     let server = database.serve();
     database.probe.hold();
-    let first = server.begin(&send("/leased", "an effect"));
+    let first = server.begin(&send("/claim-lease", "an effect"));
     database.probe.await_runs(1);
     database.expire_leases();
-    let second = server.begin(&send("/leased", "an effect"));
+    let second = server.begin(&send("/claim-lease", "an effect"));
     database.probe.await_runs(2);
     database.probe.release(2);
     let second = second.response();
@@ -241,31 +250,31 @@ fn an_attempt_that_lost_its_lease_commits_nothing() {
     first.response().assert_replays(&second);
     assert_eq!(database.number("SELECT count(*) FROM effects WHERE note = 'an effect 1'"), 1);
     assert_eq!(database.counts(), (1, 1));
-    database.assert_nothing_is_open();
+    database.drain_and_assert_no_open_transaction();
 }
 
 #[test]
 fn savepoints_behave_as_in_sqlx() {
-    each(Probe::new, |database, server, way| {
-        assert_eq!(server.send(&send(way, "savepoint")).status, 201, "{way}");
-        assert_eq!(database.counts(), (1, 1), "{way}");
+    on_each_database_and_claim(Probe::new, |database, server, path| {
+        assert_eq!(server.send(&send(path, "savepoint")).status, 201, "{path}");
+        assert_eq!(database.counts(), (1, 1), "{path}");
         assert_eq!(
             database.number("SELECT count(*) FROM effects WHERE note = 'undone'"),
             0,
-            "{way}"
+            "{path}"
         );
     });
 }
 
 #[test]
-fn simple_queries_behave_the_same() {
-    for way in WAYS {
+fn effects_are_committed_without_a_statement_cache() {
+    for path in CLAIMS {
         let database = Database::postgres_with(Probe::new(), "?statement-cache-capacity=0");
         let server = database.serve();
-        let first = server.send(&send(way, "an effect"));
-        assert_eq!((first.status, database.counts()), (201, (1, 1)), "{way}");
-        server.send(&send(way, "an effect")).assert_replays(&first);
-        database.assert_nothing_is_open();
+        let first = server.send(&send(path, "an effect"));
+        assert_eq!((first.status, database.counts()), (201, (1, 1)), "{path}");
+        server.send(&send(path, "an effect")).assert_replays(&first);
+        database.drain_and_assert_no_open_transaction();
     }
 }
 
@@ -273,12 +282,12 @@ fn simple_queries_behave_the_same() {
 fn no_log_of_the_driver_contains_a_response() {
     const RESPONSE: &str = "the-response-of-a-transaction";
     test_support::log::capture();
-    each(
+    on_each_database_and_claim(
         || Probe::responding(|_| HttpResponse::Created().body(RESPONSE)),
-        |_, server, way| {
-            let first = server.send(&send(way, "an effect"));
+        |_, server, path| {
+            let first = server.send(&send(path, "an effect"));
             assert_eq!((first.status, first.text()), (201, RESPONSE));
-            server.send(&send(way, "an effect")).assert_replays(&first);
+            server.send(&send(path, "an effect")).assert_replays(&first);
         },
     );
     Database::sqlite(Probe::new()).execute("SELECT 'a statement that is logged'");

@@ -1,4 +1,4 @@
-//! Keys on routes without a guard, and the specification that documents which routes have one.
+//! Keys on routes without a guard, and the specification, which lists the guarded routes.
 
 use actix_web::{
     App, HttpResponse, get, guard,
@@ -8,7 +8,7 @@ use actix_web::{
     web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{KeyRule, RejectUnsupportedKeys, StoreFailurePolicy, idempotent};
-use test_support::{Probe, Request, Server, World};
+use test_support::{Probe, Request, Server, TestApp};
 
 use super::handlers::{User, all, assert_problem};
 
@@ -49,7 +49,7 @@ async fn two_paths(user: User, probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// Its path is the path of the scope around it.
+/// An empty path: the full path is that of the enclosing scope.
 #[idempotent(scope = "user")]
 #[post("")]
 async fn bare(user: User, probe: Data<Probe>) -> HttpResponse {
@@ -67,7 +67,7 @@ async fn bare_and_unguarded(probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// Without a leading slash, which actix-web adds.
+/// A path without its leading slash, which actix-web adds.
 #[idempotent(scope = "user")]
 #[post("slashless")]
 async fn slashless(user: User, probe: Data<Probe>) -> HttpResponse {
@@ -80,7 +80,7 @@ async fn not_slashless(probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// Two handlers with an empty path in different scopes, whose resources have names.
+/// Handlers with an empty path in two scopes (see also [`refunds`]). Their resources have names.
 mod orders {
     use super::*;
 
@@ -125,8 +125,8 @@ fn services(config: &mut ServiceConfig) {
     all(config);
 }
 
-fn rejecting(world: &World, allowed: bool) -> Server {
-    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
+fn rejecting(app: &TestApp, allowed: bool) -> Server {
+    let (setup, idempotency) = (app.setup(), app.idempotency.clone());
     Server::start(move || {
         let mut reject = RejectUnsupportedKeys::new(&idempotency);
         if allowed {
@@ -136,23 +136,21 @@ fn rejecting(world: &World, allowed: bool) -> Server {
     })
 }
 
-/// The resource map does not contain everything that the router matches, so a path that is missing
-/// from it may run a handler.
+/// A path that is missing from the resource map may still match a route.
 #[test]
-fn what_no_route_takes_is_refused_unless_its_method_is_safe() {
-    let world = World::new();
-    let server = rejecting(&world, false);
+fn a_key_on_an_unknown_path_is_refused_unless_its_method_is_safe() {
+    let app = TestApp::new();
+    let server = rejecting(&app, false);
     assert_eq!(server.send(&keyed("POST", "/nowhere")).problem(), (400, "key_unsupported".into()));
     let response = server.send(&keyed("GET", "/nowhere"));
     assert_eq!((response.status, response.body.len()), (404, 0));
 }
 
-/// The router decodes a path, tries a second scope with the same prefix, and matches the path that
-/// inner middleware has rewritten.
+/// The router decodes percent-encoded paths, and tries further scopes with the same prefix.
 #[test]
 fn no_spelling_of_a_path_lets_a_key_through() {
-    let world = World::new();
-    let server = rejecting(&world, false);
+    let app = TestApp::new();
+    let server = rejecting(&app, false);
     for path in [
         "/notslashless",
         "/n%6ftslashless",
@@ -166,7 +164,7 @@ fn no_spelling_of_a_path_lets_a_key_through() {
             "{path}"
         );
     }
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
     for path in ["/p%61yments", "/twice/first", "/twice/f%69rst"] {
         let request = Request::post(path).user("alice").key(path.replace('/', "-"));
         assert_eq!(server.send(&request).status, 201, "{path}");
@@ -174,9 +172,9 @@ fn no_spelling_of_a_path_lets_a_key_through() {
 }
 
 #[test]
-fn middleware_inside_that_changes_the_path_lets_no_key_through() {
-    let world = World::new();
-    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
+fn inner_middleware_that_rewrites_the_path_lets_no_key_through() {
+    let app = TestApp::new();
+    let (setup, idempotency) = (app.setup(), app.idempotency.clone());
     let server = Server::start(move || {
         let app = App::new().configure(&setup).configure(services).wrap(NormalizePath::trim());
         app.wrap(RejectUnsupportedKeys::new(&idempotency))
@@ -185,17 +183,17 @@ fn middleware_inside_that_changes_the_path_lets_no_key_through() {
         server.send(&keyed("POST", "/notslashless/")).problem(),
         (400, "key_unsupported".into())
     );
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
 }
 
 #[test]
-fn handlers_with_an_empty_path_are_known_by_the_names_of_their_resources() {
-    let world = World::new();
-    let server = rejecting(&world, false);
+fn handlers_with_an_empty_path_are_identified_by_the_names_of_their_resources() {
+    let app = TestApp::new();
+    let server = rejecting(&app, false);
     for path in ["/orders", "/refunds"] {
         assert_eq!(server.send(&keyed("POST", path)).status, 201, "{path}");
     }
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 fn keyed(method: &str, target: &str) -> Request {
@@ -204,8 +202,8 @@ fn keyed(method: &str, target: &str) -> Request {
 
 #[test]
 fn a_key_for_an_operation_without_the_attribute_is_refused() {
-    let world = World::new();
-    let server = rejecting(&world, false);
+    let app = TestApp::new();
+    let server = rejecting(&app, false);
     for (method, target) in [
         ("GET", "/plain"),
         ("POST", "/plain/1"),
@@ -220,21 +218,21 @@ fn a_key_for_an_operation_without_the_attribute_is_refused() {
         let refused = server.send(&keyed(method, target));
         assert_eq!(assert_problem(&refused, 400, "key_unsupported", false), None);
     }
-    assert_eq!(world.probe.runs(), 0);
+    assert_eq!(app.probe.runs(), 0);
     for (method, target) in [("GET", "/plain"), ("POST", "/plain/1"), ("GET", "/payments")] {
         assert_eq!(
             server.send(&Request::new(method, target)).status,
             201,
-            "without a key it is untouched"
+            "a request without a key was affected"
         );
     }
-    assert_eq!(world.probe.runs(), 3);
+    assert_eq!(app.probe.runs(), 3);
 }
 
 #[test]
-fn a_key_for_an_annotated_operation_gets_through_under_any_scope() {
-    let world = World::new();
-    let server = rejecting(&world, false);
+fn a_key_for_an_annotated_operation_is_accepted_under_any_scope() {
+    let app = TestApp::new();
+    let server = rejecting(&app, false);
     for target in ["/payments", "/v1/payments", "/payments/7/captures", "/v1/payments/7/captures"] {
         let first = server.send(&keyed("POST", target));
         assert_eq!(first.status, 201, "{target}");
@@ -251,14 +249,14 @@ fn a_key_for_an_annotated_operation_gets_through_under_any_scope() {
         assert_eq!(first.status, 201, "{method} {target}");
         server.send(&keyed(method, target)).assert_replays(&first);
     }
-    assert_eq!(world.probe.runs(), 9);
+    assert_eq!(app.probe.runs(), 9);
 }
 
-/// The middleware cannot see what is registered in an inner scope.
+/// The middleware cannot see the handle in an inner scope, but has its settings.
 #[test]
 fn a_handle_that_is_registered_in_an_inner_scope_is_enough() {
-    let world = World::set(|builder| builder.header(HeaderName::from_static("x-key")));
-    let (setup, idempotency) = (world.setup(), world.idempotency.clone());
+    let app = TestApp::set(|builder| builder.header(HeaderName::from_static("x-key")));
+    let (setup, idempotency) = (app.setup(), app.idempotency.clone());
     let server = Server::start(move || {
         let inner = web::scope("/v1").configure(&setup).service(write).configure(all);
         App::new().service(inner).wrap(RejectUnsupportedKeys::new(&idempotency))
@@ -267,33 +265,33 @@ fn a_handle_that_is_registered_in_an_inner_scope_is_enough() {
     assert_problem(&server.send(&keyed("/v1/plain/1")), 400, "key_unsupported", false);
     let first = server.send(&keyed("/v1/payments"));
     server.send(&keyed("/v1/payments")).assert_replays(&first);
-    assert_eq!(world.probe.runs(), 1);
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]
-fn what_is_allowed_by_name_gets_through() {
-    let world = World::new();
-    let server = rejecting(&world, true);
+fn a_key_on_a_route_that_is_explicitly_allowed_is_accepted() {
+    let app = TestApp::new();
+    let server = rejecting(&app, true);
     let first = server.send(&keyed("POST", "/hand-routed"));
     server.send(&keyed("POST", "/hand-routed")).assert_replays(&first);
     assert_eq!(server.send(&keyed("POST", "/plain/1")).status, 201);
     assert_problem(&server.send(&keyed("GET", "/plain")), 400, "key_unsupported", false);
-    assert_eq!(world.probe.runs(), 2);
+    assert_eq!(app.probe.runs(), 2);
 }
 
 #[test]
 fn without_the_middleware_a_key_is_ignored_where_there_is_no_attribute() {
-    let world = World::new();
-    let server = world.serve(services);
+    let app = TestApp::new();
+    let server = app.serve(services);
     for run in 1..=2 {
         let response = server.send(&keyed("POST", "/plain/1"));
-        assert_eq!((response.status, response.is_replay(), world.probe.runs()), (201, false, run));
+        assert_eq!((response.status, response.is_replay(), app.probe.runs()), (201, false, run));
     }
 }
 
 #[test]
 fn the_specification_lists_every_annotated_handler_with_its_policy() {
-    let world = World::set(|builder| {
+    let app = TestApp::set(|builder| {
         builder
             .body_limit(100)
             .response_limit(200)
@@ -301,7 +299,7 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
             .documentation("https://docs.example/errors/")
             .when_store_fails(StoreFailurePolicy::RunUnguarded)
     });
-    let specification = world.idempotency.specification();
+    let specification = app.idempotency.specification();
     assert_eq!(specification["header"], "idempotency-key");
     assert_eq!(specification["key"]["max_bytes"], 255);
     assert_eq!(specification["key"]["rule"]["min_bytes"], 8);
@@ -318,21 +316,22 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         });
         (found.next().unwrap_or_else(|| panic!("{name} is missing")), found.next()).0
     };
-    let brief = serde_json::json!({
-        "handler": "brief", "name": null, "routes": [{ "method": "POST", "path": "/brief" }],
+    let short_ttl = serde_json::json!({
+        "handler": "short_ttl", "name": null,
+        "routes": [{ "method": "POST", "path": "/short_ttl" }],
         "timeout_seconds": null, "key": "required", "ttl_seconds": 60.0, "claim": "lease",
         "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final",
         "abandoned": "retry",
     });
-    assert_eq!(find(Some("/brief"), "brief"), &brief);
-    assert_eq!(find(Some("/careful"), "careful")["abandoned"], "hold");
-    assert_eq!(find(Some("/success"), "success")["record"], "success");
-    assert_eq!(find(Some("/everything"), "everything")["record"], "all");
+    assert_eq!(find(Some("/short_ttl"), "short_ttl"), &short_ttl);
+    assert_eq!(find(Some("/hold_if_abandoned"), "hold_if_abandoned")["abandoned"], "hold");
+    assert_eq!(find(Some("/record_success"), "record_success")["record"], "success");
+    assert_eq!(find(Some("/record_all"), "record_all")["record"], "all");
     assert_eq!(find(Some("/optional"), "optional")["key"], "optional");
     assert_eq!(find(Some("/as-json"), "as_json")["fingerprint"], "json");
     assert_eq!(find(Some("/as-word"), "as_word")["fingerprint"], "custom");
-    assert_eq!(find(Some("/unhashed"), "unhashed")["fingerprint"], "none");
-    assert_eq!(find(Some("/impatient"), "impatient")["wait_seconds"], 0.15);
+    assert_eq!(find(Some("/no_fingerprint"), "no_fingerprint")["fingerprint"], "none");
+    assert_eq!(find(Some("/wait_150ms"), "wait_150ms")["wait_seconds"], 0.15);
     let either = serde_json::json!([
         { "method": "PUT", "path": "/either" },
         { "method": "PATCH", "path": "/either" }

@@ -13,7 +13,7 @@ use test_support::{Fault, FaultyStore, Op};
 use crate::support::*;
 
 /// Polls a future until its call to the store hangs, and drops the future.
-async fn drop_at(store: &FaultyStore, op: Op, future: impl Future) {
+async fn drop_once_it_hangs(store: &FaultyStore, op: Op, future: impl Future) {
     let before = store.begun(op);
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
@@ -29,7 +29,12 @@ async fn a_claim_that_is_dropped_is_given_back() {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
         store.set_fault(Op::Claim, 1, fault);
-        drop_at(&store, Op::Claim, runtime.begin(id("k"), request("b"), &Policy::DEFAULT)).await;
+        drop_once_it_hangs(
+            &store,
+            Op::Claim,
+            runtime.begin(id("k"), request("b"), &Policy::DEFAULT),
+        )
+        .await;
         in_time(runtime.drained()).await;
         assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1, "{fault:?}");
     }
@@ -66,7 +71,7 @@ async fn a_completion_that_is_dropped_is_stored_in_the_background() {
         let runtime = runtime(&store);
         let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
         store.set_fault(Op::Complete, 1, fault);
-        drop_at(&store, Op::Complete, attempt.complete(&response("a"))).await;
+        drop_once_it_hangs(&store, Op::Complete, attempt.complete(&response("a"))).await;
         in_time(runtime.drained()).await;
         assert_eq!(
             verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
@@ -94,9 +99,9 @@ async fn a_release_and_an_abandonment_that_are_dropped_are_sent_in_the_backgroun
         let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
         store.set_fault(op, 1, Fault::HangBefore);
         if op == Op::Release {
-            drop_at(&store, op, attempt.release()).await;
+            drop_once_it_hangs(&store, op, attempt.release()).await;
         } else {
-            drop_at(&store, op, attempt.abandon(Abandoned::Retry)).await;
+            drop_once_it_hangs(&store, op, attempt.abandon(Abandoned::Retry)).await;
         }
         in_time(runtime.drained()).await;
         assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), number);
@@ -105,18 +110,18 @@ async fn a_release_and_an_abandonment_that_are_dropped_are_sent_in_the_backgroun
 
 /// The runtime works in frameworks whose tasks move between threads.
 #[test]
-fn every_future_may_move_to_another_thread() {
-    fn movable<T: Send>(of: impl FnOnce() -> T) {
-        // Only the type of the result is checked.
+fn every_future_is_send() {
+    fn assert_send<T: Send>(of: impl FnOnce() -> T) {
+        // Only the type is checked; `of` is never called.
         let _ = of;
     }
     let (runtime, recording) = (Runtime::new(MemoryStore::new(), no_purge()), response("done"));
-    movable(|| runtime.begin(id("k"), request("b"), &Policy::DEFAULT));
-    movable(|| runtime.begin_in_transaction(id("k"), request("b"), &Policy::DEFAULT));
+    assert_send(|| runtime.begin(id("k"), request("b"), &Policy::DEFAULT));
+    assert_send(|| runtime.begin_in_transaction(id("k"), request("b"), &Policy::DEFAULT));
     let attempt = || -> Attempt { unreachable!("never called") };
-    movable(|| async { attempt().begin_transaction().await });
-    movable(|| attempt().complete(&recording));
-    movable(|| attempt().complete_rolled_back(&recording));
-    movable(|| attempt().release());
-    movable(|| attempt().abandon(Abandoned::Hold));
+    assert_send(|| async { attempt().begin_transaction().await });
+    assert_send(|| attempt().complete(&recording));
+    assert_send(|| attempt().complete_rolled_back(&recording));
+    assert_send(|| attempt().release());
+    assert_send(|| attempt().abandon(Abandoned::Hold));
 }

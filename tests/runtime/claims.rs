@@ -12,20 +12,20 @@ use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::*;
 
-async fn fails(runtime: &Runtime, policy: &Policy) -> StoreError {
+async fn begin_error(runtime: &Runtime, policy: &Policy) -> StoreError {
     runtime.begin(id("k"), request("b"), policy).await.expect_err("the store fails")
 }
 
-/// After a fork no thread renews leases. Another process id stands for the fork, which needs unsafe
-/// code.
+/// A forked process has no thread that renews leases. The test simulates the fork with another
+/// process id, because a fork needs unsafe code.
 #[tokio::test]
-async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
+async fn a_forked_process_cannot_use_the_runtime() {
     let store = FaultyStore::default();
     let other = std::process::id() + 1;
     let runtime = runtime_of_process(Arc::new(store.clone()), no_purge(), other);
     let seen = OwnerToken::random().unwrap();
     let refused = [
-        fails(&runtime, &Policy::DEFAULT).await,
+        begin_error(&runtime, &Policy::DEFAULT).await,
         runtime.begin_in_transaction(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
         runtime.find(id("k"), request("b")).await.unwrap_err(),
         runtime.look_up(&id("k")).await.unwrap_err(),
@@ -38,9 +38,10 @@ async fn a_claim_in_another_process_than_the_runtimes_is_refused() {
     assert_eq!([Op::Claim, Op::LookUp].map(|op| store.begun(op)), [0; 2]);
 }
 
-/// An open transaction may belong to a duplicate that will be rejected, so the record decides.
+/// An open transaction may belong to a duplicate that is going to be rejected, so the record
+/// decides.
 #[tokio::test]
-async fn a_record_counts_before_an_open_transaction() {
+async fn a_record_takes_precedence_over_an_open_transaction() {
     let runtime = runtime(&FaultyStore::default());
     let register = |key, body| open_transaction(&runtime, &id(key), request(body));
     proceed(&runtime, "done", "b", &Policy::DEFAULT).await.complete(&response("done")).await;
@@ -54,7 +55,7 @@ async fn a_record_counts_before_an_open_transaction() {
 }
 
 #[tokio::test]
-async fn a_claim_that_fails_at_first_is_sent_again() {
+async fn a_claim_that_fails_once_is_sent_again() {
     for fault in [Fault::Before, Fault::After] {
         let store = FaultyStore::default();
         store.set_fault(Op::Claim, 1, fault);
@@ -71,7 +72,7 @@ async fn a_claim_that_fails_at_first_is_sent_again() {
 async fn a_claim_is_not_sent_again_after_a_permanent_error() {
     let store = FaultyStore::default();
     store.set_fault(Op::Claim, 1, Fault::Permanent);
-    assert!(!fails(&runtime(&store), &Policy::DEFAULT).await.is_transient());
+    assert!(!begin_error(&runtime(&store), &Policy::DEFAULT).await.is_transient());
     assert_eq!(store.begun(Op::Claim), 1);
 }
 
@@ -81,17 +82,17 @@ async fn a_claim_whose_acknowledgment_was_lost_is_given_back() {
     let runtime = runtime(&store);
     store.set_fault(Op::Claim, 2, Fault::After);
     store.set_fault(Op::Release, 2, Fault::Before);
-    assert_eq!(fails(&runtime, &Policy::DEFAULT).await.operation(), "acknowledge the call");
+    assert_eq!(begin_error(&runtime, &Policy::DEFAULT).await.operation(), "acknowledge the call");
     assert!(runtime.look_up(&id("k")).await.unwrap().is_some(), "the claim took effect");
     in_time(runtime.drained()).await;
     assert_eq!(store.begun(Op::Release), 3);
     assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
 }
 
-/// The second sending may find the first one while that is being committed. The verdict is then in
-/// flight, and no handler runs.
+/// The second transmission of a claim may find the first one while it is being committed. The
+/// verdict is then in flight, and no handler runs.
 #[tokio::test]
-async fn a_claim_that_meets_its_own_first_sending_is_given_back() {
+async fn a_claim_that_finds_its_own_first_transmission_in_flight_is_given_back() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     store.set_fault(Op::Claim, 1, Fault::After);
@@ -111,34 +112,34 @@ async fn a_takeover_whose_acknowledgment_was_lost_is_given_back_as_a_takeover() 
     drop(proceed(&runtime, "k", "b", &Policy::DEFAULT).await);
     store.advance(Policy::DEFAULT.lease);
     store.set_fault(Op::Claim, 2, Fault::After);
-    fails(&runtime, &Policy::DEFAULT).await;
+    begin_error(&runtime, &Policy::DEFAULT).await;
     in_time(runtime.drained()).await;
     assert_eq!(
         proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(),
         3,
-        "the first attempt still counts"
+        "the attempts before the takeover were forgotten"
     );
 }
 
 #[tokio::test]
-async fn a_claim_that_never_took_effect_takes_nothing_from_the_owner() {
+async fn giving_back_a_claim_without_effect_does_not_affect_the_owner() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.set_fault(Op::Claim, 2, Fault::Before);
-    fails(&runtime, &Policy::DEFAULT).await;
+    begin_error(&runtime, &Policy::DEFAULT).await;
     in_time(runtime.drained()).await;
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
-async fn claims_to_give_back_are_limited() {
+async fn the_number_of_claims_to_give_back_is_limited() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     store.set_fault(Op::Claim, usize::MAX, Fault::Permanent);
     store.set_fault(Op::LookUp, usize::MAX, Fault::HangBefore);
     for _ in 0..400 {
-        fails(&runtime, &Policy::DEFAULT).await;
+        begin_error(&runtime, &Policy::DEFAULT).await;
     }
     assert_eq!(gauges(&runtime).deferred_ends, 256);
     store.heal();

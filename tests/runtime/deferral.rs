@@ -1,4 +1,4 @@
-//! Ends that are stored later because the store failed.
+//! Ends of attempts that are stored later because the store failed.
 
 use idempotent_core::{
     Abandoned, Policy, RecordState,
@@ -14,7 +14,7 @@ use crate::support::*;
 const ALWAYS: usize = usize::MAX;
 
 #[tokio::test]
-async fn a_completion_that_fails_at_first_is_sent_again_before_the_response() {
+async fn a_completion_that_fails_once_is_sent_again_before_the_response() {
     for fault in [Fault::Before, Fault::After] {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -26,7 +26,7 @@ async fn a_completion_that_fails_at_first_is_sent_again_before_the_response() {
 }
 
 #[tokio::test]
-async fn a_completion_is_stored_once_the_store_is_back() {
+async fn a_completion_is_stored_once_the_store_is_available_again() {
     for fault in [Fault::Before, Fault::After, Fault::Permanent] {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -58,7 +58,8 @@ async fn a_waiter_is_woken_by_a_completion_in_the_background() {
     let paused = tokio::time::Instant::now();
     store.heal();
     until("the waiter has its verdict", || waiter.is_finished()).await;
-    // No task was idle, so the paused clock did not move: the waiter was woken and did not poll.
+    // The paused clock advances only while all tasks are idle. It did not, so the waiter was woken
+    // instead of polling.
     assert_eq!(
         (waiter.await.unwrap(), paused.elapsed()),
         (Verdict::Completed(response("a")), ms(0))
@@ -87,7 +88,7 @@ async fn a_deferred_completion_is_fenced_when_another_has_taken_over() {
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
     store.advance(Policy::DEFAULT.lease);
-    let (owner, _) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let (owner, _) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     store.heal();
     in_time(runtime.drained()).await;
     let found =
@@ -124,8 +125,8 @@ async fn a_deferred_end_is_given_up_after_the_ttl() {
     assert_eq!(gauges(&runtime).live_leases, 0);
     store.heal();
     store.advance(policy.lease);
-    assert_eq!(proceed(&runtime, "k", "b", &policy).await.number(), 2, "the lease has expired");
-    assert_eq!(store.handles(), 2, "this handle and the runtime's");
+    assert_eq!(proceed(&runtime, "k", "b", &policy).await.number(), 2, "the lease did not expire");
+    assert_eq!(store.handles(), 2, "only this handle and the runtime's are left");
 }
 
 #[tokio::test]
@@ -140,14 +141,14 @@ async fn a_release_and_an_abandonment_are_sent_again_and_not_renewed() {
         let ending =
             if abandon { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
         assert_eq!(ending, AttemptOutcome::Deferred);
-        assert_eq!(gauges(&runtime).live_leases, 0, "a renewal would revive the lease");
+        assert_eq!(gauges(&runtime).live_leases, 0, "a renewal could revive the lease");
         in_time(runtime.drained()).await;
         proceed(&runtime, "k", "b", &policy).await;
     }
 }
 
 #[tokio::test]
-async fn a_deferred_completion_is_stored_though_its_runtime_was_dropped() {
+async fn a_deferred_completion_is_stored_even_if_its_runtime_was_dropped() {
     for _ in 0..20 {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -174,14 +175,14 @@ async fn a_store_that_panics_does_not_prevent_a_shutdown() {
 }
 
 #[tokio::test]
-async fn a_hold_is_kept_until_the_store_has_it() {
+async fn the_lease_is_renewed_until_the_hold_is_stored() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = with_lease(ms(300));
     let attempt = proceed(&runtime, "k", "b", &policy).await;
     store.set_fault(Op::Abandon, 2, Fault::Before);
     assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Deferred);
-    assert_eq!(gauges(&runtime).live_leases, 1, "the lease is renewed");
+    assert_eq!(gauges(&runtime).live_leases, 1, "the lease is not renewed");
     in_time(runtime.drained()).await;
     store.advance(policy.lease * 2);
     assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Held { newly: false });
@@ -196,7 +197,7 @@ async fn an_attempt_known_to_be_fenced_returns_no_response_while_the_store_fails
     let attempt = proceed(&runtime, "k", "b", &policy).await;
     stop_renewals(&store).await;
     store.advance(ms(1000));
-    let (_, outcome) = claim_elsewhere(&store, "k", "b", &policy).await;
+    let (_, outcome) = claim_in_another_process(&store, "k", "b", &policy).await;
     assert!(matches!(outcome, ClaimOutcome::Granted { attempt: 2 }), "{outcome:?}");
     store.heal();
     until("the renewal finds the attempt fenced", || gauges(&runtime).live_leases == 0).await;

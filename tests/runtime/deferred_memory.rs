@@ -1,4 +1,4 @@
-//! The memory that deferred ends take.
+//! The memory that deferred ends use.
 
 use idempotent_core::{
     Policy, RecordedBody, Recording, Runtime,
@@ -31,9 +31,9 @@ async fn deferred_completions_take_no_more_memory_than_the_limit() {
     let runtime = bounded(&store, 4 << 20);
     let policy = with_lease(ms(60_000));
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
-    for crowd in 0..30 {
+    for batch in 0..30 {
         let mut endings = tokio::task::JoinSet::new();
-        for key in crowd * 10..(crowd + 1) * 10 {
+        for key in batch * 10..(batch + 1) * 10 {
             let attempt = proceed(&runtime, &format!("k{key}"), "b", &policy).await;
             endings.spawn(async move { attempt.complete(&large(1 << 20)).await });
         }
@@ -41,15 +41,15 @@ async fn deferred_completions_take_no_more_memory_than_the_limit() {
     }
     let deferred = gauges(&runtime);
     assert!(deferred.deferred_ends == 300 && deferred.deferred_bytes <= 4 << 20, "{deferred:?}");
-    // Three whole responses fit, and only the status and headers of the others.
-    let mut whole = 0;
+    // Three responses fit completely, and of the others only status and headers.
+    let mut complete = 0;
     for key in 0..300 {
         let verdict = verdict_of(&runtime, &format!("k{key}"), "b", &policy).await;
-        whole += usize::from(verdict == Verdict::Completed(large(1 << 20)));
+        complete += usize::from(verdict == Verdict::Completed(large(1 << 20)));
         let omitted = Verdict::Completed(with_location(&RecordedBody::Omitted));
         assert!(verdict == omitted || verdict == Verdict::Completed(large(1 << 20)), "k{key}");
     }
-    assert_eq!(whole, 3);
+    assert_eq!(complete, 3);
     store.heal();
     in_time(runtime.drained()).await;
     let gauges = gauges(&runtime);
@@ -57,7 +57,7 @@ async fn deferred_completions_take_no_more_memory_than_the_limit() {
 }
 
 #[tokio::test]
-async fn an_end_for_which_there_is_no_room_is_dropped_and_its_lease_expires() {
+async fn an_end_that_exceeds_the_memory_limit_is_dropped_and_its_lease_expires() {
     let store = FaultyStore::default();
     let runtime = bounded(&store, 2_500);
     let policy = with_lease(ms(60_000));
@@ -71,12 +71,12 @@ async fn an_end_for_which_there_is_no_room_is_dropped_and_its_lease_expires() {
     store.heal();
     in_time(runtime.drained()).await;
     store.advance(policy.lease);
-    assert_eq!(proceed(&runtime, "k2", "b", &policy).await.number(), 2, "its lease has expired");
+    assert_eq!(proceed(&runtime, "k2", "b", &policy).await.number(), 2, "its lease did not expire");
     assert!(matches!(verdict_of(&runtime, "k1", "b", &policy).await, Verdict::Completed(_)));
 }
 
 #[tokio::test]
-async fn a_release_for_which_there_is_no_room_is_dropped() {
+async fn a_release_that_exceeds_the_memory_limit_is_dropped() {
     let store = FaultyStore::default();
     let runtime = bounded(&store, 0);
     store.set_fault(Op::Release, ALWAYS, Fault::Before);

@@ -9,7 +9,7 @@ use test_support::{Fault, FaultyStore, Op};
 use crate::support::*;
 
 #[tokio::test]
-async fn a_released_key_runs_as_the_first_again() {
+async fn a_released_key_starts_again_with_attempt_one() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     assert_eq!(
@@ -44,7 +44,7 @@ async fn an_abandoned_key_is_held_if_either_policy_holds_it() {
 }
 
 #[tokio::test]
-async fn a_release_keeps_the_trace_of_an_earlier_attempt() {
+async fn a_release_after_a_takeover_keeps_the_attempt_count() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     drop(proceed(&runtime, "k", "b", &Policy::DEFAULT).await);
@@ -53,7 +53,7 @@ async fn a_release_keeps_the_trace_of_an_earlier_attempt() {
     assert_eq!(second.number(), 2);
     assert_eq!(second.release().await, AttemptOutcome::Stored);
     assert_eq!(verdict_of(&runtime, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
-    // The outcome of the first attempt is still unknown, so the third must not count as the first.
+    // The outcome of the first attempt is still unknown, so the third must not be number 1.
     assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 3);
 }
 
@@ -71,7 +71,11 @@ async fn a_renewal_in_progress_does_not_revive_an_abandoned_attempt() {
     });
     assert_eq!(ending, AttemptOutcome::Stored);
     until("the renewal has its outcome", || store.batches() == [1]).await;
-    assert_eq!(proceed(&runtime, "k", "b", &policy).await.number(), 2, "the key is free at once");
+    assert_eq!(
+        proceed(&runtime, "k", "b", &policy).await.number(),
+        2,
+        "the key cannot be taken over at once"
+    );
 }
 
 #[tokio::test]

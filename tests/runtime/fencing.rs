@@ -1,4 +1,4 @@
-//! Attempts that another attempt has fenced: their own response is never stored.
+//! Fenced attempts: their response is never stored.
 
 use idempotent_core::{
     Abandoned, Lease, Policy, Runtime,
@@ -11,16 +11,16 @@ use test_support::{Fault, FaultyStore, Op};
 use crate::support::*;
 
 /// An attempt whose key another process has taken over.
-async fn fenced(store: &FaultyStore, runtime: &Runtime) -> (Attempt, Lease) {
+async fn fenced_attempt(store: &FaultyStore, runtime: &Runtime) -> (Attempt, Lease) {
     let attempt = proceed(runtime, "k", "b", &Policy::DEFAULT).await;
     store.advance(Policy::DEFAULT.lease);
-    let (owner, outcome) = claim_elsewhere(store, "k", "b", &Policy::DEFAULT).await;
+    let (owner, outcome) = claim_in_another_process(store, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
     (attempt, Lease { id: id("k"), owner })
 }
 
-async fn verdict(attempt: Attempt) -> Verdict {
-    match attempt.complete(&response("its own")).await {
+async fn fenced_verdict(attempt: Attempt) -> Verdict {
+    match attempt.complete(&response("the fenced attempt's")).await {
         AttemptOutcome::Fenced(verdict) => verdict,
         ending @ (AttemptOutcome::Stored
         | AttemptOutcome::Deferred
@@ -33,61 +33,64 @@ async fn verdict(attempt: Attempt) -> Verdict {
 #[tokio::test]
 async fn a_fenced_attempt_gets_the_response_of_its_successor() {
     let store = FaultyStore::default();
-    let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
-    assert_eq!(verdict(attempt).await, Verdict::Completed(response("the successor's")));
+    assert_eq!(fenced_verdict(attempt).await, Verdict::Completed(response("the successor's")));
 }
 
 #[tokio::test]
 async fn a_fenced_attempt_is_in_flight_while_its_successor_is() {
     let store = FaultyStore::default();
-    let (attempt, _) = fenced(&store, &runtime(&store)).await;
-    assert_eq!(verdict(attempt).await, Verdict::InFlight { lease_left: Policy::DEFAULT.lease });
+    let (attempt, _) = fenced_attempt(&store, &runtime(&store)).await;
+    assert_eq!(
+        fenced_verdict(attempt).await,
+        Verdict::InFlight { lease_left: Policy::DEFAULT.lease }
+    );
 }
 
 #[tokio::test]
 async fn a_fenced_attempt_is_held_if_its_successor_was_abandoned() {
     let store = FaultyStore::default();
-    let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().abandon(&successor, Abandoned::Hold).await.unwrap();
-    assert_eq!(verdict(attempt).await, Verdict::Held { newly: false });
+    assert_eq!(fenced_verdict(attempt).await, Verdict::Held { newly: false });
 }
 
 #[tokio::test]
 async fn a_fenced_attempt_is_a_mismatch_if_another_request_has_the_key() {
     let store = FaultyStore::default();
-    let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().release(&successor).await.unwrap();
-    claim_elsewhere(&store, "k", "other", &Policy::DEFAULT).await;
-    assert_eq!(verdict(attempt).await, Verdict::Mismatch);
+    claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
+    assert_eq!(fenced_verdict(attempt).await, Verdict::Mismatch);
 }
 
 #[tokio::test]
-async fn an_attempt_whose_successor_released_the_key_is_stored() {
+async fn an_attempt_whose_successor_released_the_key_completes() {
     let store = FaultyStore::default();
-    let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().release(&successor).await.unwrap();
     assert_eq!(
-        attempt.complete(&response("its own")).await,
+        attempt.complete(&response("the fenced attempt's")).await,
         AttemptOutcome::Stored,
-        "no other attempt has done anything"
+        "the attempt is fenced although the key was free"
     );
 }
 
 #[tokio::test]
 async fn a_fenced_attempt_is_in_flight_if_the_record_cannot_be_read() {
     let store = FaultyStore::default();
-    let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
     store.set_fault(Op::LookUp, usize::MAX, Fault::Before);
-    assert_eq!(verdict(attempt).await, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(fenced_verdict(attempt).await, Verdict::InFlight { lease_left: ms(0) });
 }
 
 #[tokio::test]
 async fn a_fenced_attempt_can_neither_release_nor_abandon() {
     for abandon in [false, true] {
         let store = FaultyStore::default();
-        let (attempt, successor) = fenced(&store, &runtime(&store)).await;
+        let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
         let ending =
             if abandon { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
         assert!(matches!(ending, AttemptOutcome::Fenced(Verdict::InFlight { .. })), "{ending:?}");

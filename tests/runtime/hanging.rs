@@ -19,7 +19,7 @@ fn short_timeout(store: &FaultyStore) -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_fails_in_time_and_is_not_sent_again() {
+async fn a_hanging_claim_times_out_and_is_not_sent_again() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     store.set_fault(Op::Claim, 1, Fault::HangAfter);
@@ -34,12 +34,12 @@ async fn a_claim_fails_in_time_and_is_not_sent_again() {
     assert_eq!(
         proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(),
         1,
-        "the claim was given back"
+        "the claim was not given back"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_claims_do_not_queue_behind_one_another_s_failing_check() {
+async fn concurrent_first_claims_wait_only_once_for_a_hanging_check() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     store.set_fault(Op::Check, ALWAYS, Fault::HangBefore);
@@ -61,12 +61,12 @@ async fn first_claims_do_not_queue_behind_one_another_s_failing_check() {
     assert_eq!(
         proceed(&runtime, "k0", "b", &Policy::DEFAULT).await.number(),
         1,
-        "the check is made again"
+        "the check is not repeated"
     );
 }
 
 #[tokio::test]
-async fn a_completion_is_deferred_in_time() {
+async fn a_hanging_completion_is_deferred_in_time() {
     let store = FaultyStore::default();
     let runtime = short_timeout(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
@@ -80,7 +80,7 @@ async fn a_completion_is_deferred_in_time() {
 }
 
 #[tokio::test]
-async fn a_deferred_end_is_given_up_and_frees_the_runtime() {
+async fn a_hanging_deferred_end_is_given_up_and_frees_the_runtime() {
     let store = FaultyStore::default();
     let runtime = short_timeout(&store);
     let attempt = proceed(&runtime, "k", "b", &with_lease(ms(120)).with_ttl(ms(240))).await;
@@ -93,14 +93,14 @@ async fn a_deferred_end_is_given_up_and_frees_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_fenced_attempt_gets_a_verdict_in_time() {
+async fn a_fenced_attempt_whose_look_up_hangs_gets_a_verdict_in_time() {
     let store = FaultyStore::default();
     let runtime = short_timeout(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.advance(Policy::DEFAULT.lease);
-    claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     store.set_fault(Op::LookUp, ALWAYS, Fault::HangBefore);
-    let ending = in_time(attempt.complete(&response("its own"))).await;
+    let ending = in_time(attempt.complete(&response("the fenced attempt's"))).await;
     assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: Duration::ZERO }));
 }
 
@@ -134,7 +134,7 @@ async fn an_abandonment_does_not_wait_for_a_renewal_that_hangs() {
 }
 
 #[tokio::test]
-async fn a_waiter_gets_an_error_in_time() {
+async fn a_waiter_whose_claim_hangs_gets_an_error_in_time() {
     let store = FaultyStore::default();
     let runtime = short_timeout(&store);
     let _attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;

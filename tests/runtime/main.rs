@@ -1,5 +1,4 @@
-//! The runtime over a store in memory whose clock stands still, and whose calls fail or hang on
-//! request.
+//! The runtime on a memory store with a manual clock, whose calls fail or hang on request.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,14 +10,14 @@
 mod background;
 mod cancellation;
 mod claims;
-mod crowded;
 mod deferral;
 mod deferred_memory;
+mod deferred_outcomes;
+mod disturbed_completions;
 mod ends;
 mod fencing;
 mod hanging;
-mod overtaken;
-mod remembered;
+mod isolated_renewals;
 mod renewal;
 mod rotation;
 mod support;

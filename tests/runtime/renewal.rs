@@ -9,21 +9,21 @@ use test_support::{Fault, FaultyStore, Op};
 use crate::support::*;
 
 /// Waits for the outcome of a renewal that starts after this call.
-async fn renewed(store: &FaultyStore) {
+async fn await_renewal(store: &FaultyStore) {
     let before = store.batches().len();
     until("the lease is renewed", || store.batches().len() >= before + 2).await;
 }
 
 #[tokio::test]
-async fn a_lease_outlives_its_length_many_times() {
+async fn a_lease_is_renewed_many_times() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    // A busy machine does not matter: the lease expires by the clock of the store, which stands
-    // still.
+    // The test passes on a busy machine, too: the lease expires by the clock of the store, which
+    // only the test advances.
     let policy = with_lease(ms(60));
     let attempt = proceed(&runtime, "k", "b", &policy).await;
     for _ in 0..5 {
-        renewed(&store).await;
+        await_renewal(&store).await;
         store.advance(ms(59));
         assert!(matches!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::InFlight { .. }));
     }
@@ -33,7 +33,7 @@ async fn a_lease_outlives_its_length_many_times() {
 
 #[tokio::test]
 async fn all_leases_are_renewed_in_one_call() {
-    // On a busy machine it may take longer to begin them than the window of one call.
+    // On a busy machine the attempts may begin at times too far apart for one call.
     once_in_five(async || {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -50,7 +50,8 @@ async fn all_leases_are_renewed_in_one_call() {
 
 #[tokio::test]
 async fn leases_begun_one_after_the_other_are_renewed_together() {
-    // A call that takes longer than a twelfth of a lease is sent again in parts.
+    // On a busy machine a call may take longer than a twelfth of a lease; then it is split and sent
+    // again.
     once_in_five(async || {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -71,7 +72,7 @@ async fn leases_begun_one_after_the_other_are_renewed_together() {
 }
 
 #[tokio::test]
-async fn ten_thousand_leases_cost_a_few_calls() {
+async fn ten_thousand_leases_are_renewed_in_a_few_calls() {
     once_in_five(async || {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
@@ -82,7 +83,7 @@ async fn ten_thousand_leases_cost_a_few_calls() {
             attempts.push(proceed(&runtime, &format!("k{key}"), "b", &policy).await);
         }
         until("all are renewed", || store.batches().iter().sum::<usize>() >= 10_000).await;
-        // A busy machine may take longer than a third of a lease to begin them all.
+        // On a busy machine the attempts may take longer than a third of a lease to begin.
         let windows = started.elapsed().as_millis() / 500 + 1;
         let batches = store.batches();
         store.advance(ms(5_999));
@@ -105,7 +106,7 @@ async fn a_renewal_that_fails_is_retried() {
         let before = store.begun(Op::Renew);
         store.set_fault(Op::Renew, 2, fault);
         until("the renewal has failed twice", || store.begun(Op::Renew) >= before + 2).await;
-        renewed(&store).await;
+        await_renewal(&store).await;
         assert_eq!(gauges(&runtime).live_leases, 1, "{fault:?}");
     }
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
@@ -119,17 +120,20 @@ async fn a_lease_that_was_lost_is_not_renewed_any_more() {
     store.set_fault(Op::Renew, usize::MAX, Fault::Before);
     let lost = proceed(&runtime, "lost", "b", &policy).await;
     store.advance(policy.lease);
-    claim_elsewhere(&store, "lost", "b", &policy).await;
+    claim_in_another_process(&store, "lost", "b", &policy).await;
     let kept = proceed(&runtime, "kept", "b", &policy).await;
     store.heal();
     until("only one is renewed", || store.batches().last() == Some(&1)).await;
     assert_eq!(gauges(&runtime).live_leases, 1);
-    assert!(matches!(lost.complete(&response("its own")).await, AttemptOutcome::Fenced(_)));
+    assert!(matches!(
+        lost.complete(&response("the fenced attempt's")).await,
+        AttemptOutcome::Fenced(_)
+    ));
     assert_eq!(kept.complete(&response("a")).await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
-async fn a_lease_shorter_than_a_pause_does_not_spin() {
+async fn a_lease_of_zero_length_does_not_cause_a_busy_loop() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let _attempt = proceed(&runtime, "k", "b", &with_lease(ms(0))).await;
@@ -139,13 +143,13 @@ async fn a_lease_shorter_than_a_pause_does_not_spin() {
 }
 
 #[tokio::test]
-async fn short_and_long_leases_live_side_by_side() {
+async fn a_short_lease_is_renewed_separately_from_a_long_one() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let _long =
         proceed(&runtime, "long", "b", &with_lease(ms(86_400_000)).with_ttl(ms(u64::MAX))).await;
     let short = proceed(&runtime, "short", "b", &with_lease(ms(30))).await;
-    renewed(&store).await;
+    await_renewal(&store).await;
     assert!(store.batches().iter().all(|leases| *leases == 1), "{:?}", store.batches());
     assert_eq!(short.complete(&response("a")).await, AttemptOutcome::Stored);
 }
@@ -165,14 +169,14 @@ async fn a_claim_that_took_long_is_renewed_at_once() {
         until("the lease is renewed", || !store.batches().is_empty()).await;
         let took = granted.elapsed();
         assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
-        // The lease began when the store granted it, not when the response arrived.
+        // The lease began when the claim was sent, not when its response arrived.
         if took < ms(500) { Ok(()) } else { Err(took) }
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_application_that_moves_its_own_time_does_not_keep_the_thread_from_renewing() {
+async fn advancing_the_paused_clock_of_tokio_does_not_stop_renewals() {
     tokio::time::advance(ms(3_600_000)).await;
     let store = FaultyStore::default();
     let _attempt = proceed(&runtime(&store), "k", "b", &with_lease(ms(60))).await;

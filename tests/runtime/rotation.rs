@@ -1,4 +1,4 @@
-//! Fingerprints signed with a key that was rotated since.
+//! Rotation of the keys that sign fingerprints.
 
 use idempotent_core::{
     FingerprintKeys, Policy, Runtime,
@@ -8,7 +8,7 @@ use test_support::{FaultyStore, Op};
 
 use crate::support::*;
 
-fn signing(store: &FaultyStore, ids: &[u32]) -> Runtime {
+fn runtime_with_keys(store: &FaultyStore, ids: &[u32]) -> Runtime {
     let secret = |id: u32| [u8::try_from(id).unwrap(); 32];
     let keys =
         ids.iter().fold(FingerprintKeys::none(), |keys, id| keys.with(*id, &secret(*id)).unwrap());
@@ -18,7 +18,7 @@ fn signing(store: &FaultyStore, ids: &[u32]) -> Runtime {
 #[tokio::test]
 async fn a_record_signed_with_the_old_key_is_replayed_with_two_claims() {
     let store = FaultyStore::default();
-    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    let (before, after) = (runtime_with_keys(&store, &[1]), runtime_with_keys(&store, &[2, 1]));
     proceed(&before, "k", "b", &Policy::DEFAULT).await.complete(&response("a")).await;
     let claims = store.begun(Op::Claim);
     assert_eq!(
@@ -27,28 +27,28 @@ async fn a_record_signed_with_the_old_key_is_replayed_with_two_claims() {
     );
     assert_eq!(store.begun(Op::Claim) - claims, 2);
     assert_eq!(verdict_of(&after, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
-    assert_eq!(store.begun(Op::Claim) - claims, 3, "another payload needs no second look");
+    assert_eq!(store.begun(Op::Claim) - claims, 3, "a mismatch was claimed twice");
     assert_eq!(
-        verdict_of(&signing(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
+        verdict_of(&runtime_with_keys(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
         Verdict::Mismatch,
-        "the key is gone"
+        "the record matches without its key"
     );
 }
 
 #[tokio::test]
-async fn a_plain_record_is_recognised_once_there_are_keys() {
+async fn an_unsigned_record_is_recognized_once_there_are_keys() {
     let store = FaultyStore::default();
     proceed(&runtime(&store), "k", "b", &Policy::DEFAULT).await.complete(&response("a")).await;
     assert_eq!(
-        verdict_of(&signing(&store, &[1]), "k", "b", &Policy::DEFAULT).await,
+        verdict_of(&runtime_with_keys(&store, &[1]), "k", "b", &Policy::DEFAULT).await,
         Verdict::Completed(response("a"))
     );
 }
 
 #[tokio::test]
-async fn an_old_signature_is_taken_over_and_completed() {
+async fn an_attempt_with_an_old_signature_is_taken_over_and_completed() {
     let store = FaultyStore::default();
-    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    let (before, after) = (runtime_with_keys(&store, &[1]), runtime_with_keys(&store, &[2, 1]));
     drop(proceed(&before, "k", "b", &Policy::DEFAULT).await);
     store.advance(Policy::DEFAULT.lease);
     let attempt = proceed(&after, "k", "b", &Policy::DEFAULT).await;
@@ -61,9 +61,9 @@ async fn an_old_signature_is_taken_over_and_completed() {
 }
 
 #[tokio::test]
-async fn a_waiter_behind_an_old_signature_signs_with_the_new_key() {
+async fn a_waiter_for_a_record_with_an_old_signature_signs_with_the_new_key() {
     let store = FaultyStore::default();
-    let (before, after) = (signing(&store, &[1]), signing(&store, &[2, 1]));
+    let (before, after) = (runtime_with_keys(&store, &[1]), runtime_with_keys(&store, &[2, 1]));
     let first = proceed(&before, "k", "b", &Policy::DEFAULT).await;
     let claims = store.begun(Op::Claim);
     let policy = with_wait(ms(5_000));
@@ -77,9 +77,9 @@ async fn a_waiter_behind_an_old_signature_signs_with_the_new_key() {
     })
     .await;
     let _attempt = expect_attempt(admission);
-    // Otherwise new records would be signed with the old key, which could never be removed.
+    // If new records were signed with the old key, that key could never be removed.
     assert_eq!(
-        verdict_of(&signing(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
+        verdict_of(&runtime_with_keys(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
         Verdict::InFlight { lease_left: Policy::DEFAULT.lease }
     );
 }
@@ -87,12 +87,12 @@ async fn a_waiter_behind_an_old_signature_signs_with_the_new_key() {
 #[tokio::test]
 async fn a_successor_that_signs_with_another_key_is_the_same_request() {
     let store = FaultyStore::default();
-    let (before, after) = (signing(&store, &[1, 2]), signing(&store, &[2, 1]));
+    let (before, after) = (runtime_with_keys(&store, &[1, 2]), runtime_with_keys(&store, &[2, 1]));
     let fenced = proceed(&before, "k", "b", &Policy::DEFAULT).await;
     store.advance(Policy::DEFAULT.ttl);
     let successor = proceed(&after, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(successor.number(), 1, "the record is a new one");
+    assert_eq!(successor.number(), 1, "the record is not new");
     successor.complete(&response("the successor's")).await;
-    let ending = fenced.complete(&response("its own")).await;
+    let ending = fenced.complete(&response("the fenced attempt's")).await;
     assert_eq!(ending, AttemptOutcome::Fenced(Verdict::Completed(response("the successor's"))));
 }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use std::{future::Future, time::Duration};
 
@@ -13,7 +13,7 @@ use idempotent_core::{
 };
 use test_support::{Fault, FaultyStore, Op};
 
-/// Longer than any step of a test takes.
+/// The time limit for each step of a test. Each takes far less.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -49,7 +49,7 @@ pub(crate) fn no_purge() -> RuntimeOptions {
     options(|_| {})
 }
 
-/// The options of [`no_purge`], with a change.
+/// The options of [`no_purge`], modified by `change`.
 pub(crate) fn options(change: impl FnOnce(&mut RuntimeOptions)) -> RuntimeOptions {
     let mut options = RuntimeOptions::default();
     options.purge_every = None;
@@ -98,8 +98,8 @@ pub(crate) fn expect_attempt(admission: Admission) -> Attempt {
     }
 }
 
-/// Claims a key as another process would: without the runtime and without faults.
-pub(crate) async fn claim_elsewhere(
+/// Claims a key like another process: directly in the store, without the runtime and its faults.
+pub(crate) async fn claim_in_another_process(
     store: &FaultyStore,
     key: &str,
     body: &str,
@@ -116,19 +116,19 @@ pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("the future takes too long")
 }
 
-/// Waits until a condition holds that must become true.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = std::time::Instant::now();
     while !holds() {
         assert!(started.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        // A paused clock would turn a pause of tokio's into a busy loop.
+        // With tokio's clock paused, `tokio::time::sleep` would be a busy loop.
         tokio::task::yield_now().await;
         std::thread::sleep(ms(1));
     }
 }
 
-/// Repeats a test that a busy machine may fail: it must succeed once in five times. Without the
-/// guard that it tests it never does.
+/// Runs a time-dependent test up to five times, and requires that it succeeds once. A busy machine
+/// may fail it occasionally; a defect fails it every time.
 pub(crate) async fn once_in_five<T: std::fmt::Debug>(
     mut attempt: impl AsyncFnMut() -> Result<(), T>,
 ) {
@@ -139,8 +139,8 @@ pub(crate) async fn once_in_five<T: std::fmt::Debug>(
     }
 }
 
-/// Lets every renewal fail, and waits for earlier renewals, which would extend a lease that the
-/// test lets expire.
+/// Makes every renewal fail, and waits for the end of renewals in progress, which could extend a
+/// lease that the test lets expire.
 pub(crate) async fn stop_renewals(store: &FaultyStore) {
     store.set_fault(Op::Renew, usize::MAX, Fault::Before);
     let before = store.begun(Op::Renew);

@@ -1,4 +1,4 @@
-//! The verdict on each request.
+//! The verdict on a request, for each state of its key.
 
 use idempotent_core::{
     Lease, Policy, Runtime,
@@ -27,7 +27,7 @@ async fn a_completed_operation_is_replayed() {
     assert_eq!(
         proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(),
         1,
-        "after the ttl the key is new"
+        "the key is not new after the ttl"
     );
 }
 
@@ -43,7 +43,7 @@ async fn another_payload_is_a_mismatch_in_every_state() {
     assert_eq!(
         attempt.complete(&response("late")).await,
         AttemptOutcome::Stored,
-        "no other attempt owns the key"
+        "the attempt is fenced although no other owns the key"
     );
     assert_eq!(verdict_of(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "completed");
 }
@@ -64,7 +64,7 @@ async fn a_duplicate_in_flight_gets_the_rest_of_the_lease() {
 async fn a_recording_that_cannot_be_read_is_never_run_again() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    let (owner, _) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let (owner, _) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     let lease = Lease { id: id("k"), owner };
     store.inner().complete(&lease, &b"no recording"[..].into()).await.unwrap();
     assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Unreadable);

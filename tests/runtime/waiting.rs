@@ -35,7 +35,7 @@ async fn until_waiting(runtime: &Runtime, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_attempt_wakes_waiters_without_a_pause() {
+async fn the_end_of_an_attempt_wakes_waiters_at_once() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
@@ -47,7 +47,8 @@ async fn the_end_of_an_attempt_wakes_waiters_without_a_pause() {
         in_time(waiter).await.unwrap(),
         Ok(Admission::Rejected(Verdict::Completed(_)))
     ));
-    // The paused clock moves only while every task waits; a waiter that polled would have moved it.
+    // The paused clock advances only while every task is idle. It did not, so the waiter did not
+    // poll.
     assert_eq!(paused.elapsed(), Duration::ZERO);
     assert_eq!(waiters(&runtime), 0);
 }
@@ -58,7 +59,7 @@ async fn an_end_during_a_claim_is_not_missed() {
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     let waiter = spawn_waiter(&runtime, LONG);
-    // The first claim finds the key in flight; after the second the waiter would pause.
+    // The first claim finds the key in flight; after the second, the waiter pauses.
     until("the waiter has claimed once", || store.begun(Op::Claim) == 2 || waiters(&runtime) == 1)
         .await;
     store.set_fault(Op::Claim, 1, Fault::HangAfter);
@@ -72,7 +73,7 @@ async fn an_end_during_a_claim_is_not_missed() {
     assert_eq!(
         paused.elapsed(),
         Duration::ZERO,
-        "the outcome of the claim was older than the end of the attempt"
+        "the waiter relied on a claim from before the end of the attempt"
     );
 }
 
@@ -82,7 +83,8 @@ async fn a_released_key_is_granted_to_one_waiter() {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
         let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
-        // Joined as they end: the others wait for the one that runs.
+        // They are joined in the order in which they end, because the others wait for the one that
+        // runs.
         let mut waiters: JoinSet<_> = (0..16).map(|_| spawn_waiter(&runtime, LONG)).collect();
         until_waiting(&runtime, 16).await;
         let ending = if abandoned {
@@ -121,7 +123,7 @@ async fn waiters_beyond_the_limit_do_not_wait() {
     ));
     let other = proceed(&runtime, "other", "b", &Policy::DEFAULT).await;
     let second_key = in_time(verdict_of(&runtime, "other", "b", &with_wait(ms(1)))).await;
-    assert!(matches!(second_key, Verdict::InFlight { .. }), "each key has its own places");
+    assert!(matches!(second_key, Verdict::InFlight { .. }), "the limit does not apply per key");
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
     for waiter in waiters {
         assert!(matches!(
@@ -140,9 +142,9 @@ async fn waiters_beyond_the_limit_do_not_wait() {
 }
 
 #[tokio::test]
-async fn the_completion_of_another_process_is_found() {
+async fn a_waiter_finds_the_completion_of_another_process() {
     let store = FaultyStore::default();
-    // Two runtimes share nothing but the store, as two processes do.
+    // The runtimes share only the store, like two processes.
     let (here, there) = (runtime(&store), runtime(&store));
     let attempt = proceed(&there, "k", "b", &Policy::DEFAULT).await;
     let waiter = spawn_waiter(&here, LONG);
@@ -158,7 +160,7 @@ async fn the_completion_of_another_process_is_found() {
 async fn a_key_whose_owner_died_is_taken_over_by_a_waiter() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     let waiter = spawn_waiter(&runtime, LONG);
     until_waiting(&runtime, 1).await;
     store.advance(Policy::DEFAULT.lease);
@@ -166,10 +168,10 @@ async fn a_key_whose_owner_died_is_taken_over_by_a_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_kept_and_the_polling_is_sparse() {
+async fn a_waiter_keeps_its_deadline_and_polls_sparsely() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     let started = tokio::time::Instant::now();
     assert!(matches!(
         verdict_of(&runtime, "k", "b", &with_wait(ms(5_000))).await,
@@ -182,7 +184,7 @@ async fn the_deadline_is_kept_and_the_polling_is_sparse() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_does_not_make_a_key_in_flight_unknown() {
+async fn a_waiter_whose_store_fails_gets_in_flight() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let _attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
@@ -195,25 +197,25 @@ async fn a_store_that_fails_does_not_make_a_key_in_flight_unknown() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_lost_while_waiting_does_not_free_the_one_that_follows() {
+async fn giving_back_a_lost_claim_does_not_release_the_next_claim_of_the_waiter() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     let waiter = spawn_waiter(&runtime, LONG);
     until_waiting(&runtime, 1).await;
-    // The waiter's next claim takes the key, and neither of its acknowledgments arrives.
+    // The waiter's next claim takes effect, but both acknowledgments are lost.
     store.set_fault(Op::Claim, 2, Fault::After);
     attempt.release().await;
     let _next = expect_attempt(in_time(waiter).await.unwrap().unwrap());
-    let (_, other) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let (_, other) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
     in_time(runtime.drained()).await;
-    let (_, other) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let (_, other) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
 }
 
 #[tokio::test]
-async fn a_canceled_waiter_leaves_nothing_behind() {
+async fn a_canceled_waiter_is_removed() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
@@ -221,7 +223,11 @@ async fn a_canceled_waiter_leaves_nothing_behind() {
     until_waiting(&runtime, 2).await;
     first.abort();
     assert!(first.await.is_err());
-    assert_eq!((waiters(&runtime), gauges(&runtime).waited_keys), (1, 1), "the other still waits");
+    assert_eq!(
+        (waiters(&runtime), gauges(&runtime).waited_keys),
+        (1, 1),
+        "the other waiter is gone"
+    );
     second.abort();
     assert!(second.await.is_err());
     assert_eq!((waiters(&runtime), gauges(&runtime).waited_keys), (0, 0));
@@ -240,18 +246,18 @@ async fn a_mismatch_does_not_wait() {
 async fn a_waiter_of_a_key_that_becomes_held_is_rejected() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    let (owner, _) = claim_elsewhere(&store, "k", "b", &HOLD).await;
+    let (owner, _) = claim_in_another_process(&store, "k", "b", &HOLD).await;
     let waiter = spawn_waiter(&runtime, LONG);
     until_waiting(&runtime, 1).await;
     store.inner().abandon(&Lease { id: id("k"), owner }, Abandoned::Hold).await.unwrap();
     assert!(
         matches!(in_time(waiter).await.unwrap(), Ok(Admission::Rejected(Verdict::Held { .. }))),
-        "a duplicate does not wait for an operator"
+        "the duplicate waits for an operator"
     );
 }
 
 #[test]
-fn one_runtime_serves_many_threads_with_runtimes_of_their_own() {
+fn one_runtime_serves_threads_with_separate_tokio_runtimes() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 50;
     let store = FaultyStore::default();

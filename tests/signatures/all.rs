@@ -22,19 +22,19 @@ impl fmt::Display for NoTenant {
 
 impl ResponseError for NoTenant {}
 
-fn tenant_or_own_error(request: &HttpRequest) -> Result<&str, NoTenant> {
+fn tenant_or_custom_error(request: &HttpRequest) -> Result<&str, NoTenant> {
     tenant(request).ok_or(NoTenant)
 }
 
-fn some_scope(request: &HttpRequest) -> impl IntoScopeKey {
+fn opaque_scope(request: &HttpRequest) -> impl IntoScopeKey {
     tenant(request).map(str::to_owned)
 }
 
-fn whole_scope(request: &HttpRequest) -> ScopeId {
+fn scope_id(request: &HttpRequest) -> ScopeId {
     ScopeId::of("tenant", tenant(request).unwrap_or_default())
 }
 
-fn some_bytes(_: &HttpRequest, body: &[u8]) -> impl AsRef<[u8]> {
+fn opaque_bytes(_: &HttpRequest, body: &[u8]) -> impl AsRef<[u8]> {
     body.to_vec()
 }
 
@@ -42,7 +42,7 @@ fn first_word<'a>(_: &HttpRequest, body: &'a [u8]) -> &'a [u8] {
     body.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
 
-fn of_both(request: &HttpRequest, body: &[u8]) -> String {
+fn path_and_length(request: &HttpRequest, body: &[u8]) -> String {
     format!("{} {}", request.path(), body.len())
 }
 
@@ -67,17 +67,17 @@ macro_rules! handlers {
 handlers! {
     option "tenant" "body"
     result "tenant_or_error" "json"
-    own_result "tenant_or_own_error" "none"
-    opaque "some_scope" "some_bytes"
-    whole "whole_scope" "first_word"
-    global "scope::global" "of_both"
+    custom_error "tenant_or_custom_error" "none"
+    opaque "opaque_scope" "opaque_bytes"
+    id "scope_id" "first_word"
+    global "scope::global" "path_and_length"
     bearer "scope::bearer_token" "body"
     ip "scope::peer_ip" "body"
 }
 
 #[idempotent(scope = "user", ttl = "24h")]
 #[post("/")]
-async fn data(user: web::ReqData<User2>) -> HttpResponse {
+async fn data(user: web::ReqData<SessionUser>) -> HttpResponse {
     HttpResponse::Ok().body(user.0.clone())
 }
 
@@ -88,12 +88,12 @@ async fn raw(r#type: web::Path<String>) -> HttpResponse {
 }
 
 #[derive(Clone)]
-struct User2(String);
+struct SessionUser(String);
 
-impl ScopeKey for User2 {
+impl ScopeKey for SessionUser {
     fn scope_key(&self) -> Option<ScopeId> {
         Some(ScopeId::of("user", self.0.as_str()))
     }
 }
 
-let _ = (option, result, own_result, opaque, whole, global, bearer, ip, data, raw, User(1));
+let _ = (option, result, custom_error, opaque, id, global, bearer, ip, data, raw, User(1));

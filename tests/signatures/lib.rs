@@ -1,5 +1,5 @@
-//! Every signature that the documentation names for scope and fingerprint functions, compiled in
-//! both editions that users write.
+//! Compiles every documented signature of scope and fingerprint functions, in the editions 2021 and
+//! 2024.
 
 #[doc = concat!("```edition2021\n", include_str!("all.rs"), "\n```")]
 mod edition_2021 {}

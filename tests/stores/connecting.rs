@@ -1,4 +1,4 @@
-//! Stores opened by their URL.
+//! Stores that are opened by URL.
 
 use std::error::Error;
 
@@ -10,13 +10,13 @@ use idempotent_core::{
 use crate::support::File;
 use test_support::without_runtime;
 
-/// An error with its causes, as a log would show it.
-pub(crate) fn whole(error: &dyn Error) -> String {
+/// An error and its causes, as in a log.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-async fn refusal(url: &str) -> ConnectError {
+async fn connect_error(url: &str) -> ConnectError {
     connect(url).await.map(drop).unwrap_err()
 }
 
@@ -36,23 +36,23 @@ async fn a_url_opens_its_store() {
 
 #[tokio::test]
 async fn the_error_for_an_unknown_scheme_lists_the_known_ones() {
-    let error = refusal("mysql://user:hunter2@host/db").await;
+    let error = connect_error("mysql://user:hunter2@host/db").await;
     for known in ["`mysql:`", "`memory:`", "`sqlite:`", "`postgres:`", "`redis:`"] {
         assert!(error.to_string().contains(known), "{error}");
     }
-    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
+    assert!(!format!("{error:?} {}", error_chain(&error)).contains("hunter2"));
 }
 
 #[tokio::test]
 async fn text_that_is_not_a_url_is_not_shown() {
-    let error = refusal("hunter2").await;
+    let error = connect_error("hunter2").await;
     assert!(matches!(error, ConnectError::NoScheme));
-    assert!(!format!("{error:?} {}", whole(&error)).contains("hunter2"));
-    assert!(matches!(refusal("memory:orders").await, ConnectError::NotMemory));
+    assert!(!format!("{error:?} {}", error_chain(&error)).contains("hunter2"));
+    assert!(matches!(connect_error("memory:orders").await, ConnectError::NotMemory));
 }
 
 #[tokio::test]
-async fn sqlite_in_memory_is_refused_in_favour_of_the_memory_store() {
+async fn sqlite_in_memory_is_refused_in_favor_of_the_memory_store() {
     for url in [
         "sqlite::memory:",
         "sqlite://:memory:",
@@ -60,13 +60,13 @@ async fn sqlite_in_memory_is_refused_in_favour_of_the_memory_store() {
         "sqlite://",
         "sqlite:x?cache=shared&mode=memory",
     ] {
-        let error = refusal(url).await;
-        assert!(whole(&error).contains("`memory:`"), "{url}: {}", whole(&error));
+        let error = connect_error(url).await;
+        assert!(error_chain(&error).contains("`memory:`"), "{url}: {}", error_chain(&error));
     }
 }
 
 #[test]
-fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+fn calls_outside_of_a_tokio_runtime_are_refused_with_that_reason() {
     let file = File::new();
     without_runtime::assert_done_or_refused(
         "connect",

@@ -1,5 +1,4 @@
-//! Outcomes of a leased attempt that are not stored yet, and claims of its key within a
-//! transaction.
+//! A completion that is not stored yet, and claims of its key in a transaction.
 
 use bytes::Bytes;
 use idempotent_core::{
@@ -16,7 +15,7 @@ fn digest(path: &str) -> RequestDigest {
 }
 
 #[tokio::test]
-async fn a_claim_within_a_transaction_gets_a_deferred_outcome() {
+async fn a_claim_in_a_transaction_gets_the_deferred_response() {
     let file = File::new();
     let store = FaultyStore::around(SqliteStore::connect(&file.url()).await.unwrap());
     store.migrate().await.unwrap();
@@ -28,7 +27,7 @@ async fn a_claim_within_a_transaction_gets_a_deferred_outcome() {
     let Admission::Proceed(attempt) =
         runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap()
     else {
-        panic!("a new key does not run")
+        panic!("the claim of a new key was rejected")
     };
     store.fail(Op::Complete, usize::MAX, Fault::Before);
     assert_eq!(attempt.complete(&recording).await, AttemptOutcome::Deferred);

@@ -1,5 +1,5 @@
-//! Handlers that misuse their transaction, or whose transaction SQLite itself rolls back. Effects
-//! and record are committed together, or neither is.
+//! Handlers that misuse their transaction, or whose transaction SQLite rolls back. Effects and
+//! record must be committed together, or not at all.
 
 use std::{fmt, time::Duration};
 
@@ -19,22 +19,22 @@ use crate::support::File;
 
 mod cases;
 
-const SCHEMA: &str = "CREATE TABLE effects (note text NOT NULL PRIMARY KEY, beside text \
+const SCHEMA: &str = "CREATE TABLE effects (note text NOT NULL PRIMARY KEY, depends_on text \
     REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED);
-    CREATE TABLE beside (note text NOT NULL UNIQUE ON CONFLICT ROLLBACK);
-    CREATE TABLE watched (note text NOT NULL);
-    CREATE TRIGGER refuse BEFORE INSERT ON watched BEGIN SELECT raise(ROLLBACK, 'refused'); END;
-    INSERT INTO beside VALUES ('taken')";
+    CREATE TABLE unique_notes (note text NOT NULL UNIQUE ON CONFLICT ROLLBACK);
+    CREATE TABLE setup (note text NOT NULL);
+    CREATE TRIGGER refuse BEFORE INSERT ON setup BEGIN SELECT raise(ROLLBACK, 'refused'); END;
+    INSERT INTO unique_notes VALUES ('taken')";
 
 /// A statement that takes a while and changes nothing.
 const SLOW: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) \
     SELECT sum(i) FROM n";
 
-/// How a handler's claim and transaction begin.
+/// Whether the claim is committed before the transaction (`Lease`) or is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Leased,
-    Within,
+enum ClaimMode {
+    Lease,
+    Transaction,
 }
 
 /// Whose connections the store uses.
@@ -44,15 +44,15 @@ enum Pool {
     Shared,
 }
 
-struct World {
+struct Fixture {
     runtime: Runtime,
-    beside: SqlitePool,
-    way: Way,
+    database: SqlitePool,
+    mode: ClaimMode,
     _file: File,
 }
 
-impl World {
-    async fn new(pool: Pool, way: Way) -> Self {
+impl Fixture {
+    async fn new(pool: Pool, mode: ClaimMode) -> Self {
         let file = File::new();
         let store = match pool {
             Pool::Own => file.open().await,
@@ -64,18 +64,18 @@ impl World {
             }
         };
         store.migrate().await.unwrap();
-        let beside = file.pool().await;
-        sqlx::raw_sql(SCHEMA).execute(&beside).await.unwrap();
+        let database = file.pool().await;
+        sqlx::raw_sql(SCHEMA).execute(&database).await.unwrap();
         let runtime = Runtime::new(store, RuntimeOptions::default());
-        Self { runtime, beside, way, _file: file }
+        Self { runtime, database, mode, _file: file }
     }
 
     async fn begin(&self, id: RecordId) -> Admission {
-        match self.way {
-            Way::Within => {
+        match self.mode {
+            ClaimMode::Transaction => {
                 self.runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await.unwrap()
             }
-            Way::Leased => {
+            ClaimMode::Lease => {
                 match self.runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap() {
                     Admission::Proceed(mut attempt) => {
                         attempt.begin_transaction().await.unwrap();
@@ -89,9 +89,9 @@ impl World {
 
     /// The notes of all effects, in order.
     async fn effects(&self) -> Vec<String> {
-        let notes = "SELECT note FROM effects UNION ALL SELECT note FROM beside WHERE note <> \
-            'taken' ORDER BY note";
-        sqlx::query_scalar(notes).fetch_all(&self.beside).await.unwrap()
+        let notes = "SELECT note FROM effects \
+            UNION ALL SELECT note FROM unique_notes WHERE note <> 'taken' ORDER BY note";
+        sqlx::query_scalar(notes).fetch_all(&self.database).await.unwrap()
     }
 
     async fn is_completed(&self, id: &RecordId) -> bool {
@@ -99,12 +99,12 @@ impl World {
         found.is_some_and(|found| matches!(found.record.state, RecordState::Completed(_)))
     }
 
-    /// A handler that makes no mistake.
-    async fn run_well(&self, id: RecordId, note: &'static str) {
+    /// Runs a handler that executes one statement without errors.
+    async fn run_correct_handler(&self, id: RecordId, note: &'static str) {
         let Admission::Proceed(mut attempt) = self.begin(id).await else {
-            panic!("it does not run")
+            panic!("the claim was rejected")
         };
-        perform(&mut attempt, &[Step::Sql(note)]).await;
+        run_handler(&mut attempt, &[Step::Sql(note)]).await;
         assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
     }
 }
@@ -126,15 +126,15 @@ fn response() -> Recording {
     Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
 }
 
-/// Passes an attempt's transaction to a handler.
-async fn perform(attempt: &mut Attempt, script: &[Step]) {
+/// Runs a script in an attempt's transaction.
+async fn run_handler(attempt: &mut Attempt, script: &[Step]) {
     let mut transaction = attempt.take_transaction().unwrap();
-    act(&mut *transaction, script).await;
+    run_script(&mut *transaction, script).await;
     attempt.return_transaction(transaction);
 }
 
-/// What a handler that ignores errors does.
-async fn act(transaction: &mut dyn Transaction, script: &[Step]) {
+/// Runs a script like a handler that ignores errors.
+async fn run_script(transaction: &mut dyn Transaction, script: &[Step]) {
     let connection: &mut SqliteConnection = transaction.connection_mut().downcast_mut().unwrap();
     for step in script {
         match *step {
@@ -144,7 +144,7 @@ async fn act(transaction: &mut dyn Transaction, script: &[Step]) {
                     sqlx::raw_sql(text).execute(&mut *connection).await.unwrap_err().to_string();
                 assert!(error.contains(reason), "{text}: {error}");
             }
-            Step::Full(text) => {
+            Step::DiskFull(text) => {
                 let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
                     .fetch_one(&mut *connection)
                     .await
@@ -169,14 +169,14 @@ async fn act(transaction: &mut dyn Transaction, script: &[Step]) {
             Step::Nested(text) => {
                 let mut nested = connection.begin().await.unwrap();
                 sqlx::raw_sql(text).execute(&mut *nested).await.unwrap();
-                // Keeps SQLite's thread busy: the rollback is still queued when the handler
-                // returns.
+                // This keeps SQLite's thread busy, so that the rollback is still queued when the
+                // handler returns.
                 let call = sqlx::raw_sql(SLOW).execute(&mut *nested);
                 let given_up = tokio::time::timeout(Duration::ZERO, call).await;
                 assert!(given_up.is_err(), "{given_up:?}");
                 drop(nested);
             }
-            Step::Unhooked => {
+            Step::RemoveHooks => {
                 let mut handle = connection.lock_handle().await.unwrap();
                 handle.remove_commit_hook();
                 handle.remove_rollback_hook();
@@ -191,64 +191,67 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Runs a case and checks what is committed and what a retry results in.
-async fn judge(case: &'static Case, pool: Pool, way: Way) -> Result<(), String> {
-    let world = World::new(pool, way).await;
-    let Admission::Proceed(mut attempt) = world.begin(id("k")).await else {
-        panic!("it does not run")
+/// Runs a case, and checks what is committed and what a retry gets.
+async fn check_case(case: &'static Case, pool: Pool, mode: ClaimMode) -> Result<(), String> {
+    let fixture = Fixture::new(pool, mode).await;
+    let Admission::Proceed(mut attempt) = fixture.begin(id("k")).await else {
+        panic!("the claim was rejected")
     };
-    perform(&mut attempt, case.script).await;
+    run_handler(&mut attempt, case.script).await;
     let ending = match case.end {
-        End::Refused(_) => attempt.complete_rolled_back(&response()).await,
+        End::RolledBack(_) => attempt.complete_rolled_back(&response()).await,
         End::Committed(_) | End::Lost => attempt.complete(&response()).await,
     };
-    let (completed, effects) = (world.is_completed(&id("k")).await, world.effects().await);
-    let happened = format!(
-        "{case:?}, {pool:?}, {way:?}: {ending:?}, completed: {completed}, effects: {effects:?}"
+    let (completed, effects) = (fixture.is_completed(&id("k")).await, fixture.effects().await);
+    let context = format!(
+        "{case:?}, {pool:?}, {mode:?}: {ending:?}, completed: {completed}, effects: {effects:?}"
     );
     let expected: &[&str] = match case.end {
         End::Committed(effects) => effects,
-        // A claim that was made within a transaction is rolled back with it.
-        End::Refused(lost) if lost && way == Way::Within => &[],
-        End::Refused(_) | End::Lost => &[],
+        // A claim in a transaction is rolled back with it.
+        End::RolledBack(lost) if lost && mode == ClaimMode::Transaction => &[],
+        End::RolledBack(_) | End::Lost => &[],
     };
-    let lost =
-        matches!(case.end, End::Lost) || (case.end == End::Refused(true) && way == Way::Within);
+    let lost = matches!(case.end, End::Lost)
+        || (case.end == End::RolledBack(true) && mode == ClaimMode::Transaction);
     if effects != expected || completed == lost || (ending == AttemptOutcome::Stored) == lost {
-        return Err(happened);
+        return Err(context);
     }
-    // The next request replays, or runs.
-    match (world.begin(id("k")).await, lost) {
+    // The retry is replayed, or runs.
+    match (fixture.begin(id("k")).await, lost) {
         (Admission::Rejected(Verdict::Completed(_)), false) => {}
         (Admission::Proceed(mut attempt), true) => {
-            perform(&mut attempt, &[Step::Sql("INSERT INTO effects VALUES ('again', NULL)")]).await;
+            run_handler(&mut attempt, &[Step::Sql("INSERT INTO effects VALUES ('again', NULL)")])
+                .await;
             let ending = attempt.complete(&response()).await;
-            if ending != AttemptOutcome::Stored || world.effects().await != ["again"] {
-                return Err(format!("{happened}; then {ending:?}, {:?}", world.effects().await));
+            if ending != AttemptOutcome::Stored || fixture.effects().await != ["again"] {
+                return Err(format!("{context}; then {ending:?}, {:?}", fixture.effects().await));
             }
         }
-        (begun, _) => return Err(format!("{happened}; then {begun:?}")),
+        (begun, _) => return Err(format!("{context}; then {begun:?}")),
     }
-    // Later work on the same connection is unaffected.
+    // Later attempts on the same connections are not affected.
     for key in ["1", "2", "3"] {
-        world.run_well(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+        fixture
+            .run_correct_handler(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)")
+            .await;
     }
-    let more = world.effects().await.len() - expected.len() - usize::from(lost);
-    if more == 3 { Ok(()) } else { Err(format!("{happened}; then {more} of 3")) }
+    let more = fixture.effects().await.len() - expected.len() - usize::from(lost);
+    if more == 3 { Ok(()) } else { Err(format!("{context}; then {more} of 3")) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn effects_and_record_are_committed_together_whatever_a_handler_does() {
+async fn effects_and_record_are_committed_together_whatever_the_handler_does() {
     let mut wrong = Vec::new();
     for case in CASES {
-        for (pool, way) in [
-            (Pool::Own, Way::Leased),
-            (Pool::Own, Way::Within),
-            (Pool::Shared, Way::Leased),
-            (Pool::Shared, Way::Within),
+        for (pool, mode) in [
+            (Pool::Own, ClaimMode::Lease),
+            (Pool::Own, ClaimMode::Transaction),
+            (Pool::Shared, ClaimMode::Lease),
+            (Pool::Shared, ClaimMode::Transaction),
         ] {
-            let judged = tokio::spawn(judge(case, pool, way)).await;
-            let panicked = |error| Err(format!("{case:?}, {pool:?}, {way:?}: {error}"));
+            let judged = tokio::spawn(check_case(case, pool, mode)).await;
+            let panicked = |error| Err(format!("{case:?}, {pool:?}, {mode:?}: {error}"));
             wrong.extend(judged.unwrap_or_else(panicked).err());
         }
     }
@@ -261,34 +264,40 @@ async fn a_transaction_without_a_record_is_committed_as_a_whole_or_not_at_all() 
     // With `query_only` the write of the record fails.
     for case in CASES.iter().filter(|case| case.name != "query_only") {
         for pool in [Pool::Own, Pool::Shared] {
-            let world = World::new(pool, Way::Leased).await;
-            let mut transaction = world.runtime.transaction().await.unwrap();
-            act(&mut *transaction, case.script).await;
+            let fixture = Fixture::new(pool, ClaimMode::Lease).await;
+            let mut transaction = fixture.runtime.transaction().await.unwrap();
+            run_script(&mut *transaction, case.script).await;
             let expected: &[&str] = match case.end {
                 End::Committed(effects) => effects,
-                End::Lost | End::Refused(_) => &[],
+                End::Lost | End::RolledBack(_) => &[],
             };
-            if let End::Refused(_) = case.end {
+            if let End::RolledBack(_) = case.end {
                 transaction.roll_back().await;
             } else {
                 let ended = transaction.commit().await.is_ok();
                 assert_eq!(ended, matches!(case.end, End::Committed(_)), "{case:?}, {pool:?}");
                 committed += usize::from(ended);
             }
-            assert_eq!(world.effects().await, expected, "{case:?}, {pool:?}");
-            world.run_well(id("1"), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+            assert_eq!(fixture.effects().await, expected, "{case:?}, {pool:?}");
+            fixture
+                .run_correct_handler(
+                    id("1"),
+                    "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)",
+                )
+                .await;
         }
     }
     assert!(committed >= 20, "{committed}");
 }
 
-/// Whether the only connection of a pool is still the one that the application has marked.
+/// Whether the only connection of a pool is still the one that the application has marked with a
+/// temporary table.
 async fn is_marked(pool: &SqlitePool) -> bool {
     sqlx::query("SELECT * FROM temp.mark").fetch_all(pool).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_shared_connection_is_returned_unchanged_or_not_at_all() {
+async fn a_shared_connection_is_returned_unchanged_or_closed() {
     let file = File::new();
     let options = file
         .options()
@@ -303,23 +312,25 @@ async fn a_shared_connection_is_returned_unchanged_or_not_at_all() {
     store.migrate().await.unwrap();
     sqlx::raw_sql(SCHEMA).execute(&pool).await.unwrap();
     sqlx::raw_sql("CREATE TEMP TABLE mark (note)").execute(&pool).await.unwrap();
-    let world = World {
+    let fixture = Fixture {
         runtime: Runtime::new(store, RuntimeOptions::default()),
-        beside: pool.clone(),
-        way: Way::Within,
+        database: pool.clone(),
+        mode: ClaimMode::Transaction,
         _file: file,
     };
     for key in ["1", "2"] {
-        world.run_well(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)").await;
+        fixture
+            .run_correct_handler(id(key), "INSERT INTO effects VALUES (hex(randomblob(8)), NULL)")
+            .await;
         let timeout: i64 =
             sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&pool).await.unwrap();
         assert_eq!((timeout, is_marked(&pool).await), (1234, true));
-        // A hook that was left behind would refuse this.
-        sqlx::raw_sql("BEGIN; INSERT INTO beside VALUES (hex(randomblob(8))); COMMIT")
+        // A commit hook that the store had left behind would refuse this commit.
+        sqlx::raw_sql("BEGIN; INSERT INTO unique_notes VALUES (hex(randomblob(8))); COMMIT")
             .execute(&pool)
             .await
             .unwrap();
     }
-    world.run_well(id("3"), "CREATE TEMP TABLE left_behind (note)").await;
+    fixture.run_correct_handler(id("3"), "CREATE TEMP TABLE left_behind (note)").await;
     assert!(!is_marked(&pool).await);
 }

@@ -1,4 +1,4 @@
-//! The stores: each is tested with the conformance suite, against the pure function, and for its
+//! The stores: the conformance suite, comparisons with the state machine, and tests of each store's
 //! particular behavior.
 #![allow(
     clippy::unwrap_used,
@@ -8,18 +8,18 @@
     reason = "helpers of tests are tests"
 )]
 
+mod concurrent_transactions;
 mod conformance;
 mod connecting;
-mod crowd;
+mod debug_output;
 mod deferred;
 mod hostile;
+mod lost_commits;
 mod memory;
 mod mutants;
-mod neighbours;
 mod postgres;
 mod redis;
 mod schema;
-mod settling;
-mod shown;
+mod shared_file;
 mod sqlite;
 mod support;

@@ -1,4 +1,4 @@
-//! Particular to the memory store: its bounds.
+//! The limits of the memory store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use idempotent_core::{
     store::memory::MemoryStore,
 };
 
-use crate::connecting::whole;
+use crate::connecting::error_chain;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -50,8 +50,8 @@ async fn a_full_store_refuses_new_keys_and_keeps_its_records() {
     let leases = fill(&store, 1_000).await;
     let error = store.claim(&id(1_000), &claim()).await.unwrap_err();
     assert!(error.is_transient());
-    assert!(whole(&error).contains("1000 records"), "{}", whole(&error));
-    // Records that are stored continue as before.
+    assert!(error_chain(&error).contains("1000 records"), "{}", error_chain(&error));
+    // Keys that are stored can still be completed and replayed.
     for lease in &leases {
         assert!(matches!(
             store.claim(&lease.id, &claim()).await.unwrap(),
@@ -70,7 +70,7 @@ async fn a_full_store_refuses_new_keys_and_keeps_its_records() {
 }
 
 #[tokio::test]
-async fn a_released_or_purged_record_makes_room() {
+async fn a_full_store_accepts_a_new_key_after_a_release_or_a_purge() {
     let (store, clock) = store();
     let store = store.max_records(1_000);
     let leases = fill(&store, 1_000).await;
@@ -85,9 +85,9 @@ async fn a_released_or_purged_record_makes_room() {
 }
 
 #[tokio::test]
-async fn a_full_store_drops_what_has_expired_rather_than_refuse() {
+async fn a_full_store_replaces_expired_records() {
     let (store, clock) = store();
-    // So few records share one shard.
+    // A store with so low a limit has only one shard.
     let store = store.max_records(10);
     fill(&store, 10).await;
     clock.advance(TTL);
@@ -98,24 +98,24 @@ async fn a_full_store_drops_what_has_expired_rather_than_refuse() {
 }
 
 #[tokio::test]
-async fn the_bytes_of_recordings_are_bounded_and_freed() {
+async fn the_bytes_of_recordings_are_limited_and_freed() {
     let (store, clock) = store();
     let store = store.max_bytes(1_000);
     let leases = fill(&store, 2).await;
-    // A completed recording is stored, even beyond the bound.
+    // A recording is stored even if it exceeds the limit.
     for lease in &leases {
         assert_eq!(store.complete(lease, &Bytes::from(vec![0; 700])).await.unwrap(), Fence::Passed);
     }
     let error = store.claim(&id(2), &claim()).await.unwrap_err();
     assert!(error.is_transient());
-    assert!(whole(&error).contains("1400 bytes"), "{}", whole(&error));
+    assert!(error_chain(&error).contains("1400 bytes"), "{}", error_chain(&error));
     clock.advance(TTL);
     assert_eq!(store.purge(1).await.unwrap(), 1);
     assert!(store.claim(&id(2), &claim()).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_new_request_under_an_expired_key_needs_no_more_room() {
+async fn a_full_store_accepts_a_new_request_with_an_expired_key() {
     let (store, clock) = store();
     let store = store.max_records(1);
     fill(&store, 1).await;
@@ -124,7 +124,7 @@ async fn a_new_request_under_an_expired_key_needs_no_more_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_claims_at_once_overshoot_the_bound_by_no_more_than_the_threads() {
+async fn concurrent_claims_exceed_the_limit_by_at_most_one_record_per_thread() {
     let store = Arc::new(MemoryStore::new().max_records(1_000));
     let claims = (0..2_000).map(|number| {
         let store = Arc::clone(&store);
@@ -147,11 +147,10 @@ async fn fill_for(store: &MemoryStore, user: &str, from: u64) -> (u64, StoreErro
             return (number - from, error);
         }
     }
-    unreachable!("the store is bounded")
+    unreachable!("the store is limited")
 }
 
-/// One user that sends without end takes at most half of the store, and every other user still gets
-/// a share.
+/// One user can fill at most half of the store, and every other user still gets a share.
 #[tokio::test]
 async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full() {
     let (store, clock) = store();
@@ -159,13 +158,16 @@ async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full()
     let (granted, error) = fill_for(&store, "mallory", 0).await;
     assert_eq!(granted, 500);
     assert!(error.is_share_exceeded() && !error.is_transient());
-    assert!(whole(&error).contains("share of 100 records"), "{}", whole(&error));
+    assert!(error_chain(&error).contains("share of 100 records"), "{}", error_chain(&error));
     for (number, user) in ["alice", "bob", "carol"].into_iter().enumerate() {
         let (granted, error) = fill_for(&store, user, 1_000 * (number as u64 + 1)).await;
         assert_eq!((granted, error.is_share_exceeded()), (100, true), "{user}");
     }
-    assert!(store.claim(&id(9_000), &claim()).await.is_ok(), "the global scope has no share");
-    // Stored records continue, and expired ones do not count.
+    assert!(
+        store.claim(&id(9_000), &claim()).await.is_ok(),
+        "the global scope is limited to a share"
+    );
+    // Stored records are still found, and expired ones do not count.
     assert!(matches!(
         store.claim(&id(0), &claim_of("mallory")).await.unwrap(),
         ClaimOutcome::InFlight { .. }

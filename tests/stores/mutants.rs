@@ -1,4 +1,4 @@
-//! Broken stores: the suite must catch each of them with the case for its fault.
+//! Stores with one fault each: the conformance suite must fail in the case for the fault.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use idempotent_core::{
 
 mod faults;
 
-use faults::{CAUGHT, Fault};
+use faults::{DETECTED_BY, Fault};
 
 struct Mutant {
     records: Mutex<HashMap<RecordId, Record>>,
@@ -109,7 +109,7 @@ impl Mutant {
         let owner = self.owner(record, owner, Fault::CompleteWithoutFence);
         let completed =
             record.is_some_and(|record| matches!(record.state, RecordState::Completed(_)));
-        if self.has(Fault::CompletionTestsTheLease)
+        if self.has(Fault::CompletionRequiresALiveLease)
             && !completed
             && record.is_some_and(|record| record.lease_expired(now))
         {
@@ -130,7 +130,7 @@ impl Mutant {
         };
         let (mut change, fence) = transition::complete(record, owner, &kept, now);
         if let (Change::Put(new), Some(old), true) =
-            (&mut change, record, self.has(Fault::LateAnswerIsDeadOnArrival))
+            (&mut change, record, self.has(Fault::LateCompletionExpiresAtOnce))
         {
             new.expires_at = old.expires_at;
         }
@@ -188,7 +188,7 @@ impl Store for Mutant {
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let mut fences: Vec<_> =
             leases.iter().map(|renewal| self.renew_one(renewal).into()).collect();
-        if self.has(Fault::RenewalsAreAnsweredAsASet) {
+        if self.has(Fault::RenewalOutcomesLoseTheirOrder) {
             fences.sort_by_key(|fence| *fence == RenewOutcome::Fenced);
         }
         Ok(fences)
@@ -209,7 +209,8 @@ impl Store for Mutant {
         Ok(self.step(&lease.id, |record, _| {
             let owner = self.owner(record, lease.owner, Fault::AbandonWithoutFence);
             let (mut change, fence) = transition::abandon(record, owner, policy);
-            if let (Change::Put(new), true) = (&mut change, self.has(Fault::AbandonedLeaseHasATime))
+            if let (Change::Put(new), true) =
+                (&mut change, self.has(Fault::AbandonedLeaseHasAnEndTime))
             {
                 new.lease_until = new.first_seen;
             }
@@ -219,9 +220,9 @@ impl Store for Mutant {
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         let (records, at) = (self.records.lock().unwrap(), self.clock.now());
-        let shown =
+        let visible =
             |record: &&Record| !record.is_expired(at) || self.has(Fault::LookUpShowsExpired);
-        Ok(records.get(id).filter(shown).map(|record| Snapshot::new(record.clone(), at)))
+        Ok(records.get(id).filter(visible).map(|record| Snapshot::new(record.clone(), at)))
     }
 
     async fn resolve(
@@ -231,7 +232,7 @@ impl Store for Mutant {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         Ok(self.step(id, |record, now| {
-            let seen = self.owner(record, *seen, Fault::ResolutionNeedsNoOwner);
+            let seen = self.owner(record, *seen, Fault::ResolutionIgnoresTheOwner);
             let (mut change, outcome) = transition::resolve(record, seen, resolution, now);
             if let (Change::Put(new), true) =
                 (&mut change, self.has(Fault::OwnerSurvivesResolution))
@@ -244,26 +245,32 @@ impl Store for Mutant {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         let now = self.clock.now();
-        let at_work =
+        let running =
             |record: &Record| record.expires_at <= now && record.state == RecordState::InFlight;
-        let doomed = |record: &Record| {
-            let overdue = self.has(Fault::PurgeTakesWhatIsAtWork) && at_work(record);
+        let removable = |record: &Record| {
+            let overdue = self.has(Fault::PurgeRemovesRunningAttempts) && running(record);
             (record.is_expired(now) || overdue) && !self.has(Fault::PurgeDoesNothing)
         };
-        let limit = if self.has(Fault::PurgeKnowsNoLimit) {
+        let limit = if self.has(Fault::PurgeIgnoresItsLimit) {
             usize::MAX
         } else {
             usize::try_from(limit).unwrap()
         };
         let mut records = self.records.lock().unwrap();
-        let longer =
-            |record: &Record| record.expires_at <= now && !self.has(Fault::PurgeTrustsTheClock);
+        let longer = |record: &Record| {
+            record.expires_at <= now && !self.has(Fault::PurgeKeepsOverlongLeases)
+        };
         for record in records.values_mut().filter(|record| longer(record)) {
             if let Some(shortened) = record.with_shortened_lease(now) {
                 *record = shortened;
             }
         }
-        Ok(records.extract_if(|_, record| doomed(record)).take(limit).count().try_into().unwrap())
+        Ok(records
+            .extract_if(|_, record| removable(record))
+            .take(limit)
+            .count()
+            .try_into()
+            .unwrap())
     }
 
     fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
@@ -271,7 +278,7 @@ impl Store for Mutant {
     }
 }
 
-/// A mutant whose time can be moved.
+/// A mutant whose clock the suite can move.
 struct ShiftedStore(Mutant);
 
 #[async_trait::async_trait]
@@ -291,7 +298,7 @@ impl Subject for ShiftedStore {
 }
 
 /// The cases that a store with this fault fails.
-async fn failed(fault: Fault) -> Vec<&'static str> {
+async fn failed_cases(fault: Fault) -> Vec<&'static str> {
     let mut failed = Vec::new();
     for case in CASES {
         let subject = Arc::new(ShiftedStore(Mutant::new(fault)));
@@ -303,10 +310,10 @@ async fn failed(fault: Fault) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn each_fault_is_caught_by_its_case() {
-    assert_eq!(failed(Fault::None).await, [""; 0]);
-    for (fault, case) in CAUGHT {
-        let failed = failed(*fault).await;
+async fn each_fault_fails_its_case() {
+    assert_eq!(failed_cases(Fault::None).await, [""; 0]);
+    for (fault, case) in DETECTED_BY {
+        let failed = failed_cases(*fault).await;
         assert!(failed.contains(case), "{fault:?} failed {failed:?}");
     }
 }

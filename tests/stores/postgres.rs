@@ -1,8 +1,8 @@
 //! The Postgres store, on real servers.
 //!
-//! The servers are started here; `DATABASE_URL` names another one for the tests that do not stop
-//! theirs. It needs `pg_stat_statements` in `shared_preload_libraries`, and a user that may create
-//! databases.
+//! The tests start private servers. `DATABASE_URL` names another server for the tests that do not
+//! stop theirs: it needs `pg_stat_statements` in `shared_preload_libraries`, and a user that may
+//! create databases.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -16,7 +16,7 @@ use idempotent_core::{
     protocol::Claim,
     store::postgres::PostgresStore,
 };
-use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 use test_support::servers::{
     pgbouncer,
     pgbouncer::PgBouncer,
@@ -25,20 +25,20 @@ use test_support::servers::{
 
 mod claims;
 mod commits;
+mod contention;
 mod cuts;
-mod following;
 mod hostile;
 mod in_doubt;
 mod leftovers;
 mod logs;
 mod migrations;
-mod neighbours;
 mod opening;
 mod outages;
 mod privileges;
 mod roles;
 mod runtimes;
 mod silence;
+mod state_machine;
 
 /// A number that is unique in this process.
 fn unique() -> u32 {
@@ -92,23 +92,25 @@ fn request() -> Claim {
         .with_ttl(Duration::from_secs(3600))
 }
 
-/// A store whose time moves by shifting its rows back.
+/// A store whose time a test moves by changing the times in its rows.
 struct ShiftedStore {
     store: PostgresStore,
     /// Connects to the server without a pooler.
-    url: String,
+    pool: PgPool,
     table: String,
 }
 
 impl ShiftedStore {
-    /// Moves every time of every record; a lease that was abandoned has none.
+    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
+    /// not shifted.
     async fn shift(&self, by: i64) {
         let set = format!(
             "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
              = first_seen + {by}, \
              expires_at = expires_at + {by}"
         );
-        sql(&self.url, format!("UPDATE {} SET {set}", self.table)).await;
+        let update = format!("UPDATE {} SET {set}", self.table);
+        sqlx::raw_sql(AssertSqlSafe(update)).execute(&self.pool).await.unwrap();
     }
 }
 
@@ -132,12 +134,13 @@ impl Subject for ShiftedStore {
     }
 }
 
-/// Runs the suite on clones of a store, each with a separate table.
+/// Runs the conformance suite on clones of a store, each with a separate table.
 async fn check(store: PostgresStore, url: &str) {
+    let pool = PgPool::connect(url).await.unwrap();
     let subject = || async {
         let table = format!("t{}", unique());
         let store = store.clone().table(&table).unwrap();
-        ShiftedStore { store, url: url.to_owned(), table }
+        ShiftedStore { store, pool: pool.clone(), table }
     };
     conformance::check(subject).await;
 }
@@ -168,10 +171,11 @@ async fn the_store_conforms_in_partitions_of_another_schema() {
     let url = database().await;
     let store =
         PostgresStore::connect(&url).await.unwrap().schema("else_where").unwrap().partitions(4);
+    let pool = PgPool::connect(&url).await.unwrap();
     let subject = || async {
         let name = format!("t{}", unique());
         let store = store.clone().table(&name).unwrap();
-        ShiftedStore { store, url: url.clone(), table: format!("else_where.{name}") }
+        ShiftedStore { store, pool: pool.clone(), table: format!("else_where.{name}") }
     };
     conformance::check(subject).await;
     assert!(
@@ -182,12 +186,12 @@ async fn the_store_conforms_in_partitions_of_another_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_conforms_where_transactions_are_repeatable_reads() {
+async fn the_store_conforms_with_repeatable_read_isolation() {
     conforms_under("repeatable read").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_conforms_where_transactions_are_serializable() {
+async fn the_store_conforms_with_serializable_isolation() {
     conforms_under("serializable").await;
 }
 
@@ -206,7 +210,8 @@ async fn conforms_under(isolation: &str) {
     one_wins_with_prepared_statements(&url).await;
 }
 
-/// Prepared statements have the session's isolation level: they fail to serialize, and are retried.
+/// Prepared statements run with the session's isolation level, so they can fail to serialize. The
+/// store must retry them.
 async fn one_wins_with_prepared_statements(url: &str) {
     let store = PostgresStore::connect(&with(url, "statement-cache-capacity=64")).await.unwrap();
     assert!(format!("{store:?}").contains("Prepared"), "{store:?}");
@@ -223,11 +228,11 @@ async fn one_wins_with_prepared_statements(url: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_behind_a_pooler() {
     let server = Postgres::start();
-    let pooler = PgBouncer::before(server.port);
+    let pooler = PgBouncer::in_front_of(server.port);
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     assert!(format!("{store:?}").contains("Plain"), "{store:?}");
     check(store, &server.url("postgres")).await;
-    // The test did use the pooler, and shared sessions.
+    // The store has used the pooler, and shared its sessions.
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idempotency'";
     assert!((1..=pgbouncer::SESSIONS).contains(&number(&server.url("postgres"), sessions).await));
 }

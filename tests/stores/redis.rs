@@ -1,18 +1,18 @@
 //! The Redis store, on private servers. `REDIS_URL` names another server for the tests that do not
 //! stop or configure theirs.
 
-mod conforms;
+mod conformance;
 mod connections;
 mod cuts;
 mod damage;
 mod failovers;
+mod guarantees;
+mod helpers;
 mod losses;
 mod outages;
 mod privileges;
-mod promises;
 mod promotion;
 mod replicas;
 mod restarts;
-mod stale;
+mod stale_view;
 mod topologies;
-mod work;

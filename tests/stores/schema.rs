@@ -1,5 +1,5 @@
-//! What is detected before the first claim: an unusable table or file, and tables of other
-//! releases.
+//! What is detected before the first claim: a table or file that cannot be used, and tables of
+//! later releases.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use idempotent_core::{
 };
 use sqlx::{SqlitePool, sqlite::SqliteJournalMode};
 
-use crate::{connecting::whole, support::File};
+use crate::{connecting::error_chain, support::File};
 
 const ID: RecordId = RecordId::from_bytes([5; 32]);
 
 /// Records a migration of a later release.
-async fn migrated_later(file: &File, version: i64, compatible_from: i64) {
+async fn insert_later_migration(file: &File, version: i64, compatible_from: i64) {
     let enter = "INSERT INTO idempotency_records_migrations (version, compatible_from, \
         applied_at) VALUES (?1, ?2, 0)";
     sqlx::query(enter)
@@ -29,11 +29,11 @@ async fn migrated_later(file: &File, version: i64, compatible_from: i64) {
 }
 
 #[tokio::test]
-async fn a_table_of_a_later_release_that_allows_it_is_shared() {
+async fn a_table_of_a_later_release_is_shared_if_that_release_allows_it() {
     let file = File::new();
     file.open().await.migrate().await.unwrap();
-    migrated_later(&file, 2, 2).await;
-    migrated_later(&file, 3, 1).await;
+    insert_later_migration(&file, 2, 2).await;
+    insert_later_migration(&file, 3, 1).await;
     let store = file.open().await;
     store.migrate().await.unwrap();
     store.check().await.unwrap();
@@ -51,17 +51,17 @@ async fn a_table_of_a_later_release_that_allows_it_is_shared() {
     );
 }
 
-/// The error of a store that a runtime refuses before it claims anything.
-async fn refusal(store: SqliteStore) -> String {
+/// The error with which a runtime refuses a store before it claims anything.
+async fn refusal_error(store: SqliteStore) -> String {
     let checked = store.check().await.unwrap_err();
-    assert!(!checked.is_transient(), "{}", whole(&checked));
+    assert!(!checked.is_transient(), "{}", error_chain(&checked));
     let digest =
         idempotent_core::Digester::new("POST", "/", "", b"", idempotent_core::BodyForm::Raw)
             .finish();
     let runtime = Runtime::new(store, RuntimeOptions::default());
     let claimed = runtime.begin(ID, digest, &Policy::DEFAULT).await.unwrap_err();
-    assert_eq!(whole(&claimed), whole(&checked));
-    whole(&checked)
+    assert_eq!(error_chain(&claimed), error_chain(&checked));
+    error_chain(&checked)
 }
 
 #[tokio::test]
@@ -69,11 +69,11 @@ async fn a_table_of_a_later_release_is_refused_otherwise() {
     let file = File::new();
     let store = file.open().await;
     store.migrate().await.unwrap();
-    migrated_later(&file, 2, 1).await;
-    migrated_later(&file, 7, 6).await;
+    insert_later_migration(&file, 2, 1).await;
+    insert_later_migration(&file, 7, 6).await;
     let error = store.migrate().await.unwrap_err();
     assert!(!error.is_transient());
-    for refused in [whole(&error), refusal(store).await] {
+    for refused in [error_chain(&error), refusal_error(store).await] {
         for part in ["version 7", "version 6 or later", "up to 1", "upgrade this instance"] {
             assert!(refused.contains(part), "{refused}");
         }
@@ -83,7 +83,7 @@ async fn a_table_of_a_later_release_is_refused_otherwise() {
 #[tokio::test]
 async fn a_store_that_was_not_migrated_is_refused() {
     let file = File::new();
-    let refused = refusal(file.open().await).await;
+    let refused = refusal_error(file.open().await).await;
     assert!(refused.contains("`migrate()`"), "{refused}");
 }
 
@@ -93,14 +93,14 @@ async fn a_dropped_table_is_refused_although_its_migration_is_recorded() {
     let store = file.open().await;
     store.migrate().await.unwrap();
     sqlx::query("DROP TABLE idempotency_records").execute(&file.pool().await).await.unwrap();
-    let refused = refusal(store).await;
+    let refused = refusal_error(store).await;
     assert!(refused.contains("`idempotency_records`"), "{refused}");
 }
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_refused() {
     let file = File::new();
-    // It stays open, and with it the files that a reader needs.
+    // This store stays open, so that the WAL files exist, which a read-only connection needs.
     let writable = file.open().await;
     writable.migrate().await.unwrap();
     writable.check().await.unwrap();
@@ -109,13 +109,13 @@ async fn a_file_that_cannot_be_written_is_refused() {
     let query_only =
         SqliteStore::from_pool(SqlitePool::connect_with(options).await.unwrap()).await.unwrap();
     for store in [read_only, query_only] {
-        let refused = refusal(store).await;
+        let refused = refusal_error(store).await;
         assert!(refused.contains("the database cannot be written"), "{refused}");
     }
 }
 
 #[tokio::test]
-async fn a_check_leaves_nothing_behind_and_waits_for_no_writer() {
+async fn a_check_writes_nothing_and_waits_for_no_writer() {
     let file = File::new();
     let store = file.open().await;
     store.migrate().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_check_leaves_nothing_behind_and_waits_for_no_writer() {
     let before: i64 = sqlx::query_scalar(version).fetch_one(&mut *watching).await.unwrap();
     store.check().await.unwrap();
     let after: i64 = sqlx::query_scalar(version).fetch_one(&mut *watching).await.unwrap();
-    assert_eq!(before, after, "the check has committed something");
+    assert_eq!(before, after, "the check committed a change");
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *watching).await.unwrap();
     store.check().await.unwrap();
     sqlx::query("ROLLBACK").execute(&mut *watching).await.unwrap();

@@ -1,4 +1,4 @@
-//! Particular to the SQLite store: its file, its settings, its errors.
+//! The SQLite store's file, settings and errors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use sqlx::{
 };
 use tokio::task::JoinSet;
 
-use crate::{connecting::whole, support::File};
+use crate::{connecting::error_chain, support::File};
 
 const ID: RecordId = RecordId::from_bytes([3; 32]);
 
@@ -30,7 +30,7 @@ async fn migrated(file: &File) -> SqliteStore {
     store
 }
 
-async fn completed(store: &SqliteStore) -> Lease {
+async fn claim_and_complete(store: &SqliteStore) -> Lease {
     let claim = claim();
     let lease = Lease { id: ID, owner: claim.owner };
     assert_eq!(store.claim(&ID, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
@@ -64,7 +64,7 @@ async fn only_one_of_several_stores_on_one_file_is_granted_a_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_file_is_opened_and_migrated_by_many_at_once() {
+async fn a_new_file_can_be_opened_and_migrated_concurrently() {
     for _ in 0..4 {
         let file = File::new();
         let openings = (0..8).map(|_| {
@@ -85,7 +85,7 @@ async fn a_new_file_is_opened_and_migrated_by_many_at_once() {
 #[tokio::test]
 async fn acknowledged_records_persist_for_the_next_process() {
     let file = File::new();
-    completed(&migrated(&file).await).await;
+    claim_and_complete(&migrated(&file).await).await;
     let outcome = file.open().await.claim(&ID, &claim()).await.unwrap();
     assert_eq!(outcome, ClaimOutcome::Completed(Bytes::from_static(b"done")));
 }
@@ -94,7 +94,7 @@ async fn acknowledged_records_persist_for_the_next_process() {
 async fn a_new_file_is_in_wal_mode() {
     let file = File::new();
     let store = migrated(&file).await;
-    completed(&store).await;
+    claim_and_complete(&store).await;
     let mut raw = file.options().connect().await.unwrap();
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut raw).await.unwrap();
     assert_eq!(mode, "wal");
@@ -104,7 +104,7 @@ async fn a_new_file_is_in_wal_mode() {
 async fn a_replay_and_a_duplicate_take_no_write_lock() {
     let file = File::new();
     let store = migrated(&file).await;
-    completed(&store).await;
+    claim_and_complete(&store).await;
     let other = RecordId::from_bytes([4; 32]);
     store.claim(&other, &claim()).await.unwrap();
 
@@ -122,11 +122,11 @@ async fn a_replay_and_a_duplicate_take_no_write_lock() {
             store.claim(&ID, &mismatch).await.unwrap(),
             ClaimOutcome::Mismatch { .. }
         ));
-        let within =
+        let in_transaction =
             store.transactions().unwrap().claim(&ID, &claim(), Duration::ZERO).await.unwrap();
         assert!(
-            matches!(within, TransactionClaim::Rejected(ClaimOutcome::Completed(_))),
-            "{within:?}"
+            matches!(in_transaction, TransactionClaim::Rejected(ClaimOutcome::Completed(_))),
+            "{in_transaction:?}"
         );
         assert!(store.look_up(&ID).await.unwrap().is_some());
         store.migrate().await.unwrap();
@@ -138,18 +138,19 @@ async fn a_replay_and_a_duplicate_take_no_write_lock() {
 #[tokio::test]
 async fn a_lock_that_is_not_released_is_a_transient_error() {
     let file = File::new();
-    // It stays open: the last connection to close locks the file, and this test does not wait for
-    // that.
+    // This store stays open, because the last connection to close would lock the file for a moment.
     let _open = migrated(&file).await;
-    let impatient =
+    let without_busy_timeout =
         file.options().busy_timeout(Duration::ZERO).journal_mode(SqliteJournalMode::Wal);
-    let store = SqliteStore::from_pool(SqlitePool::connect_with(impatient.clone()).await.unwrap())
-        .await
-        .unwrap();
-    let mut writer = impatient.connect().await.unwrap();
+    let store = SqliteStore::from_pool(
+        SqlitePool::connect_with(without_busy_timeout.clone()).await.unwrap(),
+    )
+    .await
+    .unwrap();
+    let mut writer = without_busy_timeout.connect().await.unwrap();
     let lock = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let error = store.claim(&ID, &claim()).await.unwrap_err();
-    assert!(error.is_transient(), "{}", whole(&error));
+    assert!(error.is_transient(), "{}", error_chain(&error));
     lock.rollback().await.unwrap();
     assert_eq!(store.claim(&ID, &claim()).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
 }
@@ -161,11 +162,11 @@ async fn a_closed_pool_is_a_transient_error() {
     let store = SqliteStore::from_pool(pool.clone()).await.unwrap();
     pool.close().await;
     let error = store.look_up(&ID).await.unwrap_err();
-    assert!(error.is_transient(), "{}", whole(&error));
+    assert!(error.is_transient(), "{}", error_chain(&error));
 }
 
 #[tokio::test]
-async fn without_its_table_every_call_names_migrate() {
+async fn without_the_table_the_error_of_every_call_names_migrate() {
     let file = File::new();
     let store = file.open().await;
     let lease = Lease { id: ID, owner: OwnerToken::random().unwrap() };
@@ -181,7 +182,7 @@ async fn without_its_table_every_call_names_migrate() {
         store.purge(1).await.map(drop).unwrap_err(),
     ] {
         assert!(!error.is_transient());
-        assert!(whole(&error).contains("`migrate()`"), "{}", whole(&error));
+        assert!(error_chain(&error).contains("`migrate()`"), "{}", error_chain(&error));
     }
 }
 
@@ -193,7 +194,7 @@ async fn a_database_of_a_later_version_is_refused() {
     sqlx::query(later).execute(&file.pool().await).await.unwrap();
     let error = store.migrate().await.unwrap_err();
     assert!(!error.is_transient());
-    assert!(whole(&error).contains("version 99"), "{}", whole(&error));
+    assert!(error_chain(&error).contains("version 99"), "{}", error_chain(&error));
 }
 
 #[tokio::test]
@@ -203,13 +204,13 @@ async fn two_tables_in_one_file_are_independent() {
         (file.open().await.table("one").unwrap(), file.open().await.table("order").unwrap());
     one.migrate().await.unwrap();
     two.migrate().await.unwrap();
-    completed(&one).await;
+    claim_and_complete(&one).await;
     assert_eq!(two.look_up(&ID).await.unwrap(), None);
-    completed(&two).await;
+    claim_and_complete(&two).await;
     assert!(file.open().await.table("x; DROP TABLE one").is_err());
 }
 
-/// Overwrites a column of the only record, bypassing the table's checks.
+/// Overwrites a column of the only record, and bypasses the table's checks.
 async fn corrupt(file: &File, change: &'static str) {
     let mut raw = file.options().pragma("ignore_check_constraints", "ON").connect().await.unwrap();
     let change = sqlx::AssertSqlSafe(format!("UPDATE idempotency_records SET {change}"));
@@ -233,49 +234,51 @@ async fn an_unreadable_record_is_neither_run_again_nor_replayed() {
     ] {
         let file = File::new();
         let store = migrated(&file).await;
-        completed(&store).await;
+        claim_and_complete(&store).await;
         corrupt(&file, change).await;
         for _ in 0..2 {
             let error = store.claim(&ID, &claim()).await.unwrap_err();
             assert!(error.is_unreadable() && !error.is_transient(), "{change}");
             assert!(
-                whole(&error).contains(change.split(' ').next().unwrap()) || change == "state = 1",
+                error_chain(&error).contains(change.split(' ').next().unwrap())
+                    || change == "state = 1",
                 "{}",
-                whole(&error)
+                error_chain(&error)
             );
             assert!(store.look_up(&ID).await.unwrap_err().is_unreadable(), "{change}");
-            let within = store
+            let in_transaction = store
                 .transactions()
                 .unwrap()
                 .claim(&ID, &claim(), Duration::ZERO)
                 .await
                 .unwrap_err();
-            assert!(within.is_unreadable(), "{change}");
+            assert!(in_transaction.is_unreadable(), "{change}");
         }
     }
 }
 
-async fn refusal(pool: SqlitePool) -> String {
+async fn from_pool_error(pool: SqlitePool) -> String {
     let error = SqliteStore::from_pool(pool).await.unwrap_err();
     assert!(!error.is_transient());
-    whole(&error)
+    error_chain(&error)
 }
 
 #[tokio::test]
-async fn a_pool_whose_settings_could_lose_records_is_refused_by_the_settings_name() {
+async fn a_pool_whose_settings_could_lose_records_is_refused_with_the_name_of_the_setting() {
     let file = File::new();
     let rollback = file.options().journal_mode(SqliteJournalMode::Delete);
-    let refused = refusal(SqlitePool::connect_with(rollback).await.unwrap()).await;
+    let refused = from_pool_error(SqlitePool::connect_with(rollback).await.unwrap()).await;
     assert!(refused.contains("`journal_mode` is `delete`"), "{refused}");
 
-    let refused = refusal(SqlitePool::connect("sqlite::memory:").await.unwrap()).await;
+    let refused = from_pool_error(SqlitePool::connect("sqlite::memory:").await.unwrap()).await;
     assert!(refused.contains("`journal_mode` is `memory`"), "{refused}");
 
     let wal = file.options().journal_mode(SqliteJournalMode::Wal);
     for (synchronous, number) in [(SqliteSynchronous::Normal, 1), (SqliteSynchronous::Off, 0)] {
-        let refused =
-            refusal(SqlitePool::connect_with(wal.clone().synchronous(synchronous)).await.unwrap())
-                .await;
+        let refused = from_pool_error(
+            SqlitePool::connect_with(wal.clone().synchronous(synchronous)).await.unwrap(),
+        )
+        .await;
         assert!(refused.contains(&format!("`synchronous` is `{number}`")), "{refused}");
     }
     for synchronous in [SqliteSynchronous::Full, SqliteSynchronous::Extra] {
@@ -287,7 +290,7 @@ async fn a_pool_whose_settings_could_lose_records_is_refused_by_the_settings_nam
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_an_error_with_its_cause() {
     let error = SqliteStore::connect("sqlite:/nowhere/at/all/records.db").await.unwrap_err();
-    assert!(whole(&error).contains("unable to open"), "{}", whole(&error));
+    assert!(error_chain(&error).contains("unable to open"), "{}", error_chain(&error));
     let missing = format!("{}?mode=rw", File::new().url());
     assert!(SqliteStore::connect(&missing).await.is_err());
 }
@@ -299,35 +302,35 @@ async fn schema(file: &File) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn the_documented_sql_is_what_migrate_does() {
+async fn the_documented_sql_creates_what_migrate_creates() {
     let document = include_str!("../../MIGRATIONS.md");
     let section = document.split("\n## SQLite, version 1\n").nth(1).unwrap();
     let sql = section.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
-    let (by_hand, by_us) = (File::new(), File::new());
+    let (by_hand, by_migrate) = (File::new(), File::new());
     let script = format!("BEGIN; {sql} COMMIT;");
     sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&by_hand.pool().await).await.unwrap();
-    migrated(&by_us).await;
-    let ours = schema(&by_us).await;
-    assert_eq!(ours.len(), 3, "{ours:#?}");
-    assert_eq!(schema(&by_hand).await, ours);
-    completed(&migrated(&by_hand).await).await;
-    assert_eq!(schema(&by_hand).await, ours);
+    migrated(&by_migrate).await;
+    let migrated_schema = schema(&by_migrate).await;
+    assert_eq!(migrated_schema.len(), 3, "{migrated_schema:#?}");
+    assert_eq!(schema(&by_hand).await, migrated_schema);
+    claim_and_complete(&migrated(&by_hand).await).await;
+    assert_eq!(schema(&by_hand).await, migrated_schema);
 }
 
-/// Counts farther than any test waits.
-const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \
-    20000000000) SELECT max(i) FROM n";
+/// A statement that takes longer than any test waits.
+const LONG_STATEMENT: &str = "WITH RECURSIVE n(i) AS \
+    (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000000) SELECT max(i) FROM n";
 
-/// A handler was dropped during the statement.
+/// The handler is dropped during its statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_of_a_transaction_that_has_ended_blocks_no_writer() {
+async fn a_statement_of_a_dropped_handler_blocks_no_writer() {
     let file = File::new();
     let store = migrated(&file).await;
     for rolls_back in [true, false] {
         let mut transaction = store.transactions().unwrap().begin().await.unwrap();
         let connection: &mut sqlx::SqliteConnection =
             transaction.connection_mut().downcast_mut().unwrap();
-        let statement = sqlx::raw_sql(ENDLESS).execute(connection);
+        let statement = sqlx::raw_sql(LONG_STATEMENT).execute(connection);
         tokio::time::timeout(Duration::from_millis(100), statement).await.unwrap_err();
         if rolls_back {
             transaction.roll_back().await;

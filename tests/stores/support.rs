@@ -1,4 +1,5 @@
-//! Stores under test whose time is moved instead of waited for.
+//! Stores whose time the tests move.
+
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
@@ -16,7 +17,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
 
-/// Long: the histories of a suite run in less than a quarter of it, however busy the machine is.
+/// Long, so that each history runs in less than a quarter of a tick, even on a busy machine.
 const TICK: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Memory {
@@ -51,7 +52,7 @@ impl Subject for Memory {
     }
 }
 
-/// A database of one test, removed with it.
+/// A temporary SQLite file, which is removed when this is dropped.
 pub(crate) struct File(PathBuf);
 
 impl File {
@@ -79,7 +80,7 @@ impl File {
         SqliteStore::connect(&self.url()).await.unwrap()
     }
 
-    /// An application's own pool on the same file.
+    /// An application's pool on the same file.
     pub(crate) async fn pool(&self) -> SqlitePool {
         SqlitePool::connect_with(self.options().journal_mode(SqliteJournalMode::Wal)).await.unwrap()
     }
@@ -91,8 +92,8 @@ impl Drop for File {
     }
 }
 
-/// Two stores on one file, like two processes, used in turns. Time passes by moving the rows' times
-/// back.
+/// Two stores on one file, like two processes, which are used in turn. The test moves their time by
+/// changing the times in the rows.
 pub(crate) struct Sqlite {
     stores: [SqliteStore; 2],
     turn: AtomicUsize,
@@ -109,7 +110,8 @@ impl Sqlite {
 }
 
 impl Sqlite {
-    /// Moves every time of every record; a lease that was abandoned has none.
+    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
+    /// not shifted.
     async fn shift(&self, by: i64) {
         let shift = "UPDATE idempotency_records
             SET lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + ?1 END,

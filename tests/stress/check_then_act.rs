@@ -1,4 +1,4 @@
-//! A store that checks, decides, and then writes, without regard for concurrent writes.
+//! An unsafe store: it reads a record, decides, and then writes, and ignores concurrent writes.
 
 use std::{collections::HashMap, sync::PoisonError};
 
@@ -99,11 +99,11 @@ impl<C: Clock> Store for CheckThenActStore<C> {
         _: &OwnerToken,
         _: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        unreachable!("no operator is here")
+        unreachable!("no test resolves a key of this store")
     }
 
     async fn purge(&self, _: u32) -> Result<u64, StoreError> {
-        unreachable!("it is never full")
+        unreachable!("no test purges this store")
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -1,4 +1,4 @@
-//! What an application writes in the transaction that completes a record.
+//! The effects: rows that an application writes in the transaction that completes a record.
 
 use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 
@@ -8,7 +8,7 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL, owne
 const INSERT: &str = "INSERT INTO effects (id, owner) VALUES ($1, $2)";
 const OWNERS: &str = "SELECT owner FROM effects WHERE id = $1";
 
-/// The table of effects, and a connection that reads it from outside.
+/// The table of effects, and connections that read it outside of the store's transactions.
 pub(super) enum Effects {
     Sqlite(SqlitePool),
     Postgres(PgPool),

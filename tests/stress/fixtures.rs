@@ -1,4 +1,4 @@
-//! The stores under test: each is opened more than once, as by several processes.
+//! The stores under test. Most are opened twice, like by two processes.
 
 use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use idempotent_core::{
 };
 use test_support::servers::{
     postgres::shared,
-    redis::{FORGETFUL, Server},
+    redis::{IN_MEMORY, Server},
 };
 
 /// Stores that share their records, and the resources that they need.
 pub(super) struct Fixture {
     pub(super) stores: Vec<Arc<dyn Store>>,
-    /// Where the effects of the stores' transactions are read.
+    /// The effects of the stores' transactions, if they have transactions.
     pub(super) effects: Option<Arc<Effects>>,
     _kept: Box<dyn Any + Send + Sync>,
 }
@@ -41,7 +41,7 @@ impl Fixture {
         Self { effects: Some(Arc::new(effects)), ..self }
     }
 
-    /// Completes without transactions.
+    /// Makes the workers complete without transactions.
     pub(super) fn without_effects(self) -> Self {
         Self { effects: None, ..self }
     }
@@ -50,7 +50,7 @@ impl Fixture {
         Self::new([MemoryStore::with_clock(YieldingClock(SystemClock::new()))], ())
     }
 
-    /// An unsafe store in memory.
+    /// An unsafe memory store.
     pub(super) fn check_then_act() -> Self {
         Self::new([CheckThenActStore::new(YieldingClock(SystemClock::new()))], ())
     }
@@ -81,8 +81,8 @@ impl Fixture {
     }
 }
 
-/// A clock that lets other threads run before it returns the time. A store in memory reads it in
-/// the middle of each step, so that calls overlap.
+/// A clock that lets other threads run before it returns the time. A memory store reads it in the
+/// middle of each step, so that calls overlap.
 struct YieldingClock(SystemClock);
 
 impl Clock for YieldingClock {
@@ -92,12 +92,12 @@ impl Clock for YieldingClock {
     }
 }
 
-/// A unique word.
+/// A unique name.
 pub(super) fn unique() -> String {
     format!("s{}", hex(OwnerToken::random().unwrap().as_bytes()))
 }
 
-/// A SQLite database, removed when it is dropped.
+/// A SQLite database that is removed when this is dropped.
 pub(super) struct File(PathBuf);
 
 impl File {
@@ -147,11 +147,11 @@ impl Redis {
         if let Ok(url) = std::env::var("REDIS_URL") {
             return Self { url, _own: None };
         }
-        let own = Server::start(FORGETFUL);
+        let own = Server::start(IN_MEMORY);
         Self { url: own.url(), _own: Some(own) }
     }
 
-    /// A server may be slow on a busy machine.
+    /// Opens a store with a long timeout, because the machine may be busy.
     pub(super) async fn open(&self) -> RedisStore {
         RedisStore::connect(&self.url).await.unwrap().response_timeout(Duration::from_secs(60))
     }

@@ -1,5 +1,5 @@
-//! Workers that share keys: most complete in time, some die, some return after their lease has
-//! expired.
+//! The hammer: workers that share keys. Most complete in time, some die, and some return after
+//! their lease has expired.
 
 use std::{
     fmt,
@@ -29,24 +29,23 @@ mod attempt;
 mod ledger;
 mod runs;
 mod tally;
-mod within;
+mod transactions;
 
-/// How long an owner renews.
-const RENEWED: Duration = Duration::from_secs(2);
+/// The length of a renewed lease.
+const RENEWED_LEASE: Duration = Duration::from_secs(2);
 
 /// Parameters of the workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hammer {
     pub(super) workers: usize,
     pub(super) keys: usize,
-    /// How many of the keys that are not completed the workers use at a time.
-    pub(super) front: usize,
+    /// How many of the keys that are not completed yet the workers use at a time.
+    pub(super) active_keys: usize,
     pub(super) lease: Duration,
-    /// How many percent of the claims are made in the transaction of the effect, where there are
-    /// effects.
-    pub(super) within: u8,
-    /// The time limit of a run.
-    pub(super) patience: Duration,
+    /// The percentage of claims in the transaction of the effect, if there are effects.
+    pub(super) transaction_percent: u8,
+    /// How long a run may take.
+    pub(super) time_limit: Duration,
 }
 
 /// A violated guarantee.
@@ -67,65 +66,66 @@ impl From<StoreError> for Violation {
 
 type Checked<T = ()> = Result<T, Violation>;
 
-/// Reports a violation unless a condition holds.
-fn holds(what: bool, or: impl FnOnce() -> String) -> Checked {
-    if what { Ok(()) } else { Err(Violation(or())) }
+/// Returns a violation unless a condition holds.
+fn ensure(condition: bool, violation: impl FnOnce() -> String) -> Checked {
+    if condition { Ok(()) } else { Err(Violation(violation())) }
 }
 
 impl Hammer {
-    pub(super) const WHOLE: Self = Self {
+    pub(super) const FULL: Self = Self {
         workers: 8,
         keys: 500,
-        front: 12,
+        active_keys: 12,
         lease: Duration::from_millis(30),
-        within: 0,
-        patience: Duration::from_secs(180),
+        transaction_percent: 0,
+        time_limit: Duration::from_secs(180),
     };
 
     /// Runs until each key is completed or a guarantee is violated, and then checks every key, and
     /// its effects if there are any.
-    pub(super) async fn strike(self, fixture: &Fixture) -> Checked<Tally> {
-        let field = Field::new(self, fixture.effects.clone());
+    pub(super) async fn run(self, fixture: &Fixture) -> Checked<Tally> {
+        let shared = SharedState::new(self, fixture.effects.clone());
         let stores = fixture.stores.iter().cycle().take(self.workers);
         let workers = stores.map(|store| {
-            let worker = Worker { store: store.clone(), field: field.clone(), rng: Rng::new() };
+            let worker = Worker { store: store.clone(), shared: shared.clone(), rng: Rng::new() };
             worker.work()
         });
         let ended = workers.collect::<JoinSet<_>>().join_all().await;
         ended.into_iter().collect::<Checked>()?;
-        for ledger in &field.ledgers {
+        for ledger in &shared.ledgers {
             for store in &fixture.stores {
                 ledger.check(store.look_up(&ledger.id).await?)?;
             }
-            if let Some(effects) = &field.effects {
+            if let Some(effects) = &shared.effects {
                 ledger.check_effects(&effects.of(&ledger.id).await)?;
             }
         }
-        Ok(field.tally.clone())
+        Ok(shared.tally.clone())
     }
 }
 
 /// State that all workers share.
-struct Field {
+struct SharedState {
     hammer: Hammer,
     ledgers: Vec<Ledger>,
     effects: Option<Arc<Effects>>,
     tally: Tally,
-    broken: AtomicBool,
+    violated: AtomicBool,
     started: Instant,
 }
 
-impl Field {
+impl SharedState {
     fn new(hammer: Hammer, effects: Option<Arc<Effects>>) -> Arc<Self> {
-        let (ledgers, tally, broken) =
+        let (ledgers, tally, violated) =
             (Ledger::many(hammer.keys), Tally::default(), AtomicBool::new(false));
-        Arc::new(Self { hammer, ledgers, effects, tally, broken, started: Instant::now() })
+        Arc::new(Self { hammer, ledgers, effects, tally, violated, started: Instant::now() })
     }
 
-    /// One of the first keys that are not completed; sometimes one that is.
+    /// Draws one of the first keys that are not completed, or sometimes any key.
     fn draw(&self, rng: &mut Rng) -> Option<&Ledger> {
-        let left = self.ledgers.iter().filter(|ledger| !ledger.done() && !ledger.doomed);
-        let left: Vec<_> = left.take(self.hammer.front).collect();
+        let left =
+            self.ledgers.iter().filter(|ledger| !ledger.is_completed() && !ledger.never_completes);
+        let left: Vec<_> = left.take(self.hammer.active_keys).collect();
         let any = rng.choice(&self.ledgers).filter(|_| !left.is_empty() && rng.u8(..16) == 0);
         any.or_else(|| rng.choice(left))
     }
@@ -139,24 +139,24 @@ pub(super) fn request(lease: Duration) -> Claim {
 
 struct Worker {
     store: Arc<dyn Store>,
-    field: Arc<Field>,
+    shared: Arc<SharedState>,
     rng: Rng,
 }
 
 impl Worker {
     async fn work(mut self) -> Checked {
-        let field = self.field.clone();
+        let shared = self.shared.clone();
         while let (Some(ledger), false) =
-            (field.draw(&mut self.rng), field.broken.load(Ordering::Relaxed))
+            (shared.draw(&mut self.rng), shared.violated.load(Ordering::Relaxed))
         {
             let mut done = self.work_on(ledger).await;
             if done.is_ok() {
-                done = holds(field.started.elapsed() < field.hammer.patience, || {
-                    "some key is never completed".into()
+                done = ensure(shared.started.elapsed() < shared.hammer.time_limit, || {
+                    "a key was not completed within the time limit".into()
                 });
             }
             if done.is_err() {
-                field.broken.store(true, Ordering::Relaxed);
+                shared.violated.store(true, Ordering::Relaxed);
                 return done;
             }
         }
@@ -165,25 +165,25 @@ impl Worker {
 
     /// Claims a key, and runs as its owner if it is granted.
     async fn work_on(&mut self, ledger: &Ledger) -> Checked {
-        let (claim, asked, known) =
-            (request(self.field.hammer.lease), Instant::now(), ledger.last_attempt() > 0);
+        let (claim, sent, known) =
+            (request(self.shared.hammer.lease), Instant::now(), ledger.last_attempt() > 0);
         if known && self.rng.u8(..16) == 0 {
             return self.claim_with_another_fingerprint(ledger).await;
         }
-        if let Some(effects) = self.field.effects.clone()
-            && self.rng.u8(..100) < self.field.hammer.within
+        if let Some(effects) = self.shared.effects.clone()
+            && self.rng.u8(..100) < self.shared.hammer.transaction_percent
         {
-            return self.claim_within(ledger, &effects).await;
+            return self.claim_in_transaction(ledger, &effects).await;
         }
         match self.claim(&ledger.id, &claim).await? {
             None => Ok(()),
             Some(ClaimOutcome::Granted { attempt }) => {
                 ledger.granted(attempt, claim.owner)?;
                 let lease = Lease { id: ledger.id, owner: claim.owner };
-                let safe_until = asked + claim.lease;
+                let safe_until = sent + claim.lease;
                 let mut attempt = Attempt {
                     store: &*self.store,
-                    field: &self.field,
+                    shared: &self.shared,
                     ledger,
                     claim,
                     lease,
@@ -198,7 +198,7 @@ impl Worker {
 
     /// Checks the outcome of a claim that was not granted.
     async fn check_rejection(&mut self, ledger: &Ledger, outcome: ClaimOutcome) -> Checked {
-        let Field { tally, hammer, .. } = &*self.field;
+        let SharedState { tally, hammer, .. } = &*self.shared;
         match outcome {
             ClaimOutcome::Completed(recording) => {
                 tally.count(Count::Replays);
@@ -206,9 +206,9 @@ impl Worker {
             }
             ClaimOutcome::InFlight { lease_left } => {
                 tally.count(Count::InFlight);
-                let given = RENEWED.max(hammer.lease);
-                holds(lease_left <= given, || {
-                    format!("a lease of {lease_left:?} was never given")
+                let longest = RENEWED_LEASE.max(hammer.lease);
+                ensure(lease_left <= longest, || {
+                    format!("the remaining lease is too long: {lease_left:?}")
                 })?;
                 sleep(Duration::from_micros(self.rng.u64(200..4_000))).await;
                 Ok(())
@@ -223,18 +223,18 @@ impl Worker {
 
     async fn claim_with_another_fingerprint(&mut self, ledger: &Ledger) -> Checked {
         let fingerprint = Fingerprint::from_bytes([2; Fingerprint::BYTES]);
-        let claim = request(self.field.hammer.lease).with_fingerprint(fingerprint);
+        let claim = request(self.shared.hammer.lease).with_fingerprint(fingerprint);
         let outcome = self.claim(&ledger.id, &claim).await?;
-        self.field.tally.count(Count::Mismatches);
+        self.shared.tally.count(Count::Mismatches);
         let mismatch = matches!(outcome, None | Some(ClaimOutcome::Mismatch { .. }));
-        holds(mismatch, || format!("a claim with another fingerprint returned {outcome:?}"))
+        ensure(mismatch, || format!("a claim with another fingerprint returned {outcome:?}"))
     }
 
-    /// A claim; `None` if the store gave up because of contention.
+    /// Claims a key; returns `None` if the store failed transiently because of contention.
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Checked<Option<ClaimOutcome>> {
         match self.store.claim(id, claim).await {
             Err(error) if error.is_transient() => {
-                self.field.tally.count(Count::Unknown);
+                self.shared.tally.count(Count::Unknown);
                 Ok(None)
             }
             outcome => Ok(Some(outcome?)),

@@ -16,7 +16,7 @@ use idempotent_core::{
 pub(super) struct InTransaction<S>(pub(super) S);
 
 impl<S: Store> InTransaction<S> {
-    fn within(&self) -> &dyn Transactions {
+    fn inner_transactions(&self) -> &dyn Transactions {
         self.0.transactions().unwrap()
     }
 }
@@ -36,7 +36,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match self.within().claim(id, claim, Duration::from_secs(5)).await? {
+        match self.inner_transactions().claim(id, claim, Duration::from_secs(5)).await? {
             TransactionClaim::Granted { attempt, transaction } => {
                 transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
             }
@@ -49,7 +49,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        self.within().begin().await?.complete_and_commit(lease, recording).await
+        self.inner_transactions().begin().await?.complete_and_commit(lease, recording).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
@@ -57,7 +57,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        let mut transaction = self.within().begin().await?;
+        let mut transaction = self.inner_transactions().begin().await?;
         let fence = transaction.abandon(lease, policy).await;
         match fence {
             Ok(Fence::Passed) => transaction.commit().await.map(|()| Fence::Passed),

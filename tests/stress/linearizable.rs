@@ -28,10 +28,10 @@ mod spec;
 const THREADS: usize = 3;
 const OPERATIONS: usize = 5;
 const KEYS: usize = 340;
-/// No lease expires during the test, so that timing decides nothing.
+/// Long, so that no lease expires during the test and timing has no influence.
 const LEASE: Duration = Duration::from_secs(3000);
 
-/// A call, or its return.
+/// A thread calls, or its call returns.
 #[derive(Clone, Debug)]
 enum Event {
     Called(usize, Op),
@@ -81,7 +81,7 @@ impl Thread {
         let what = if nth == 0 { 0 } else { rng.u8(..20) };
         match what {
             0..6 => {
-                // A new token for each claim, except sometimes one that is reused.
+                // Each claim has a new token, except that some reuse the last one.
                 if nth > 0 && rng.u8(..4) > 0 {
                     self.owner = OwnerToken::random().unwrap();
                 }
@@ -130,11 +130,11 @@ impl Thread {
                 known @ (RenewOutcome::Renewed | RenewOutcome::Fenced) => return known,
             }
         }
-        panic!("the record is locked all the time");
+        panic!("the record stays locked");
     }
 
-    /// A claim that lost three times against others has changed nothing, and is retried; so is one
-    /// that could not read a locked record and has no lease to report.
+    /// Claims a key. Retries a claim that failed because of contention, and one that could not read
+    /// a locked record and reports no lease; neither has changed anything.
     async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         for _ in 0..50 {
             match self.store.claim(&self.id, claim).await {
@@ -145,11 +145,11 @@ impl Thread {
                 }
             }
         }
-        panic!("others are faster all the time");
+        panic!("the claim always loses against others");
     }
 }
 
-/// Runs a few threads on one key.
+/// Records the history of a few threads that use one key.
 async fn record(stores: Vec<Arc<dyn Store>>) -> History {
     let mut id = [0; 32];
     id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
@@ -165,19 +165,19 @@ async fn record(stores: Vec<Arc<dyn Store>>) -> History {
 }
 
 async fn record_many(fixture: &Fixture) -> Vec<History> {
-    let at_once = Arc::new(Semaphore::new(4));
+    let permits = Arc::new(Semaphore::new(4));
     let histories = (0..KEYS).map(|_| {
-        let (stores, at_once) = (fixture.stores.clone(), at_once.clone());
+        let (stores, permits) = (fixture.stores.clone(), permits.clone());
         async move {
-            let _turn = at_once.acquire_owned().await;
+            let _permit = permits.acquire_owned().await;
             record(stores).await
         }
     });
     histories.collect::<JoinSet<_>>().join_all().await
 }
 
-/// The history with the first outcome replaced that `change` accepts.
-fn changed(
+/// Replaces the first outcome for which `change` returns another one.
+fn change_one(
     history: &History,
     change: impl Fn(&CallResult) -> Option<CallResult>,
 ) -> Option<History> {
@@ -193,8 +193,8 @@ fn changed(
     None
 }
 
-/// The history with the outcomes of two claims exchanged.
-fn exchanged(history: &History) -> Option<History> {
+/// Exchanges the outcomes of two claims.
+fn exchange_two(history: &History) -> Option<History> {
     let claims: Vec<_> = history
         .iter()
         .enumerate()
@@ -222,7 +222,8 @@ fn assert_rejected(what: &str, tampered: impl Iterator<Item = History>, at_least
     }
     println!("{what}: {rejected} of {all} rejected");
     assert!(rejected >= at_least, "{what}: only {rejected} of {all} rejected");
-    // Some stay valid: calls that overlapped could have happened in the other order.
+    // Some changed histories are still linearizable, because overlapping calls may have either
+    // order.
     assert!(rejected * 2 > all, "{what}: only {rejected} of {all} rejected");
 }
 
@@ -230,14 +231,14 @@ fn overlaps(history: &History) -> bool {
     history.windows(2).any(|pair| matches!(pair, [Event::Called(..), Event::Called(..)]))
 }
 
-/// Most histories with an outcome changed are no longer linearizable.
-fn changes_are_rejected(histories: &[History]) {
+/// Asserts that most histories are no longer linearizable when an outcome is changed.
+fn assert_changes_are_rejected(histories: &[History]) {
     let pass = |result: &CallResult| {
         (*result == CallResult::Fence(Fence::Fenced)).then_some(CallResult::Fence(Fence::Passed))
     };
     assert_rejected(
         "a fenced call passes",
-        histories.iter().filter_map(|history| changed(history, pass)),
+        histories.iter().filter_map(|history| change_one(history, pass)),
         100,
     );
     let in_flight = CallResult::claim(ClaimOutcome::InFlight { lease_left: Duration::ZERO });
@@ -245,11 +246,11 @@ fn changes_are_rejected(histories: &[History]) {
         (*result == in_flight).then_some(CallResult::claim(ClaimOutcome::Granted { attempt: 1 }))
     };
     assert_rejected(
-        "two are granted",
-        histories.iter().filter_map(|history| changed(history, grant)),
+        "a second claim is granted",
+        histories.iter().filter_map(|history| change_one(history, grant)),
         100,
     );
-    assert_rejected("two outcomes are exchanged", histories.iter().filter_map(exchanged), 100);
+    assert_rejected("two outcomes are exchanged", histories.iter().filter_map(exchange_two), 100);
 }
 
 async fn check(fixture: Fixture) {
@@ -262,7 +263,7 @@ async fn check(fixture: Fixture) {
     for history in &histories {
         assert!(is_linearizable(history), "{history:#?}");
     }
-    changes_are_rejected(&histories);
+    assert_changes_are_rejected(&histories);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -1,7 +1,6 @@
-//! All stores under stress: owners that die and owners that return late, while others use the same
-//! keys.
+//! All stores under stress: owners die or return late while others use the same keys.
 //!
-//! The servers are private; `DATABASE_URL` and `REDIS_URL` name others.
+//! The servers are private, unless `DATABASE_URL` and `REDIS_URL` name others.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

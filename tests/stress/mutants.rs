@@ -1,7 +1,7 @@
-//! Each guard of each statement and script is removed: a detector must notice.
+//! Mutation tests: each guard of each statement and script is removed, and a detector must notice.
 //!
-//! A detector counts only if it has passed the shipped store and every [no-op](no_ops) before, and
-//! it gets no more tries at a mutant than it has passed there.
+//! A detector must first find nothing on the shipped store and on every [no-op](no_ops) of it, and
+//! it gets at most as many runs on a mutant as it had there.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -9,60 +9,64 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use self::{
     backends::Backend,
-    caught::{Caught, Detector},
+    detectors::{DetectedBy, Detector},
     no_ops::NoOp,
 };
 use super::fixtures::Redis;
 
 mod backends;
-mod caught;
 mod completeness;
+mod detectors;
 mod no_ops;
 mod postgres;
 mod redis;
 mod soundness;
 mod sqlite;
 
-/// How many detectors run at once.
-const AT_ONCE: usize = 4;
+/// How many detectors run concurrently.
+const CONCURRENT_JOBS: usize = 4;
 
-/// A guard, and the file without it.
+/// A file with one guard replaced.
 pub(super) struct Mutant {
     file: &'static str,
-    /// The guard's text, which occurs once in the file.
+    /// The text of the guard, which occurs once in the file.
     guard: &'static str,
-    /// Its replacement.
-    instead: &'static str,
-    caught: Caught,
+    /// The replacement of the guard.
+    replacement: &'static str,
+    detected_by: DetectedBy,
 }
 
 const fn mutant(
     file: &'static str,
     guard: &'static str,
-    instead: &'static str,
-    caught: Caught,
+    replacement: &'static str,
+    detected_by: DetectedBy,
 ) -> Mutant {
-    Mutant { file, guard, instead, caught }
+    Mutant { file, guard, replacement, detected_by }
 }
 
 impl Mutant {
     fn alter(&self, file: &str, text: &str) -> String {
-        if file == self.file { text.replacen(self.guard, self.instead, 1) } else { text.to_owned() }
+        if file == self.file {
+            text.replacen(self.guard, self.replacement, 1)
+        } else {
+            text.to_owned()
+        }
     }
 
     fn name(&self) -> String {
-        format!("{} with {:?} in place of {:?}", self.file, self.instead, self.guard)
+        format!("{} with {:?} in place of {:?}", self.file, self.replacement, self.guard)
     }
 }
 
-/// Which statements or scripts a store has.
+/// The statements or scripts of a store under test.
 #[derive(Clone, Copy)]
 pub(super) enum Variant {
-    /// The shipped ones.
+    /// Those that are shipped.
     Shipped,
-    /// All of them rewritten without a change in meaning.
+    /// All of them are rewritten without a change of behavior.
     NoOp(NoOp),
-    /// One of them without a guard.
+    /// One of them lacks a guard.
     Mutant(&'static Mutant),
 }
 
@@ -94,30 +98,30 @@ fn read(name: &str, file: &str) -> String {
 }
 
 /// Runs many futures, a few at a time.
-async fn all<F>(jobs: impl Iterator<Item = F>) -> Vec<F::Output>
+async fn run_all<F>(jobs: impl Iterator<Item = F>) -> Vec<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let at_once = Arc::new(Semaphore::new(AT_ONCE));
+    let permits = Arc::new(Semaphore::new(CONCURRENT_JOBS));
     let jobs = jobs.map(|job| {
-        let at_once = at_once.clone();
+        let permits = permits.clone();
         async move {
-            let _turn = at_once.acquire_owned().await;
+            let _permit = permits.acquire_owned().await;
             job.await
         }
     });
     jobs.collect::<JoinSet<_>>().join_all().await
 }
 
-/// Proves the detectors sound, tries every mutant, and fails with the names of those that no
-/// detector noticed.
-async fn all_are_caught(backend: Backend, mutants: &'static [Mutant]) {
+/// Runs the detectors on correct stores and then on every mutant. Fails with the names of the
+/// mutants that were not detected.
+async fn assert_all_detected(backend: Backend, mutants: &'static [Mutant]) {
     let backend = Arc::new(backend);
-    let tries = soundness::prove(&backend, mutants).await;
-    let tried = all(mutants.iter().filter_map(|mutant| {
-        let (backend, detector) = (backend.clone(), mutant.caught.by()?);
+    let tries = soundness::assert_sound(&backend, mutants).await;
+    let tried = run_all(mutants.iter().filter_map(|mutant| {
+        let (backend, detector) = (backend.clone(), mutant.detected_by.detector()?);
         Some(async move {
-            (mutant, detector, soundness::catch(&backend, detector, mutant, tries).await)
+            (mutant, detector, soundness::detect(&backend, detector, mutant, tries).await)
         })
     }))
     .await;
@@ -127,7 +131,7 @@ async fn all_are_caught(backend: Backend, mutants: &'static [Mutant]) {
         (*mutants, *most) = (*mutants + 1, (*most).max(caught.unwrap_or(tries)));
     }
     println!(
-        "{} mutants; by detector, how many it caught and the most runs it needed: {by:#?}",
+        "{} mutants; for each detector, its mutants and the most runs that it needed: {by:#?}",
         mutants.len()
     );
     let missed: Vec<_> = tried
@@ -135,20 +139,20 @@ async fn all_are_caught(backend: Backend, mutants: &'static [Mutant]) {
         .filter(|(.., caught)| caught.is_none())
         .map(|(mutant, ..)| mutant.name())
         .collect();
-    assert!(missed.is_empty(), "not noticed: {missed:#?}");
+    assert!(missed.is_empty(), "not detected: {missed:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_guard_of_the_sqlite_statements_is_missed() {
-    all_are_caught(Backend::Sqlite, sqlite::MUTANTS).await;
+async fn every_mutant_of_the_sqlite_statements_is_detected() {
+    assert_all_detected(Backend::Sqlite, sqlite::MUTANTS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_guard_of_the_postgres_statements_is_missed() {
-    all_are_caught(Backend::postgres().await, postgres::MUTANTS).await;
+async fn every_mutant_of_the_postgres_statements_is_detected() {
+    assert_all_detected(Backend::postgres().await, postgres::MUTANTS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_guard_of_the_redis_scripts_is_missed() {
-    all_are_caught(Backend::Redis(Redis::start()), redis::MUTANTS).await;
+async fn every_mutant_of_the_redis_scripts_is_detected() {
+    assert_all_detected(Backend::Redis(Redis::start()), redis::MUTANTS).await;
 }

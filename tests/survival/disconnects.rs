@@ -1,4 +1,5 @@
-//! HTTP/1.1 clients that disconnect while their request is read, run or answered with a response.
+//! HTTP/1.1 clients that disconnect while their request is read, while the handler runs, or while
+//! the response is sent.
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
@@ -6,7 +7,7 @@ use actix_web::{App, HttpResponse, HttpServer, dev::Service, post, rt::System, w
 use idempotent_actix::{Idempotency, idempotent, scope, store::MemoryStore};
 use test_support::{Probe, Request, WAIT_LIMIT};
 
-/// A duplicate waits for the first response, so that no retry has to be repeated.
+/// Duplicates wait for the first response, so that no retry has to be repeated.
 #[idempotent(scope = "scope::global", wait = "20s")]
 #[post("/work")]
 async fn work(probe: web::Data<Probe>, _body: String) -> HttpResponse {
@@ -15,13 +16,13 @@ async fn work(probe: web::Data<Probe>, _body: String) -> HttpResponse {
 
 /// How a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Goodbye {
+enum Disconnect {
     Fin,
     Rst,
 }
 
-impl Goodbye {
-    fn say(self, stream: TcpStream) {
+impl Disconnect {
+    fn close(self, stream: TcpStream) {
         if self == Self::Rst {
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
         }
@@ -29,13 +30,14 @@ impl Goodbye {
     }
 }
 
-/// Notifies the probe when actix drops a request's future before it is done.
-pub(crate) struct CutOff {
+/// Adds the note `future dropped` to the probe when actix drops a request's future before it
+/// completes.
+pub(crate) struct DropNotifier {
     probe: Probe,
     done: bool,
 }
 
-impl CutOff {
+impl DropNotifier {
     pub(crate) fn watch(probe: &Probe) -> Self {
         Self { probe: probe.clone(), done: false }
     }
@@ -45,15 +47,15 @@ impl CutOff {
     }
 }
 
-impl Drop for CutOff {
+impl Drop for DropNotifier {
     fn drop(&mut self) {
         if !self.done {
-            self.probe.note("cut off");
+            self.probe.note("future dropped");
         }
     }
 }
 
-/// A server on a free port with this setting for half-closed connections. It ends with the process.
+/// Starts a server with this setting for half-closed connections. It ends with the process.
 fn serve(half_closed: bool, probe: &Probe) -> std::net::SocketAddr {
     let (started, up) = std::sync::mpsc::channel();
     let (idempotency, probe) = (Idempotency::new(MemoryStore::new()), probe.clone());
@@ -65,7 +67,7 @@ fn serve(half_closed: bool, probe: &Probe) -> std::net::SocketAddr {
                     .app_data(idempotency.clone())
                     .app_data(web::Data::new(probe.clone()))
                     .wrap_fn(move |request, service| {
-                        let watch = CutOff::watch(&probe);
+                        let watch = DropNotifier::watch(&probe);
                         let response = service.call(request);
                         async move {
                             let response = response.await;
@@ -93,64 +95,67 @@ fn retry(address: std::net::SocketAddr, key: &str) -> test_support::ClientRespon
     test_support::Pending::send(address, &request(key).bytes()).response()
 }
 
-/// The client disconnects while the handler runs. Where actix notices, it drops the connection's
-/// future, and the handler continues without it; where it does not (half-closed connections
-/// allowed), the handler continues anyway.
+/// The client disconnects while the handler runs. If actix notices, it drops the connection's
+/// future, and the handler continues without it. Actix does not notice a FIN if it allows
+/// half-closed connections; then the handler continues anyway.
 #[test]
 fn an_operation_whose_client_disconnects_is_recorded_and_replayed() {
     for half_closed in [true, false] {
-        for goodbye in [Goodbye::Fin, Goodbye::Rst] {
+        for disconnect in [Disconnect::Fin, Disconnect::Rst] {
             let probe = Probe::new();
             probe.hold();
             let address = serve(half_closed, &probe);
             let mut stream = TcpStream::connect(address).unwrap();
             stream.write_all(&request("k").bytes()).unwrap();
             probe.await_runs(1);
-            goodbye.say(stream);
-            let noticed = !half_closed || goodbye == Goodbye::Rst;
+            disconnect.close(stream);
+            let noticed = !half_closed || disconnect == Disconnect::Rst;
             if noticed {
-                probe.await_note("cut off");
+                probe.await_note("future dropped");
             }
             probe.release_all();
             let response = retry(address, "k");
-            assert!(response.is_replay(), "{half_closed} {goodbye:?}: {response:?}");
+            assert!(response.is_replay(), "{half_closed} {disconnect:?}: {response:?}");
             assert_eq!(response.status, 201);
-            assert_eq!(probe.runs(), 1, "{half_closed} {goodbye:?}");
-            assert_eq!(probe.notes().len(), usize::from(noticed), "{half_closed} {goodbye:?}");
+            assert_eq!(probe.runs(), 1, "{half_closed} {disconnect:?}");
+            assert_eq!(probe.notes().len(), usize::from(noticed), "{half_closed} {disconnect:?}");
         }
     }
 }
 
-/// The client disconnects after each byte of its request, and once more while it reads the
-/// response. However many bytes were received, the retry gets a response at once and the handler
-/// ran once.
+/// The client disconnects after each byte of its request. However many bytes the server received,
+/// the retry gets a response at once and the handler has run once.
 #[test]
 fn a_request_cut_at_any_byte_leaves_no_stuck_key() {
-    for goodbye in [Goodbye::Fin, Goodbye::Rst] {
+    for disconnect in [Disconnect::Fin, Disconnect::Rst] {
         for half_closed in [true, false] {
             let probe = Probe::new();
             let address = serve(half_closed, &probe);
-            let whole = request("00").bytes().len();
+            let length = request("00").bytes().len();
             let mut ran_without_client = 0;
-            for cut in 0..=whole {
+            for cut in 0..=length {
                 let key = format!("{cut:02x}-{cut:02x}");
                 let bytes = Request::post("/work").key(&key).body("some work").bytes();
-                let cut = (cut * bytes.len()).div_ceil(whole);
+                let cut = (cut * bytes.len()).div_ceil(length);
                 let before = probe.runs();
                 let mut stream = TcpStream::connect(address).unwrap();
                 stream.set_write_timeout(Some(WAIT_LIMIT)).unwrap();
                 stream.write_all(&bytes[..cut]).unwrap();
-                goodbye.say(stream);
+                disconnect.close(stream);
                 let response = retry(address, &key);
-                assert_eq!(response.status, 201, "{goodbye:?} {half_closed} after {cut} bytes");
-                assert_eq!(probe.runs(), before + 1, "{goodbye:?} {half_closed} after {cut} bytes");
+                assert_eq!(response.status, 201, "{disconnect:?} {half_closed} after {cut} bytes");
+                assert_eq!(
+                    probe.runs(),
+                    before + 1,
+                    "{disconnect:?} {half_closed} after {cut} bytes"
+                );
                 ran_without_client += usize::from(response.is_replay());
             }
-            // A reset can overtake the request it follows, so it may be that no run lost its
-            // client; a FIN cannot.
+            // A reset can overtake the request, so that possibly no run lost its client. A FIN
+            // cannot.
             assert!(
-                goodbye == Goodbye::Rst || ran_without_client > 0,
-                "{half_closed}: nothing was cut off late enough"
+                disconnect == Disconnect::Rst || ran_without_client > 0,
+                "{half_closed}: no handler ran without its client"
             );
         }
     }

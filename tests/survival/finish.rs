@@ -1,5 +1,5 @@
-//! `FinishAfterDisconnect`: requests that it detaches count as in flight and are waited for. Also
-//! other ways in which clients disconnect.
+//! `FinishAfterDisconnect`: requests that it detaches are in flight, and a drain waits for them.
+//! Also other ways to disconnect.
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
@@ -13,7 +13,7 @@ async fn pay(probe: Data<Probe>) -> HttpResponse {
     probe.run().await
 }
 
-/// A server whose middleware continues after the handler, as `after` allows it.
+/// A server whose middleware continues after the handler, until `after` releases it.
 fn serve(idempotency: &Idempotency, probe: &Probe, after: &Probe) -> Server {
     let (idempotency, probe, after) = (idempotency.clone(), probe.clone(), after.clone());
     Server::start(move || {
@@ -68,7 +68,7 @@ fn a_drain_waits_for_detached_middleware() {
 }
 
 #[test]
-fn detached_middleware_counts_as_in_flight() {
+fn a_request_with_detached_middleware_is_in_flight() {
     let (probe, after) = (Probe::new(), Probe::new());
     let idempotency = Idempotency::builder(MemoryStore::new()).operations_in_flight(3).build();
     let server = serve(&idempotency, &probe, &after);
@@ -80,10 +80,10 @@ fn detached_middleware_counts_as_in_flight() {
     }
     let pending = server.begin(&request("3"));
     after.await_runs(4);
-    assert_eq!(probe.runs(), 3, "the fourth is refused before its handler");
+    assert_eq!(probe.runs(), 3, "the fourth request reached its handler");
     after.release_all();
     assert_eq!(pending.response().problem().1, "overloaded");
-    // The operations end once their middleware has ended, and a response means that one has.
+    // An operation ends once its middleware has ended, possibly after the response above.
     let retry = loop {
         let retry = server.send(&request("3"));
         if retry.status != 503 {
@@ -105,32 +105,32 @@ fn pipelined_requests_whose_client_disconnects_run_once_each() {
     let first = server.begin(&request("first"));
     probe.release_all();
     assert!(first.response().is_replay());
-    // Where the server has not noticed before the first run ends, it runs the second one, too; once
-    // in any case.
+    // If the server notices the reset only after the first run, it also runs the second request.
+    // Either way that request runs once.
     assert_eq!(server.send(&request("second")).status, 201);
     assert_eq!(probe.runs(), 2);
 }
 
-/// The connection stays open; only the future of the response is dropped.
+/// The connection stays open, and only the future of the response is dropped.
 #[test]
-fn middleware_that_drops_the_response_drops_no_operation() {
+fn middleware_that_drops_the_response_future_does_not_drop_the_operation() {
     let probe = Probe::new();
     let idempotency = Idempotency::new(MemoryStore::new());
     let data = Data::new(probe.clone());
     let server = Server::start(move || {
         let app = App::new().app_data(idempotency.clone()).app_data(data.clone()).service(pay);
         app.wrap_fn(|request, service| {
-            let gives_up = request.headers().contains_key("x-gives-up");
+            let times_out = request.headers().contains_key("x-times-out");
             let response = service.call(request);
             async move {
-                let limit = Duration::from_millis(if gives_up { 100 } else { 60_000 });
+                let limit = Duration::from_millis(if times_out { 100 } else { 60_000 });
                 let late = |_| actix_web::error::ErrorGatewayTimeout("late");
                 tokio::time::timeout(limit, response).await.map_err(late)?
             }
         })
     });
     probe.hold();
-    let late = server.send(&request("k").header("x-gives-up", "1"));
+    let late = server.send(&request("k").header("x-times-out", "1"));
     assert_eq!((late.status, probe.runs()), (504, 1));
     let retry = server.begin(&request("k"));
     probe.release_all();

@@ -105,7 +105,7 @@ fn a_payment_whose_client_disconnected_is_finished_before_the_server_stops() {
     assert_eq!(
         files.count("SELECT count(*) FROM idempotency_records WHERE state = 2"),
         0,
-        "it was done too soon"
+        "the payment completed before the disconnect"
     );
     assert!(server.stop().success());
     assert_eq!(files.count("SELECT count(*) FROM idempotency_records WHERE state = 2"), 1);
@@ -114,7 +114,7 @@ fn a_payment_whose_client_disconnected_is_finished_before_the_server_stops() {
     assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
 }
 
-/// Sends a payment and resets the connection once the bank has it.
+/// Sends a payment, and resets the connection once the bank has received it.
 fn disconnect_during_payment(server: &Payments, files: &Files) {
     use std::io::Write;
     let mut stream = TcpStream::connect(server.address).unwrap();

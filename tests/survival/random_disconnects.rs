@@ -1,4 +1,4 @@
-//! Thousands of clients that disconnect at random moments, over a store whose calls are held up at
+//! Thousands of clients that disconnect at random moments, on a store whose calls are blocked at
 //! random.
 
 use std::{
@@ -20,22 +20,22 @@ use test_support::{FaultyStore, Op, Request, Server};
 
 const CLIENTS: usize = 8;
 const DISCONNECTS: usize = 8_000;
-/// Handlers and clients both take up to this long, so that a client leaves at any moment of its
-/// operation.
+/// Handlers and clients both take up to this long, so that a client disconnects at any moment of
+/// its operation.
 const MOMENT_MICROS: u64 = 1_500;
 
-/// Which handlers began, and which of them ended.
+/// What the server has observed.
 #[derive(Default)]
 struct Journal {
     /// Keys of the requests that the server has read.
     arrived: Mutex<HashSet<String>>,
     begun: Mutex<HashMap<String, usize>>,
     ended: Mutex<HashMap<String, usize>>,
-    /// Requests whose future was dropped before it was done.
+    /// The number of requests whose future was dropped before it completed.
     dropped: AtomicUsize,
 }
 
-/// Counts as a request whose future was dropped, unless it is done.
+/// Counts a request as dropped, unless [`done`](Self::done) is called.
 struct DropWatch(Option<Arc<Journal>>);
 
 impl DropWatch {
@@ -95,8 +95,8 @@ fn serve(journal: &Arc<Journal>, store: &FaultyStore) -> Server {
     })
 }
 
-/// Sends a request and leaves a moment after the server has read it, or one time in five at once;
-/// four times in five with a reset, which the server notices at once.
+/// Sends a request and disconnects: in one of five cases without waiting until the server has read
+/// the request, and in four of five cases with a reset, which the server notices at once.
 fn disconnect(server: &Server, journal: &Journal, key: &str) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(&request(key).bytes()).unwrap();
@@ -110,8 +110,8 @@ fn disconnect(server: &Server, journal: &Journal, key: &str) {
     }
 }
 
-/// Holds up claims and completions, one kind after the other, until `over`.
-fn hold_up(store: &FaultyStore, over: &AtomicBool) {
+/// Blocks and unblocks claims and completions in turn, until `over`.
+fn block_calls_at_random(store: &FaultyStore, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         for op in [Some(Op::Claim), None, Some(Op::Complete), None] {
             store.block(op);
@@ -122,7 +122,7 @@ fn hold_up(store: &FaultyStore, over: &AtomicBool) {
 }
 
 #[test]
-fn each_handler_that_began_ends_once_and_is_recorded() {
+fn each_handler_that_began_ends_once_and_its_response_is_replayed() {
     let (journal, store) = (
         Arc::<Journal>::default(),
         FaultyStore::new(ManualClock::at(Timestamp::from_millis(1_000_000))),
@@ -130,7 +130,7 @@ fn each_handler_that_began_ends_once_and_is_recorded() {
     let server = serve(&journal, &store);
     let over = AtomicBool::new(false);
     thread::scope(|threads| {
-        threads.spawn(|| hold_up(&store, &over));
+        threads.spawn(|| block_calls_at_random(&store, &over));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let (server, journal) = (&server, &journal);
@@ -149,7 +149,7 @@ fn each_handler_that_began_ends_once_and_is_recorded() {
         "{DISCONNECTS} disconnects, {dropped} futures dropped, {} handlers begun",
         begun.len()
     );
-    assert!(dropped > DISCONNECTS / 20, "too few operations were cut off: {dropped}");
+    assert!(dropped > DISCONNECTS / 20, "too few futures were dropped: {dropped}");
 
     thread::scope(|threads| {
         for client in 0..CLIENTS {
@@ -161,7 +161,7 @@ fn each_handler_that_began_ends_once_and_is_recorded() {
                     assert_eq!((retry.status, retry.text()), (201, key.as_str()), "{retry:?}");
                     assert!(
                         retry.is_replay() || !begun.contains_key(&key),
-                        "{key} ran before, and is not replayed"
+                        "{key} ran before, but was not replayed"
                     );
                 }
             });
@@ -171,6 +171,6 @@ fn each_handler_that_began_ends_once_and_is_recorded() {
         let entries = entries.lock().unwrap();
         assert_eq!(entries.len(), DISCONNECTS);
         let again = entries.iter().find(|(_, times)| **times != 1);
-        assert_eq!(again, None, "no handler runs twice");
+        assert_eq!(again, None, "a handler ran twice");
     }
 }

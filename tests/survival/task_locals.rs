@@ -11,14 +11,14 @@ use actix_web::{
 use idempotent_actix::{FinishAfterDisconnect, Idempotency, idempotent, scope, store::MemoryStore};
 use test_support::{Probe, Request, Server, log};
 
-use super::disconnects::CutOff;
+use super::disconnects::DropNotifier;
 
 tokio::task_local! {
     static SEEN: Cell<u32>;
 }
 
-/// Reads and writes a task-local before and after the point at which its client may have
-/// disconnected.
+/// Reads and writes a task-local before and after the probe's pause, in which the client may
+/// disconnect.
 #[idempotent(scope = "scope::global", wait = "20s")]
 #[post("/work")]
 async fn work(probe: Data<Probe>, _body: String) -> HttpResponse {
@@ -28,8 +28,9 @@ async fn work(probe: Data<Probe>, _body: String) -> HttpResponse {
     response
 }
 
-/// Sets the task-local around everything inside.
-fn served(probe: &Probe, outermost: bool) -> Server {
+/// A server whose middleware sets the task-local, with or without `FinishAfterDisconnect` outside
+/// of it.
+fn serve(probe: &Probe, outermost: bool) -> Server {
     let (idempotency, probe, watched) =
         (Idempotency::new(MemoryStore::new()), probe.clone(), probe.clone());
     let services = move |config: &mut ServiceConfig| {
@@ -38,7 +39,7 @@ fn served(probe: &Probe, outermost: bool) -> Server {
     Server::start(move || {
         let watched = watched.clone();
         let app = App::new().configure(&services).wrap_fn(move |request, service| {
-            let (watch, response) = (CutOff::watch(&watched), service.call(request));
+            let (watch, response) = (DropNotifier::watch(&watched), service.call(request));
             async move {
                 let response = SEEN.scope(Cell::new(0), response).await;
                 watch.done();
@@ -67,19 +68,22 @@ fn a_guarded_handler_sees_the_task_locals_of_middleware() {
     log::capture();
     for outermost in [false, true] {
         let probe = Probe::new();
-        let server = served(&probe, outermost);
+        let server = serve(&probe, outermost);
         let first = server.send(&request("k"));
         assert_eq!(first.status, 201);
         assert_eq!(probe.notes(), ["touches 2"]);
         server.send(&request("k")).assert_replays(&first);
-        assert!(!log::captured().contains("panicked outside"), "what has ended is not run again");
+        assert!(
+            !log::captured().contains("panicked outside"),
+            "a handler that has ended was run again"
+        );
     }
 }
 
 #[test]
 fn with_the_outermost_middleware_task_locals_outlive_a_disconnect() {
     let probe = Probe::new();
-    let server = served(&probe, true);
+    let server = serve(&probe, true);
     probe.hold();
     disconnect(&server, &probe, &request("k"));
     let retry = server.begin(&request("k"));
@@ -90,19 +94,19 @@ fn with_the_outermost_middleware_task_locals_outlive_a_disconnect() {
     assert_eq!(probe.runs(), 1);
 }
 
-/// It is an abandoned attempt like any other panic, and the log says why.
+/// The panic abandons the attempt, and the log contains the reason.
 #[test]
-fn without_it_a_handler_that_needs_a_task_local_after_a_disconnect_panics_with_a_reason() {
+fn without_the_middleware_a_handler_that_needs_a_task_local_panics_after_a_disconnect() {
     log::capture();
     let probe = Probe::new();
-    let server = served(&probe, false);
+    let server = serve(&probe, false);
     probe.hold();
     disconnect(&server, &probe, &request("k"));
-    probe.await_note("cut off");
+    probe.await_note("future dropped");
     let retry = server.begin(&request("k"));
     probe.release_all();
     let retry = retry.response();
-    assert!(!retry.is_replay() && retry.status == 201, "the retry ran: {retry:?}");
+    assert!(!retry.is_replay() && retry.status == 201, "the retry did not run: {retry:?}");
     assert_eq!(probe.runs(), 2);
     let log = log::captured();
     let reasons: Vec<_> =
@@ -116,7 +120,7 @@ fn without_it_a_handler_that_needs_a_task_local_after_a_disconnect_panics_with_a
 fn the_outermost_middleware_leaves_unguarded_requests_to_actix() {
     #[post("/plain")]
     async fn plain(probe: Data<Probe>) -> HttpResponse {
-        let watch = CutOff::watch(&probe);
+        let watch = DropNotifier::watch(&probe);
         let response = probe.run().await;
         watch.done();
         response
@@ -128,10 +132,10 @@ fn the_outermost_middleware_leaves_unguarded_requests_to_actix() {
     });
     probe.hold();
     disconnect(&server, &probe, &Request::post("/plain"));
-    probe.await_note("cut off");
+    probe.await_note("future dropped");
 }
 
-/// A test of an application calls its handlers without a server, and without a `LocalSet`.
+/// An application's tests may call its handlers without a server and without a `LocalSet`.
 #[tokio::test]
 async fn a_guarded_handler_works_in_a_plain_tokio_test() {
     let probe = Probe::new();
@@ -155,7 +159,8 @@ async fn a_guarded_handler_works_in_a_plain_tokio_test() {
     assert_eq!(probe.runs(), 1);
 }
 
-/// Nothing can be spawned there: the attempt is dropped with a warning, and its lease expires.
+/// Without a `LocalSet` nothing can be spawned: the attempt is dropped with a warning, and its
+/// lease expires.
 #[tokio::test]
 async fn an_operation_that_is_dropped_without_a_local_set_is_logged() {
     log::capture();

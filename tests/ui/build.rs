@@ -1,8 +1,9 @@
-//! Fixes the compiler flags of every build that trybuild starts.
+//! Sets the same compiler flags for every build that trybuild starts.
 //!
 //! Cargo sets this variable for the tests of this package, and the variable takes precedence over
-//! the flags that trybuild passes. Those flags differ between its two phases (dependencies, then
-//! cases with `--diagnostic-width`), so that without it every dependency is compiled in each phase.
+//! the flags that trybuild passes. Those differ between its two phases (dependencies, then cases
+//! with `--diagnostic-width`), so that without the variable every dependency would be compiled
+//! twice.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

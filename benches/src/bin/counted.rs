@@ -1,4 +1,4 @@
-//! The benchmark with an allocator that counts.
+//! The benchmark with a counting allocator.
 
 use std::alloc::System;
 

@@ -10,10 +10,10 @@ use std::{
     thread,
 };
 
-/// `ReadyForQuery`, which ends the response to each round trip.
+/// `ReadyForQuery`, the last message of the server in each round trip.
 const READY: u8 = b'Z';
 
-/// A proxy; it ends with the process.
+/// A proxy that runs until the process ends.
 pub(super) struct Relay {
     pub(super) port: u16,
     round_trips: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 let (server, round_trips) =
                     (TcpStream::connect(("127.0.0.1", port)).unwrap(), round_trips.clone());
-                // Small messages must not be delayed.
+                // Otherwise Nagle's algorithm would delay small messages.
                 client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).unwrap();
                 let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || {

@@ -12,7 +12,7 @@ use crate::{
     server::{self, Program, Server},
 };
 
-/// Completed records with a response of 100 bytes, with a ttl of a day.
+/// Inserts completed records with a response of 100 bytes and a ttl of one day.
 const POSTGRES: &str = "INSERT INTO idempotency_records \
     (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, \
     abandoned, recording) \
@@ -49,21 +49,21 @@ pub(super) fn records(growth: &Growth) -> String {
     };
     for store in growth.stores.iter().copied().filter(|store| *store != StoreKind::Memory) {
         let url = growth.environment.clean(store);
-        let mut there = 0;
+        let mut filled = 0;
         for records in [1000, 100_000, 1_000_000, 10_000_000]
             .into_iter()
             .filter(|records| *records <= most(store))
         {
             let started = Instant::now();
-            fill(growth, store, &url, there + 1, records);
-            there = records;
+            fill(growth, store, &url, filled + 1, records);
+            filled = records;
             eprintln!(
-                "{}: {records} records after {:.0} s",
+                "{}: filled to {records} records in {:.0} s",
                 store.name(),
                 started.elapsed().as_secs_f64()
             );
             let server = Server::start(
-                &Program::Own(None, ["--kind", "layer"].map(String::from).to_vec()),
+                &Program::BuiltIn(None, ["--kind", "layer"].map(String::from).to_vec()),
                 &url,
             );
             let sample = growth.run(&Run {
@@ -85,6 +85,7 @@ pub(super) fn records(growth: &Growth) -> String {
     text
 }
 
+/// Inserts the records with the numbers `from` to `to`.
 fn fill(growth: &Growth, store: StoreKind, url: &str, from: u64, to: u64) {
     let mut start = from;
     while start <= to {
@@ -122,18 +123,18 @@ fn fill(growth: &Growth, store: StoreKind, url: &str, from: u64, to: u64) {
 /// The size of a record in each store, compared with the size of its response.
 pub(super) fn bytes(growth: &Growth) -> String {
     const RECORDS: u64 = 50_000;
-    let mut text = "\n## Bytes a record\n\nBy 50,000 keys through the layer.\n\n\
-        | store | bytes of a response | bytes a record | times the response |\n\
+    let mut text = "\n## Bytes per record\n\nMeasured with 50,000 keys sent through the layer.\n\n\
+        | store | bytes of a response | bytes per record | times the response |\n\
         |---|---|---|---|\n"
         .to_owned();
     for store in growth.stores.iter().copied() {
         for size in [0_u64, 1024] {
-            // The limit of the memory store; the others ignore it.
+            // `--records` is the limit of the memory store; the other stores ignore it.
             let words = ["--kind", "layer", "--response", &size.to_string(), "--records", "100000"]
                 .map(String::from);
             let words = words.to_vec();
             let server =
-                Server::start(&Program::Own(None, words), &growth.environment.clean(store));
+                Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
             let send = |requests, seed| {
                 let (to, pattern, watched, zero) =
                     (server.at, KeyPattern::Fresh, Watched::default(), std::time::Duration::ZERO);
@@ -148,14 +149,14 @@ pub(super) fn bytes(growth: &Growth) -> String {
                     seed,
                     seeded,
                     watched,
-                    awake: false,
+                    busy_poll: false,
                 })
             };
             send(1000, 1);
-            let before = used(growth, store, &server);
+            let before = used_bytes(growth, store, &server);
             let sample = send(RECORDS, 2);
             assert_eq!(sample.statuses.get(&201), Some(&RECORDS));
-            let each = (used(growth, store, &server) - before) as f64 / RECORDS as f64;
+            let each = (used_bytes(growth, store, &server) - before) as f64 / RECORDS as f64;
             let times = if size == 0 { "–".into() } else { format!("{:.2}", each / size as f64) };
             let _ = writeln!(text, "| {} | {size} | {each:.0} | {times} |", store.name());
         }
@@ -163,7 +164,8 @@ pub(super) fn bytes(growth: &Growth) -> String {
     text
 }
 
-fn used(growth: &Growth, store: StoreKind, server: &Server) -> u64 {
+/// The bytes that the store uses.
+fn used_bytes(growth: &Growth, store: StoreKind, server: &Server) -> u64 {
     match store {
         StoreKind::Memory => cpu::resident_bytes(server.process()),
         StoreKind::Redis => {

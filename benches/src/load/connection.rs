@@ -76,7 +76,7 @@ impl Connection {
         self.stream.write_all(&self.request)
     }
 
-    /// Reads what has arrived; `None` until the response is complete.
+    /// Reads the bytes that have arrived; `None` until the response is complete.
     pub(super) fn receive(&mut self) -> io::Result<Option<Response>> {
         loop {
             if self.filled == self.buffer.len() {
@@ -89,16 +89,16 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if let Some((status, replayed, length)) = read(&self.buffer[..self.filled])? {
+            if let Some((status, replayed, length)) = parse(&self.buffer[..self.filled])? {
                 return Ok(Some(Response { status, replayed, length, after: self.sent.elapsed() }));
             }
         }
     }
 }
 
-/// Parses the status, whether it is a replay, and the length of the body; `None` if it is
-/// incomplete.
-fn read(bytes: &[u8]) -> io::Result<Option<(u16, bool, usize)>> {
+/// Parses a response: its status, whether it is a replay, and the length of its body. `None` if it
+/// is incomplete.
+fn parse(bytes: &[u8]) -> io::Result<Option<(u16, bool, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     let parsed =
@@ -116,8 +116,8 @@ fn read(bytes: &[u8]) -> io::Result<Option<(u16, bool, usize)>> {
         chunked |= header.name.eq_ignore_ascii_case("transfer-encoding");
     }
     let body = bytes.len() - head;
-    let whole = if chunked { bytes.ends_with(b"0\r\n\r\n") } else { body >= length };
-    Ok(whole.then(|| (response.code.unwrap_or(0), replayed, body)))
+    let complete = if chunked { bytes.ends_with(b"0\r\n\r\n") } else { body >= length };
+    Ok(complete.then(|| (response.code.unwrap_or(0), replayed, body)))
 }
 
 #[cfg(test)]
@@ -125,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_complete_when_its_body_is() {
-        let whole =
+    fn a_response_is_returned_only_once_its_body_is_complete() {
+        let complete =
             b"HTTP/1.1 201 Created\r\ncontent-length: 3\r\nIdempotency-Replayed: true\r\n\r\nabc";
-        assert_eq!(read(whole).unwrap(), Some((201, true, 3)));
-        assert!((0..whole.len()).all(|end| read(&whole[..end]).unwrap().is_none()));
+        assert_eq!(parse(complete).unwrap(), Some((201, true, 3)));
+        assert!((0..complete.len()).all(|end| parse(&complete[..end]).unwrap().is_none()));
         let chunked =
             b"HTTP/1.1 409 Conflict\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
         assert_eq!(
-            read(chunked).unwrap().map(|(status, replayed, _)| (status, replayed)),
+            parse(chunked).unwrap().map(|(status, replayed, _)| (status, replayed)),
             Some((409, false))
         );
-        assert!((0..chunked.len()).all(|end| read(&chunked[..end]).unwrap().is_none()));
+        assert!((0..chunked.len()).all(|end| parse(&chunked[..end]).unwrap().is_none()));
     }
 }

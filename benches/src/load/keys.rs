@@ -1,16 +1,16 @@
-//! The keys of a load: in the form of UUIDs, and unordered, like those of clients.
+//! The keys of a load. Like those of clients, they have the form of UUIDs and are in no order.
 
 use super::KeyPattern;
 
-/// Duplicates repeat one of the last `RECENT` keys, because clients retry soon.
+/// A duplicate has one of the last `RECENT` keys, because clients retry soon.
 const RECENT: u64 = 2000;
 
-/// Draws the next key.
+/// Generates the keys.
 pub(super) struct Keys {
     pattern: KeyPattern,
     seed: u64,
     issued: u64,
-    /// The latest keys may not have a response yet.
+    /// The number of latest keys that are not repeated, because they may not have a response yet.
     pending: u64,
     random: fastrand::Rng,
 }
@@ -52,7 +52,7 @@ impl Keys {
 /// The key with this number.
 pub(super) fn key(seed: u64, number: u64) -> [u8; 36] {
     const HEX: [u8; 16] = *b"0123456789abcdef";
-    let halves = [mixed(seed ^ mixed(number)), mixed(mixed(seed).wrapping_add(number))];
+    let halves = [mix(seed ^ mix(number)), mix(mix(seed).wrapping_add(number))];
     let nibble = |at: usize| HEX[(halves[at / 16] >> (4 * (at % 16)) & 15) as usize];
     let (mut key, mut at) = ([b'-'; 36], 0);
     for (place, byte) in key.iter_mut().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn key(seed: u64, number: u64) -> [u8; 36] {
 }
 
 /// A step of SplitMix64.
-fn mixed(value: u64) -> u64 {
+fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn replays_send_what_was_seeded_and_a_mixed_load_repeats_some_keys() {
+    fn replays_use_only_seeded_keys_and_a_mixed_load_repeats_some_keys() {
         let mut keys = Keys::new(KeyPattern::Replays(3), 7, 4);
         let seeded: HashSet<_> = keys.to_seed().collect();
         assert_eq!(seeded.len(), 3);

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu;
 
-/// Which keys are sent.
+/// Which keys the load sends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum KeyPattern {
-    /// Each key once.
+    /// New keys, each of them once.
     Fresh,
     /// This many keys, all of which were completed before the measurement.
     Replays(u64),
-    /// New keys and, as this share of all requests, keys that were completed before.
+    /// New keys, and in this share of all requests a key that was sent before.
     Mixed(f64),
 }
 
@@ -36,7 +36,7 @@ impl Watched {
     }
 }
 
-/// A load, as it is passed to its process.
+/// The plan of a load, as it is passed to the process of the load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) to: SocketAddr,
@@ -44,13 +44,14 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
-    /// A number of requests instead of a duration.
+    /// If set, the load ends after this number of requests instead of after `duration`.
     pub(crate) requests: Option<u64>,
-    /// Another seed gives other keys.
+    /// Each seed generates different keys.
     pub(crate) seed: u64,
-    /// The keys to replay are completed already.
+    /// Whether an earlier load has completed the keys to replay.
     pub(crate) seeded: bool,
     pub(crate) watched: Watched,
-    /// Poll without sleeping, so that no response has to wake the load; needs its own processor.
-    pub(crate) awake: bool,
+    /// Whether to poll without sleeping, so that a response does not have to wake the load. Needs a
+    /// separate processor for the load.
+    pub(crate) busy_poll: bool,
 }

@@ -1,8 +1,9 @@
-//! The same round trips by hand, and nothing else: no fingerprint, no owner, no lease, no renewal.
+//! The floors: the same round trips as the layer, written by hand, without fingerprint, owner,
+//! lease or renewal.
 //!
-//! `floor` claims and completes, `floor-read` reads what was completed, `floor-effect` writes an
-//! effect in its own transaction. Pools have the size of the layer's and do not ping their
-//! connections; tables have the same columns and indexes.
+//! `floor` claims and completes, `floor-read` reads the recorded response, and `floor-effect`
+//! writes an effect in a transaction. Pools have the same size as the layer's pools and do not ping
+//! their connections; tables have the same columns and indexes.
 
 mod memory;
 pub(super) mod postgres;
@@ -18,7 +19,7 @@ use sqlx::PgPool;
 
 #[derive(Clone)]
 pub(super) enum Floor {
-    Memory(web::Data<memory::Answers>),
+    Memory(web::Data<memory::Responses>),
     Sqlite(sqlite::Pools),
     Postgres(PgPool),
     Redis(Box<::redis::Client>),
@@ -31,7 +32,7 @@ impl Floor {
             Some("sqlite") => Self::Sqlite(sqlite::open(url).await),
             Some("postgres") => Self::Postgres(postgres::open(url)),
             Some("redis") => Self::Redis(Box::new(redis::open(url))),
-            _ => panic!("there is no floor under {url}"),
+            _ => panic!("there is no floor for the store {url}"),
         }
     }
 
@@ -67,12 +68,12 @@ impl Floor {
             (Self::Redis(client), "floor-read") => {
                 app.data_factory(move || redis::connect((*client).clone())).service(redis::read)
             }
-            (_, other) => panic!("there is no `{other}`"),
+            (_, other) => panic!("the store has no contestant `{other}`"),
         }
     }
 }
 
-/// The key as sent: 36 bytes.
+/// The key as the client sent it: 36 bytes.
 fn key(request: &HttpRequest) -> &[u8] {
     request.headers().get("idempotency-key").map_or(&[], |key| key.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The layer, as an application uses it.
+//! The layer, used as an application uses it.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use super::{Options, Size, created, floor, response, work};
 
 pub(super) async fn open(options: &Options) -> Idempotency {
     if options.store == "memory:" {
-        return over(MemoryStore::new().max_records(options.records).max_bytes(1 << 40), options);
+        return build(MemoryStore::new().max_records(options.records).max_bytes(1 << 40), options);
     }
     let store = store::connect(&options.store).await.unwrap();
     store.migrate().await.unwrap();
-    hold(store.clone(), options.leases).await;
-    over(store, options)
+    hold_leases(store.clone(), options.leases).await;
+    build(store, options)
 }
 
-fn over(store: impl Store, options: &Options) -> Idempotency {
+fn build(store: impl Store, options: &Options) -> Idempotency {
     match options.purge_every {
         Some(_) => Idempotency::builder(store).purge_every(options.purge_every).build(),
         None => Idempotency::new(store),
@@ -35,7 +35,7 @@ fn over(store: impl Store, options: &Options) -> Idempotency {
 }
 
 /// Keeps `leases` attempts in flight, whose leases are renewed every second.
-async fn hold(store: impl Store, leases: usize) {
+async fn hold_leases(store: impl Store, leases: usize) {
     if leases == 0 {
         return;
     }
@@ -46,7 +46,7 @@ async fn hold(store: impl Store, leases: usize) {
         let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
         let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
         let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
-            panic!("the key is new")
+            panic!("the key is not new")
         };
         // The attempt stays in flight until the process ends.
         std::mem::forget(attempt);
@@ -57,12 +57,12 @@ async fn hold(store: impl Store, leases: usize) {
 pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
     match (kind, store.split(':').next()) {
         ("layer", _) => app.service(guarded),
-        ("layer-briefly", _) => app.service(briefly),
+        ("layer-short-ttl", _) => app.service(short_ttl),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
         ("layer-lease", Some("postgres")) => app.service(postgres_lease),
         ("layer-lease", _) => app.service(sqlite_lease),
-        (other, _) => panic!("there is no `{other}`"),
+        (other, _) => panic!("there is no contestant `{other}`"),
     };
 }
 
@@ -72,14 +72,14 @@ async fn guarded(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// A short ttl, so that its records are purged soon.
+/// Has a short ttl, so that its records are purged soon.
 #[idempotent(scope = "scope::bearer_token", ttl = "4s", lease = "2s")]
 #[post("/work")]
-async fn briefly(body: Bytes, size: web::Data<Size>) -> HttpResponse {
+async fn short_ttl(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// The floor's handlers, with `Tx` instead of their own transaction.
+/// The handlers of `floor-effect`, with `Tx` instead of a transaction that they begin themselves.
 macro_rules! with_effects {
     ($($name:ident: $database:ty, $claim:literal, $insert:expr;)*) => {$(
         #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = $claim)]

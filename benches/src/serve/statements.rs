@@ -1,4 +1,4 @@
-//! Counts the statements that sqlx runs, by its log.
+//! Counts the statements that sqlx runs, from the log events of sqlx.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -19,7 +19,7 @@ CREATE TABLE {SCHEMA}.effects (key text NOT NULL, body text NOT NULL)"""
 EFFECT = "INSERT INTO effects (key, body) VALUES ($1, $2)"
 
 
-def answer(received):
+def response_body(received):
     head = f'{{"status":"succeeded","received":{received},"receipt":"'
     return head + "x" * (1024 - len(head) - 2) + '"}'
 
@@ -33,26 +33,27 @@ class Work:
     async def run(self, request):
         body = await request.body()
         if self.url is not None:
-            # Opened by the loop that uses it. A pool that is awaited again is the same pool.
+            # Created here, so that the event loop that uses the pool opens it. Awaiting it again
+            # has no effect.
             self.pool = self.pool or asyncpg.create_pool(self.url, min_size=1, max_size=10)
             await self.pool
             await self.pool.execute(EFFECT, request.headers["idempotency-key"], body.decode())
         self.runs += 1
         headers = {"content-type": "application/json", "x-run": str(self.runs)}
-        return Response(answer(len(body)), 201, headers)
+        return Response(response_body(len(body)), 201, headers)
 
     async def count(self, _):
         return PlainTextResponse(str(self.runs))
 
 
 async def prepare(url):
-    """Empties the schema, and gives the URL that leads into it."""
+    """Recreates the schema, and returns a URL whose search path is that schema."""
     connection = await asyncpg.connect(url)
     await connection.execute(EMPTY)
     await connection.close()
-    inside = url + ("&" if "?" in url else "?") + f"search_path={SCHEMA}"
-    await init_pg(inside)
-    return inside
+    schema_url = url + ("&" if "?" in url else "?") + f"search_path={SCHEMA}"
+    await init_pg(schema_url)
+    return schema_url
 
 
 def main():
@@ -62,7 +63,7 @@ def main():
     arguments = arguments.parse_args()
     url = None
     if arguments.store in ("memory", "memory:"):
-        # Its own bound, 10,000 records, is reached in seconds.
+        # The default limit of 10,000 records would be reached within seconds.
         backend = InMemoryBackend(max_size=100_000_000)
     elif arguments.store.startswith("redis://"):
         backend = RedisBackend.from_url(arguments.store)
@@ -70,7 +71,7 @@ def main():
         url = asyncio.run(prepare(arguments.store))
         backend = PostgresBackend.from_url(url, max_size=10)
     else:
-        sys.exit(f"no store of this contestant is at {arguments.store}")
+        sys.exit(f"this contestant has no store for {arguments.store}")
     work = Work(url)
     routes = [Route("/work", work.run, methods=["POST"]), Route("/runs", work.count)]
     app = Starlette(routes=routes)

@@ -20,7 +20,7 @@ function refuse(what) {
   process.exit(2);
 }
 
-function answer(received) {
+function responseBody(received) {
   const head = `{"status":"succeeded","received":${received},"receipt":"`;
   return `${head}${'x'.repeat(1024 - head.length - 2)}"}`;
 }
@@ -32,7 +32,7 @@ async function main() {
     options.dataAdapter = new RedisAdapter({ connectionConfig: { url: store } });
     await options.dataAdapter.connect();
   } else if (!['memory', 'memory:'].includes(store)) {
-    refuse(`no store of this contestant is at ${store}`);
+    refuse(`this contestant has no store for ${store}`);
   }
   let runs = 0;
   const app = express();
@@ -40,11 +40,11 @@ async function main() {
   app.get('/runs', (_, response) => response.send(String(runs)));
   app.use(express.json());
   app.post('/work', idempotency(options), (request, response) => {
-    // Its documentation asks every handler to look.
+    // The documentation asks every handler to check this.
     if (getSharedIdempotencyService().isHit(request)) return;
     runs += 1;
     const received = Number(request.headers['content-length'] ?? 0);
-    response.status(201).set('content-type', 'application/json').set('x-run', String(runs)).send(answer(received));
+    response.status(201).set('content-type', 'application/json').set('x-run', String(runs)).send(responseBody(received));
   });
   const server = app.listen(port, '127.0.0.1', () => console.log(`listening on 127.0.0.1:${server.address().port}`));
 }

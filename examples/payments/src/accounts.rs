@@ -1,4 +1,4 @@
-//! Accounts and their balances, in the database of the records.
+//! Accounts and their balances, in the database of the idempotency records.
 
 use std::{str::FromStr, time::Duration};
 
@@ -9,18 +9,18 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
-/// The database of the accounts. Stores without transactions have none.
+/// The database of the accounts. It requires a store with transactions.
 pub(crate) enum Accounts {
     /// With `sqlite:`.
     Sqlite(SqlitePool),
     /// With `postgres:`.
     Postgres(PgPool),
     /// With every other store.
-    Nowhere,
+    Unsupported,
 }
 
 impl Accounts {
-    /// Opens the database of the store, which is migrated already, and creates the tables.
+    /// Opens the database of the store, which must be migrated, and creates the tables.
     pub(crate) async fn open(store: &str) -> Result<Self, sqlx::Error> {
         match store.split_once(':').map_or(store, |(scheme, _)| scheme) {
             "sqlite" => {
@@ -28,8 +28,8 @@ impl Accounts {
                     SqliteConnectOptions::from_str(store)?.busy_timeout(Duration::from_secs(10));
                 let pool =
                     SqlitePoolOptions::new().max_connections(2).connect_with(options).await?;
-                let there = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'transfers'";
-                if !sqlx::query_scalar(there).fetch_one(&pool).await? {
+                let exists = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'transfers'";
+                if !sqlx::query_scalar(exists).fetch_one(&pool).await? {
                     sqlx::raw_sql(include_str!("accounts/sqlite.sql")).execute(&pool).await?;
                 }
                 Ok(Self::Sqlite(pool))
@@ -44,19 +44,19 @@ impl Accounts {
                 }
                 Ok(Self::Postgres(pool))
             }
-            _ => Ok(Self::Nowhere),
+            _ => Ok(Self::Unsupported),
         }
     }
 
     /// A description for the summary at start.
-    pub(crate) const fn shown(&self) -> &'static str {
+    pub(crate) const fn description(&self) -> &'static str {
         match self {
             Self::Sqlite(_) | Self::Postgres(_) => {
                 "between the accounts alice, bob, carol and dave, in the store"
             }
-            Self::Nowhere => {
+            Self::Unsupported => {
                 "none: they share a transaction with the store, which must be `sqlite:` or \
-                 `postgres:` for them"
+                 `postgres:`"
             }
         }
     }
@@ -72,11 +72,11 @@ pub(crate) struct Booking<'a> {
     pub(crate) record: Option<&'a RecordId>,
 }
 
-/// The statements of a transfer. They are the same on both databases; the types of the connections
-/// differ.
-pub(crate) trait Books: Database {
-    /// Adds an amount, which may be negative, and returns the new balance; `None` if there is no
-    /// such account or its balance would be negative.
+/// A database with accounts and transfers. The statements are the same on SQLite and Postgres; only
+/// the types of the connections differ.
+pub(crate) trait TransferDatabase: Database {
+    /// Adds an amount, which may be negative, to a balance. Returns the new balance, or `None` if
+    /// the account does not exist or its balance would be negative.
     async fn add(
         connection: &mut Self::Connection,
         account: &str,
@@ -89,8 +89,8 @@ pub(crate) trait Books: Database {
         account: &str,
     ) -> Result<Option<i64>, sqlx::Error>;
 
-    /// Records the transfer.
-    async fn book(
+    /// Inserts the transfer.
+    async fn insert(
         connection: &mut Self::Connection,
         booking: &Booking<'_>,
     ) -> Result<(), sqlx::Error>;
@@ -99,9 +99,9 @@ pub(crate) trait Books: Database {
     async fn accounts(pool: &Pool<Self>) -> Result<Vec<(String, i64)>, sqlx::Error>;
 }
 
-macro_rules! books {
+macro_rules! impl_transfer_database {
     ($($database:ty)*) => {
-        $(impl Books for $database {
+        $(impl TransferDatabase for $database {
             async fn add(
                 connection: &mut Self::Connection,
                 account: &str,
@@ -121,7 +121,7 @@ macro_rules! books {
                 select.bind(account).fetch_optional(connection).await
             }
 
-            async fn book(
+            async fn insert(
                 connection: &mut Self::Connection,
                 booking: &Booking<'_>,
             ) -> Result<(), sqlx::Error> {
@@ -147,4 +147,4 @@ macro_rules! books {
     };
 }
 
-books! { Sqlite Postgres }
+impl_transfer_database! { Sqlite Postgres }

@@ -1,4 +1,4 @@
-//! The handlers. The two that move money have the attribute.
+//! The handlers. The two that move money have the attribute `#[idempotent]`.
 
 use actix_web::{
     HttpRequest, HttpResponse, get, post,
@@ -42,18 +42,18 @@ async fn create_payment_intent(
 ) -> Result<HttpResponse, ApiError> {
     let key = operation.derive_key("charge");
     let intent = ledger.open_intent(&user, &order.intent, order.status(), &key).await?;
-    let Some(card) = order.to_charge() else { return found(&intent.to_json()) };
+    let Some(card) = order.to_charge() else { return ok(&intent.to_json()) };
     let NewIntent { amount, ref currency, .. } = order.intent;
     match bank.charge(&Transfer { key: &key, card, amount, currency }).await {
-        Ok(charge) => found(&ledger.settle_intent(&intent.id, Some(&charge)).await?.to_json()),
+        Ok(charge) => ok(&ledger.settle_intent(&intent.id, Some(&charge)).await?.to_json()),
         Err(BankError::Declined) => {
             Err(ApiError::card_declined(ledger.settle_intent(&intent.id, None).await?.to_json()))
         }
         Err(BankError::Down) => {
-            ledger.forget_intent(&intent.id).await?;
+            ledger.delete_intent(&intent.id).await?;
             Err(ApiError::processor_down())
         }
-        Err(BankError::Books(error)) => Err(error.into()),
+        Err(BankError::Database(error)) => Err(error.into()),
     }
 }
 
@@ -76,8 +76,8 @@ async fn create_refund(
     let card = Card::parse(&refund.payment_method).unwrap_or(Card::Visa);
     let transfer = Transfer { key: &key, card, amount: refund.amount, currency: &refund.currency };
     match bank.refund(&transfer).await {
-        Ok(_) => found(&ledger.settle_refund(&refund.id).await.map_err(ApiError::outcome_unknown)?),
-        Err(BankError::Books(error)) => Err(ApiError::from(error).outcome_unknown()),
+        Ok(_) => ok(&ledger.settle_refund(&refund.id).await.map_err(ApiError::outcome_unknown)?),
+        Err(BankError::Database(error)) => Err(ApiError::from(error).outcome_unknown()),
         Err(BankError::Declined | BankError::Down) => {
             Err(ApiError::processor_down().outcome_unknown())
         }
@@ -98,7 +98,7 @@ async fn list_payment_intents(
         intents.pop();
     }
     let data: Vec<_> = intents.iter().map(|intent| intent.to_json()).collect();
-    found(&json!({
+    ok(&json!({
         "object": "list",
         "url": "/v1/payment_intents",
         "has_more": has_more,
@@ -113,7 +113,7 @@ async fn retrieve_payment_intent(
     id: Path<String>,
     ledger: Data<Ledger>,
 ) -> Result<HttpResponse, ApiError> {
-    found(&ledger.intent(&user, &id, "intent").await?.to_json())
+    ok(&ledger.intent(&user, &id, "intent").await?.to_json())
 }
 
 /// Publishes the idempotency specification.
@@ -126,8 +126,8 @@ async fn unknown_url(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(ApiError::unknown_url(request.method().as_str(), request.path()))
 }
 
-/// Stripe responds with 200, whether it created an object or found it.
-fn found(object: &Value) -> Result<HttpResponse, ApiError> {
+/// A response with an object. Like Stripe's, it is 200 whether the object was created or found.
+fn ok(object: &Value) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(object))
 }
 
@@ -162,13 +162,13 @@ impl FromFields for PaymentOrder {
         if currency.len() != 3 || !currency.bytes().all(|letter| letter.is_ascii_lowercase()) {
             return Err(ApiError::invalid(
                 "parameter_invalid",
-                "Invalid currency: it has three letters.",
+                "Invalid currency: it must have three letters.",
             )
-            .about("currency"));
+            .with_param("currency"));
         }
         let payment_method = fields.text("payment_method")?;
         let card = payment_method.map(Card::parse).transpose().map_err(|message| {
-            ApiError::invalid("resource_missing", message).about("payment_method")
+            ApiError::invalid("resource_missing", message).with_param("payment_method")
         })?;
         let intent = NewIntent {
             amount,

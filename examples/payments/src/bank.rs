@@ -1,5 +1,5 @@
-//! A simulated card processor. Like a real one it makes one transfer per key: a call with the same
-//! key returns the same transfer, and no money moves.
+//! A simulated card processor. Like a real one it makes one transfer per key: a second call with
+//! the same key returns the first transfer, and moves no money.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use sqlx::SqlitePool;
 use crate::ledger::new_id;
 
 /// The longest delay of a slow card, in milliseconds.
-pub(crate) const SLOWEST: u64 = 60_000;
+pub(crate) const MAX_DELAY_MILLIS: u64 = 60_000;
 
 /// A test card, which decides how the processor behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum Card {
     ChargeDeclined,
     /// The charge succeeds, but the processor's response is delayed.
     Slow(Duration),
-    /// The processor can't be reached.
+    /// The processor cannot be reached.
     ProcessorDown,
     /// The charge succeeds, and then this server panics.
     Crash,
@@ -36,12 +36,12 @@ impl Card {
             Some("processorDown") => Ok(Self::ProcessorDown),
             Some("crash") => Ok(Self::Crash),
             Some(other) => match other.strip_prefix("slow_").map(str::parse) {
-                Some(Ok(millis)) if millis <= SLOWEST => {
+                Some(Ok(millis)) if millis <= MAX_DELAY_MILLIS => {
                     Ok(Self::Slow(Duration::from_millis(millis)))
                 }
-                Some(_) => {
-                    Err(format!("A slow card is `pm_card_slow_` and up to {SLOWEST} milliseconds."))
-                }
+                Some(_) => Err(format!(
+                    "A slow card is `pm_card_slow_MS` with at most {MAX_DELAY_MILLIS} ms."
+                )),
                 None => Err(format!("No such PaymentMethod: '{name}'")),
             },
             None => Err(format!("No such PaymentMethod: '{name}'")),
@@ -57,7 +57,7 @@ pub(crate) enum BankError {
     /// The processor could not be reached.
     Down,
     /// The simulated processor's database failed.
-    Books(sqlx::Error),
+    Database(sqlx::Error),
 }
 
 /// One transfer of money.
@@ -66,7 +66,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) key: &'a DerivedKey,
     /// How the processor behaves.
     pub(crate) card: Card,
-    /// In the currency's smallest unit.
+    /// The amount in the currency's smallest unit.
     pub(crate) amount: i64,
     pub(crate) currency: &'a str,
 }
@@ -94,10 +94,10 @@ impl Bank {
         self.transfer("re", transfer).await
     }
 
-    /// Moves the money before it responds, so that a caller that is interrupted does not know the
-    /// outcome.
+    /// Moves the money, and then responds. A caller that is interrupted in between does not know
+    /// the outcome.
     async fn transfer(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, BankError> {
-        let id = self.book(kind, transfer).await.map_err(BankError::Books)?;
+        let id = self.insert(kind, transfer).await.map_err(BankError::Database)?;
         match transfer.card {
             Card::Slow(time) => sleep(time).await,
             Card::Crash => crash(),
@@ -106,7 +106,7 @@ impl Bank {
         Ok(id)
     }
 
-    async fn book(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, sqlx::Error> {
+    async fn insert(&self, kind: &str, transfer: &Transfer<'_>) -> Result<String, sqlx::Error> {
         let rows: Vec<String> = sqlx::query_scalar(
             "INSERT INTO bank_transfers (key, id, kind, amount, currency)
              VALUES (?1, ?2, ?3, ?4, ?5)
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_known_by_its_name() {
+    fn a_card_is_parsed_from_its_name() {
         assert_eq!(Card::parse("pm_card_visa"), Ok(Card::Visa));
         assert_eq!(Card::parse("pm_card_slow_1500"), Ok(Card::Slow(Duration::from_millis(1500))));
         for name in [

@@ -1,5 +1,5 @@
-//! The errors of this server, in the same dialect as those of the idempotency layer: problem+json
-//! (RFC 9457) with the `error` object and the `Stripe-Should-Retry` header that Stripe's client
+//! The errors of this server, in the same format as those of `idempotent-actix`: problem+json (RFC
+//! 9457) with the `error` object and the `Stripe-Should-Retry` header that Stripe's client
 //! libraries read.
 
 use std::fmt;
@@ -46,7 +46,7 @@ impl ApiError {
     pub(crate) fn missing(what: &str, id: &str, param: &'static str) -> Self {
         let message = format!("No such {what}: '{id}'");
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", "resource_missing", message)
-            .about(param)
+            .with_param(param)
     }
 
     /// 404: the server has no such route.
@@ -70,7 +70,7 @@ impl ApiError {
         )
     }
 
-    /// 402: the bank declined the card. Final: it would decline the retry too.
+    /// 402: the bank declined the card. Final, because the bank would also decline a retry.
     pub(crate) fn card_declined(intent: Value) -> Self {
         let mut error = Self::new(
             StatusCode::PAYMENT_REQUIRED,
@@ -83,8 +83,8 @@ impl ApiError {
         error
     }
 
-    /// 402: the balance is insufficient. Final: a transfer after a deposit is a new operation with
-    /// a new key.
+    /// 402: the balance is insufficient. Final, because a transfer after a deposit is a new
+    /// operation with a new key.
     pub(crate) fn balance_insufficient(account: &str) -> Self {
         let message = format!("Account '{account}' does not have enough to transfer.");
         Self::new(
@@ -93,7 +93,7 @@ impl ApiError {
             "balance_insufficient",
             message,
         )
-        .about("from")
+        .with_param("from")
     }
 
     /// 409: the ledger has another payment with this key: the key was reused after its ttl, or
@@ -127,7 +127,7 @@ impl ApiError {
     }
 
     /// Names the invalid parameter.
-    pub(crate) fn about(mut self, param: &str) -> Self {
+    pub(crate) fn with_param(mut self, param: &str) -> Self {
         self.details.push(("param", param.into()));
         self
     }
@@ -177,13 +177,14 @@ impl ResponseError for ApiError {
             .content_type("application/problem+json")
             .insert_header(("Stripe-Should-Retry", self.retryable().to_string()))
             .body(self.body().to_string());
-        // Explicit, although the status alone would decide the same for most errors.
+        // Explicit, although for most errors the status alone would have the same effect.
         response.extensions_mut().insert(self.disposition);
         response
     }
 }
 
-/// 500: the ledger failed. The cause is logged, not sent. A retry runs with the same derived key.
+/// 500: the ledger failed. The cause is logged, but not sent. The retry runs with the same derived
+/// key.
 impl From<sqlx::Error> for ApiError {
     fn from(cause: sqlx::Error) -> Self {
         let code = cause.as_database_error().and_then(DatabaseError::code);

@@ -1,5 +1,5 @@
-//! The ledger of payments and refunds. Every change is one statement, so a killed server leaves no
-//! row half changed.
+//! The ledger of payments and refunds. Every change is one statement, so a server that is killed
+//! leaves no partial change.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -28,8 +28,8 @@ pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
     Ok(pool)
 }
 
-/// Retries, because switching a new file to WAL takes a lock that SQLite does not wait for, and
-/// several servers may open the file concurrently.
+/// Opens the file. Retries, because several servers may open a new file concurrently, and SQLite
+/// does not wait for the lock that the switch to WAL needs.
 async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
     for _ in 0..100 {
         match SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await {
@@ -118,8 +118,8 @@ impl Ledger {
         Self(pool)
     }
 
-    /// Inserts a payment before the bank is called. A second attempt with the same key continues
-    /// with the row of the first; another payment with that key is refused.
+    /// Inserts a payment, before the bank is called. A second attempt with the same key continues
+    /// with the row of the first. A different payment with that key is refused.
     pub(crate) async fn open_intent(
         &self,
         user: &User,
@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// Deletes a payment that never reached the bank.
-    pub(crate) async fn forget_intent(&self, id: &str) -> Result<(), ApiError> {
+    pub(crate) async fn delete_intent(&self, id: &str) -> Result<(), ApiError> {
         let statement =
             sqlx::query("DELETE FROM payment_intents WHERE id = ?1 AND status = 'processing'")
                 .bind(id);
@@ -205,8 +205,8 @@ impl Ledger {
         Ok(rows.bind(user.name()).bind(after).bind(most).fetch_all(&self.0).await?)
     }
 
-    /// Inserts a refund of an amount, or of what is left. One statement compares and inserts, so
-    /// two concurrent refunds can't return more than was paid.
+    /// Inserts a refund of an amount, or of the rest. One statement compares and inserts, so that
+    /// two concurrent refunds cannot exceed the payment.
     pub(crate) async fn open_refund(
         &self,
         user: &User,
@@ -221,14 +221,15 @@ impl Ledger {
             .bind(user.name())
             .bind(amount);
         let Some((id, amount)) = first(rows.fetch_all(&self.0).await?) else {
-            return Err(self.why_no_refund(user, intent, amount).await?);
+            return Err(self.refund_refusal(user, intent, amount).await?);
         };
         let intent = self.intent(user, intent, "payment_intent").await?;
         let payment_method = intent.payment_method.unwrap_or_default();
         Ok(OpenRefund { id, amount, currency: intent.currency, payment_method })
     }
 
-    async fn why_no_refund(
+    /// The error for a refund that was not inserted.
+    async fn refund_refusal(
         &self,
         user: &User,
         id: &str,
@@ -239,7 +240,7 @@ impl Ledger {
             let message =
                 format!("This PaymentIntent ({id}) does not have a successful charge to refund.");
             return Ok(ApiError::invalid("payment_intent_unexpected_state", message)
-                .about("payment_intent"));
+                .with_param("payment_intent"));
         }
         let refunded = sqlx::query_scalar(
             "SELECT coalesce(sum(amount), 0) FROM refunds WHERE payment_intent = ?1",
@@ -257,7 +258,7 @@ impl Ledger {
                 let message = format!(
                     "Refund amount ({amount}) is greater than unrefunded amount on charge ({left})."
                 );
-                ApiError::invalid("amount_too_large", message).about("amount")
+                ApiError::invalid("amount_too_large", message).with_param("amount")
             }
             _ => ApiError::key_spent(),
         })
@@ -293,7 +294,7 @@ impl Ledger {
     }
 }
 
-/// The row that a statement changed. Callers fetch all rows, because SQLite commits after the last
+/// The row that a statement returned. Callers fetch all rows, because SQLite commits after the last
 /// one.
 fn first<T>(rows: Vec<T>) -> Option<T> {
     rows.into_iter().next()
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_second_attempt_finds_the_first_and_no_refund_exceeds_what_was_paid() {
+    async fn a_second_attempt_finds_the_first_and_refunds_cannot_exceed_the_payment() {
         let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
         let ledger = Ledger::new(open(&file).await.unwrap());
         let request = TestRequest::default()

@@ -1,7 +1,7 @@
-//! One line per request on the terminal: method, path, status, outcome, time, and the first 8 hex
-//! digits of the record id. Never the key.
+//! Writes one line per request to the terminal: method, path, status, outcome, time, and the first
+//! 8 hex digits of the record id, but never the key.
 //!
-//! Not actix-web's `Logger`, which writes no line for a request whose client disconnects.
+//! actix-web's `Logger` would write no line for a request whose client disconnects.
 
 use std::{fmt::Display, io::Write, time::Instant};
 
@@ -34,8 +34,8 @@ pub(crate) async fn requests(
     response
 }
 
-/// The line of one request. If the client disconnects, actix-web drops it early, and it is logged
-/// as "hung up".
+/// The line of one request. If the client disconnects, actix-web drops the line early, and the
+/// outcome is "hung up".
 struct Line {
     request: String,
     started: Instant,

@@ -1,5 +1,5 @@
-//! A payments server with an API like Stripe's, on which a request that is sent twice pays once.
-//! Stripe's own client libraries work with it, unmodified.
+//! A payments server with an API like Stripe's, where a request that is sent twice pays once.
+//! Stripe's client libraries work with it unmodified.
 //!
 //! ```text
 //! $ cargo run -p payments
@@ -12,8 +12,8 @@
 //!
 //! {"amount":2000, … "id":"pi_cc87df34a10b4ffea05aebaf7b3990c6", … "status":"succeeded"}
 //! ```
-//! The same request again, because the response may have been lost: the same bytes, and nothing is
-//! charged.
+//! The same request again, as if the response had been lost: it gets the same bytes, and the card
+//! is not charged again.
 //! ```text
 //! $ curl -si 127.0.0.1:8080/v1/payment_intents -H 'Authorization: Bearer sk_test_alice' \
 //!        -H 'Idempotency-Key: order-1' \
@@ -36,7 +36,7 @@
 //!
 //! {"code":"key_reused", … "title":"The idempotency key was used for a different request", …}
 //! ```
-//! A slow card, sent twice at once: the second request gets 409 and is retried later.
+//! A payment with a slow card is sent twice concurrently: the second request gets 409.
 //! ```text
 //! $ for i in 1 2; do
 //!       curl -si 127.0.0.1:8080/v1/payment_intents -H 'Authorization: Bearer sk_test_alice' \
@@ -62,11 +62,11 @@
 //! POST /v1/payment_intents         200  ran                2005 ms  b68a4ae5
 //! ```
 //!
-//! To see a crash: `kill -9` the server during a charge of a slow card, start it again, and send
-//! the same request after 5 s. The handler runs a second time, and
-//! `sqlite3 payments.db 'SELECT * FROM bank_transfers'` shows one charge that was requested twice
-//! with one derived key. A refund does not run again: its key gets 409 `outcome_unknown`. A
-//! transfer (`transfers.rs`) is never made twice: it is committed together with its record.
+//! To try a crash, `kill -9` the server during the charge of a slow card, start it again, and send
+//! the same request after 5 s. The handler runs a second time, and `sqlite3 payments.db 'SELECT *
+//! FROM bank_transfers'` shows one charge that was requested twice with one derived key. A refund
+//! does not run again: the request gets 409 `outcome_unknown`. A transfer (`transfers.rs`) is never
+//! made twice: it is committed together with its record.
 //!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
@@ -102,14 +102,14 @@ use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::{accounts::Accounts, bank::Bank, ledger::Ledger};
 
-/// How long a shutdown waits for payments in flight.
-const GRACE: Duration = Duration::from_secs(30);
+/// How long a shutdown waits for operations in flight.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A payments server on which a request that is sent twice pays once.
+/// A payments server where a request that is sent twice pays once.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The address to listen on; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
     /// The store of the idempotency records: `sqlite:FILE`, `memory:`, `postgres://…` or
@@ -133,7 +133,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    print(&format!("payments: opening {}", shown(&arguments.store)));
+    print(&format!("payments: opening {}", without_credentials(&arguments.store)));
     let store = store::connect(&arguments.store)
         .await
         .map_err(|error| with_causes("cannot open the store", &error))?;
@@ -148,10 +148,10 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let accounts = Accounts::open(&database)
         .await
         .map_err(|error| with_causes("cannot prepare the accounts", &error))?;
-    let (transfers, accounts) = (accounts.shown(), Arc::new(accounts));
+    let (transfers, accounts) = (accounts.description(), Arc::new(accounts));
 
-    // The layer's problems have the form of the server's own errors, which Stripe's client
-    // libraries expect.
+    // The problems of `idempotent-actix` get the format of this server's errors, which Stripe's
+    // client libraries expect.
     let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
     idempotency.check().await.map_err(|error| with_causes("the store cannot be used", &error))?;
     let app = Data::new(idempotency.clone());
@@ -164,11 +164,11 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .configure(api::routes)
             .wrap(from_fn(log::requests))
     })
-    .shutdown_signal(idempotency.drained(GRACE))
+    .shutdown_signal(idempotency.drained(SHUTDOWN_TIMEOUT))
     .bind_auto_h2c(&arguments.listen)
     .map_err(|error| with_causes(&format!("cannot listen on {}", arguments.listen), &error))?;
     for address in server.addrs() {
-        greet(address, &arguments.store, &file, counts, transfers);
+        print_summary(address, &arguments.store, &file, counts, transfers);
     }
     server.run().await?;
     print("payments: stopped");
@@ -186,7 +186,7 @@ fn database_url(store: &str) -> String {
     }
 }
 
-/// The ledger is in the store's file if the store is SQLite.
+/// The ledger's file: by default the store's file, if the store is SQLite.
 fn ledger_file(arguments: &Arguments, database: &str) -> Result<PathBuf, Box<dyn Error>> {
     if let Some(file) = &arguments.ledger {
         return Ok(file.clone());
@@ -197,14 +197,14 @@ fn ledger_file(arguments: &Arguments, database: &str) -> Result<PathBuf, Box<dyn
     Ok(SqliteConnectOptions::from_str(database)?.get_filename().to_owned())
 }
 
-fn greet(
+fn print_summary(
     address: SocketAddr,
     store: &str,
     ledger: &Path,
     (payments, refunds): (i64, i64),
     transfers: &str,
 ) {
-    let store = shown(store);
+    let store = without_credentials(store);
     print(&format!(
         "payments: listening on http://{address}
   records  {store}
@@ -222,12 +222,12 @@ One line per request follows: method, path, status, outcome, time, record.",
     ));
 }
 
-/// The part of a store's URL after an `@`: what precedes it may contain a password.
-fn shown(store: &str) -> &str {
-    store.rsplit_once('@').map_or(store, |(_, shown)| shown)
+/// The part of a store's URL after the `@`. The part before it may contain a password.
+fn without_credentials(store: &str) -> &str {
+    store.rsplit_once('@').map_or(store, |(_, address)| address)
 }
 
-/// Writes to the terminal; ignores that it may be closed.
+/// Writes to the terminal, which may be closed.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -238,7 +238,7 @@ fn with_causes(what: &str, error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let reason = error.to_string();
-        // Some errors repeat their cause in their own text.
+        // Some errors already contain the text of their cause.
         if !text.ends_with(&reason) {
             text = format!("{text}: {reason}");
         }

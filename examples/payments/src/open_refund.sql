@@ -1,5 +1,5 @@
--- ?1 the refund's id, ?2 its key, ?3 the payment, ?4 its owner, ?5 the amount or NULL for what is
--- left. Returns the new row, or the row of an earlier attempt at the same refund; no row if the
+-- ?1 the refund's id, ?2 its key, ?3 the payment, ?4 its owner, ?5 the amount, or NULL for the
+-- rest. Returns the new row, or the row of an earlier attempt at the same refund, or no row if the
 -- refund is refused.
 INSERT INTO refunds (id, refund_key, payment_intent, amount, status)
 SELECT ?1, ?2, paid.id, coalesce(?5, paid.amount - paid.refunded), 'pending'

@@ -3,9 +3,9 @@
 //!
 //! An extractor reads and checks them, so an invalid request is refused before its key is claimed.
 //!
-//! Not `serde_qs` or `serde_html_form`: Stripe's errors name the parameter, malformed escapes and
-//! repeated parameters are refused, and a form and its JSON are the same; with a derived
-//! `Deserialize` they are not.
+//! `serde_qs` or `serde_html_form` with a derived `Deserialize` would not do: like Stripe's, the
+//! errors name the parameter, malformed escapes and repeated parameters are refused, and a form and
+//! the equivalent JSON are read alike.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 
@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 
-/// Extracts a `T` from the parameters of a request. Parameters that `T` does not know are ignored.
+/// Extracts a `T` from the parameters of a request. Unknown parameters are ignored.
 pub(crate) struct Params<T>(pub(crate) T);
 
 /// A type that can be read from parameters.
 pub(crate) trait FromFields: Sized {
-    /// Reads its fields; the error names the invalid one.
+    /// Reads the fields. The error names the invalid one.
     fn from_fields(fields: &Fields) -> Result<Self, ApiError>;
 }
 
@@ -88,7 +88,7 @@ impl Fields {
         Ok(Self(fields))
     }
 
-    /// The text of a parameter. An empty one counts as absent; a repeated one is refused.
+    /// The text of a parameter. An empty parameter counts as absent; a repeated one is an error.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut values =
             self.0.iter().filter(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
@@ -98,7 +98,7 @@ impl Fields {
                 "parameter_invalid",
                 format!("Received {name} more than once."),
             )
-            .about(name)),
+            .with_param(name)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Fields {
     pub(crate) fn required(&self, name: &str) -> Result<&str, ApiError> {
         let missing = || {
             ApiError::invalid("parameter_missing", format!("Missing required param: {name}."))
-                .about(name)
+                .with_param(name)
         };
         self.text(name)?.ok_or_else(missing)
     }
@@ -122,12 +122,12 @@ impl Fields {
         match text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
             Ok(_) => {
-                let message = format!("Invalid {name}: it is from {least} to {most}.");
-                Err(ApiError::invalid("parameter_invalid_integer", message).about(name))
+                let message = format!("Invalid {name}: it must be from {least} to {most}.");
+                Err(ApiError::invalid("parameter_invalid_integer", message).with_param(name))
             }
             Err(_) => {
                 let message = format!("Invalid integer: {}", shortened(text));
-                Err(ApiError::invalid("parameter_invalid_integer", message).about(name))
+                Err(ApiError::invalid("parameter_invalid_integer", message).with_param(name))
             }
         }
     }
@@ -139,7 +139,7 @@ impl Fields {
             None | Some("false") => Ok(false),
             Some(text) => {
                 let message = format!("Invalid boolean: {}", shortened(text));
-                Err(ApiError::invalid("parameter_invalid_boolean", message).about(name))
+                Err(ApiError::invalid("parameter_invalid_boolean", message).with_param(name))
             }
         }
     }

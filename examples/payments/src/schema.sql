@@ -1,6 +1,6 @@
--- The requested payments. `charge_key` is the key of the call to the bank, derived from the
--- request's own key, so that a second attempt after a crash finds the row of the first and counts
--- itself in `attempts`.
+-- The requested payments. `charge_key` is the key of the call to the bank. It is derived from the
+-- key of the request, so that a second attempt after a crash finds the row of the first, and
+-- increments `attempts`.
 CREATE TABLE IF NOT EXISTS payment_intents (
     number         INTEGER PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,
@@ -18,8 +18,7 @@ CREATE TABLE IF NOT EXISTS payment_intents (
 );
 CREATE INDEX IF NOT EXISTS payment_intents_of_owner ON payment_intents (owner, number);
 
--- Refunds. A `pending` refund counts too, so that two concurrent ones can't return more than was
--- paid.
+-- Refunds. A `pending` refund counts, too, so that concurrent refunds cannot exceed the payment.
 CREATE TABLE IF NOT EXISTS refunds (
     number         INTEGER PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,
@@ -32,8 +31,8 @@ CREATE TABLE IF NOT EXISTS refunds (
 );
 CREATE INDEX IF NOT EXISTS refunds_of_intent ON refunds (payment_intent);
 
--- The bank's transfers, one for each key, as a real processor keeps them; `requests` counts the
--- calls with the key.
+-- The bank's transfers, one per key, like those of a real processor. `requests` counts the calls
+-- with the key.
 CREATE TABLE IF NOT EXISTS bank_transfers (
     key            TEXT    NOT NULL PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,

@@ -1,6 +1,6 @@
-//! Transfers between accounts in the database of the records: the money moves in the transaction
-//! that completes the record, so it moves exactly once, whatever fails. Needs `--store sqlite:FILE`
-//! or `postgres://…`.
+//! Transfers between accounts in the database of the idempotency records: the money moves in the
+//! transaction that completes the record, so it moves exactly once, whatever fails. Transfers need
+//! `--store sqlite:FILE` or `postgres://…`.
 //!
 //! ```text
 //! $ curl -s 127.0.0.1:8080/v1/transfers -H 'Authorization: Bearer sk_test_alice' \
@@ -8,13 +8,14 @@
 //!        -d from=alice -d to=bob -d amount=2500
 //! {"amount":2500,"balance":97500,"from":"alice","id":"tr_5f0a62ce9c1c4bd3a2ad0ee4b3c63b9f", …}
 //! ```
-//! The same request again gets the same response, and nothing moves;
-//! `curl -s 127.0.0.1:8080/v1/accounts` shows all balances.
+//! The same request again gets the same response, and no money moves.
+//! `curl -s 127.0.0.1:8080/v1/accounts -H 'Authorization: Bearer sk_test_alice'` shows all
+//! balances.
 //!
-//! Two routes differ in when the claim is committed. `/v1/transfers` claims in the transaction of
-//! the transfer: one commit, and a killed server leaves nothing behind. `/v1/transfers/leased`
-//! claims before it: two commits, and a duplicate gets 409 at once; after a kill, the retry runs
-//! when the lease has expired.
+//! The two routes differ in when the claim is committed. `/v1/transfers` claims in the transaction
+//! of the transfer: there is one commit, and a server that is killed leaves no record.
+//! `/v1/transfers/leased` claims before the transaction: there are two commits, and a duplicate
+//! gets 409 at once. After a kill, the retry runs when the lease has expired.
 
 use actix_web::{
     HttpResponse,
@@ -25,7 +26,7 @@ use serde_json::json;
 use sqlx::Pool;
 
 use crate::{
-    accounts::{Accounts, Booking, Books},
+    accounts::{Accounts, Booking, TransferDatabase},
     error::ApiError,
     ledger::new_id,
     params::{Fields, FromFields, Params},
@@ -37,23 +38,23 @@ pub(crate) fn routes(config: &mut ServiceConfig, accounts: &Accounts) {
     match accounts {
         Accounts::Sqlite(pool) => routes_on(config, pool),
         Accounts::Postgres(pool) => routes_on(config, pool),
-        Accounts::Nowhere => {}
+        Accounts::Unsupported => {}
     }
 }
 
-fn routes_on<D: Books>(config: &mut ServiceConfig, pool: &Pool<D>) {
+fn routes_on<D: TransferDatabase>(config: &mut ServiceConfig, pool: &Pool<D>) {
     config
         .app_data(Data::new(pool.clone()))
         .route("/v1/transfers", post().to(transfer::<D>))
-        .route("/v1/transfers/leased", post().to(transfer_leased::<D>))
+        .route("/v1/transfers/leased", post().to(transfer_with_lease::<D>))
         .route("/v1/accounts", get().to(list_accounts::<D>));
 }
 
-/// Moves money. The claim, both balances, the row of the transfer and the response are one commit.
+/// Moves money. The claim, both balances, the row of the transfer, and the response are one commit.
 ///
 /// A duplicate waits up to a second for the response.
 #[idempotent(scope = "user", ttl = "24h", claim = "transaction", wait = "1s", method = "POST")]
-async fn transfer<D: Books>(
+async fn transfer<D: TransferDatabase>(
     user: User,
     Params(order): Params<TransferOrder>,
     mut tx: Tx<D>,
@@ -61,10 +62,10 @@ async fn transfer<D: Books>(
     move_money(&user, &order, &mut tx).await
 }
 
-/// Moves money. The claim is committed before; the rest is one commit, which fails if another
-/// attempt has taken the claim over meanwhile.
+/// Moves money. The claim is committed first. The rest is a second commit, which fails if another
+/// attempt has taken over meanwhile.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s", method = "POST")]
-async fn transfer_leased<D: Books>(
+async fn transfer_with_lease<D: TransferDatabase>(
     user: User,
     Params(order): Params<TransferOrder>,
     mut tx: Tx<D>,
@@ -72,20 +73,20 @@ async fn transfer_leased<D: Books>(
     move_money(&user, &order, &mut tx).await
 }
 
-/// Moves the money; the status of an error rolls everything back.
-async fn move_money<D: Books>(
+/// Moves the money. An error response rolls everything back, because its status is 400 or above.
+async fn move_money<D: TransferDatabase>(
     user: &User,
     order: &TransferOrder,
     tx: &mut Tx<D>,
 ) -> Result<HttpResponse, ApiError> {
     let (mut changes, id) =
         ([(&order.from, -order.amount), (&order.to, order.amount)], new_id("tr"));
-    // Always in this order, or two opposite transfers would deadlock.
+    // Always in the order of the accounts, because opposite transfers could deadlock otherwise.
     changes.sort();
     let mut left = 0;
     for (account, amount) in changes {
         let Some(balance) = D::add(tx.connection().await?, account, amount).await? else {
-            return Err(why_not::<D>(order, tx.connection().await?).await?);
+            return Err(transfer_refusal::<D>(order, tx.connection().await?).await?);
         };
         if amount < 0 {
             left = balance;
@@ -95,7 +96,7 @@ async fn move_money<D: Books>(
     let TransferOrder { from, to, amount } = order;
     let booking =
         Booking { id: &id, owner: user.name(), from, to, amount: *amount, record: record.as_ref() };
-    D::book(tx.connection().await?, &booking).await?;
+    D::insert(tx.connection().await?, &booking).await?;
     let transfer = json!({
         "id": id,
         "object": "transfer",
@@ -107,7 +108,8 @@ async fn move_money<D: Books>(
     Ok(HttpResponse::Ok().json(transfer))
 }
 
-async fn why_not<D: Books>(
+/// The error for a transfer that is not possible.
+async fn transfer_refusal<D: TransferDatabase>(
     order: &TransferOrder,
     connection: &mut D::Connection,
 ) -> Result<ApiError, ApiError> {
@@ -119,9 +121,12 @@ async fn why_not<D: Books>(
     Ok(ApiError::balance_insufficient(&order.from))
 }
 
-/// Lists all accounts. Any user may list them and move any money; a real server checks who owns the
-/// account.
-async fn list_accounts<D: Books>(_: User, pool: Data<Pool<D>>) -> Result<HttpResponse, ApiError> {
+/// Lists all accounts. Any user may list them and transfer money between them. A real server would
+/// check who owns an account.
+async fn list_accounts<D: TransferDatabase>(
+    _: User,
+    pool: Data<Pool<D>>,
+) -> Result<HttpResponse, ApiError> {
     let object = |(id, balance)| json!({ "id": id, "object": "account", "balance": balance });
     let data: Vec<_> = D::accounts(&pool).await?.into_iter().map(object).collect();
     Ok(HttpResponse::Ok()
@@ -141,9 +146,9 @@ impl FromFields for TransferOrder {
         if from == to {
             return Err(ApiError::invalid(
                 "parameter_invalid",
-                "Invalid to: it is another account.",
+                "Invalid to: it must be another account.",
             )
-            .about("to"));
+            .with_param("to"));
         }
         fields.required("amount")?;
         let amount = fields.integer("amount", 1, 99_999_999)?.unwrap_or_default();

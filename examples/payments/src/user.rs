@@ -7,8 +7,8 @@ use idempotent_actix::scope::{ScopeId, ScopeKey};
 
 use crate::error::ApiError;
 
-/// The user of `Authorization: Bearer sk_test_NAME`. Nothing is verified here; a real server looks
-/// the key up.
+/// The user of `Authorization: Bearer sk_test_NAME`. The key is not verified; a real server would
+/// look it up.
 pub(crate) struct User {
     name: String,
 }
@@ -19,7 +19,7 @@ impl User {
     }
 }
 
-/// Each user has a separate set of keys.
+/// Each user has separate idempotency keys.
 impl ScopeKey for User {
     fn scope_key(&self) -> Option<ScopeId> {
         Some(ScopeId::of("user", self.name.as_str()))
@@ -49,7 +49,9 @@ fn authenticate(request: &HttpRequest) -> Result<User, ApiError> {
         {
             Ok(User { name: name.to_owned() })
         }
-        _ => Err(ApiError::unauthorized("Invalid API key provided: it is `sk_test_` and a name.")),
+        _ => Err(ApiError::unauthorized(
+            "Invalid API key provided: it must be `sk_test_` and a name.",
+        )),
     }
 }
 

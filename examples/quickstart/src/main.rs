@@ -32,7 +32,7 @@
 //! {"code":"key_reused", … "title":"The idempotency key was used for a different request", …}
 //! ```
 //!
-//! `curl 127.0.0.1:8080/idempotency` shows the policy of the handler.
+//! `curl 127.0.0.1:8080/idempotency` returns the specification, with the policy of the handler.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,8 +53,8 @@ struct Order {
 
 #[idempotent(scope = "scope::bearer_token", ttl = "24h")]
 #[post("/orders")]
-async fn create_order(order: web::Json<NewOrder>, taken: web::Data<AtomicU64>) -> HttpResponse {
-    let number = taken.fetch_add(1, Ordering::Relaxed) + 1;
+async fn create_order(order: web::Json<NewOrder>, orders: web::Data<AtomicU64>) -> HttpResponse {
+    let number = orders.fetch_add(1, Ordering::Relaxed) + 1;
     HttpResponse::Created().json(Order { number, item: order.into_inner().item })
 }
 
@@ -66,12 +66,12 @@ async fn specification(idempotency: web::Data<Idempotency>) -> HttpResponse {
 #[actix_web::main]
 async fn main() -> std::io::Result<()> {
     let idempotency = Idempotency::new(MemoryStore::new());
-    let (app, taken) = (web::Data::new(idempotency.clone()), web::Data::new(AtomicU64::new(0)));
+    let (app, orders) = (web::Data::new(idempotency.clone()), web::Data::new(AtomicU64::new(0)));
     println!("listening on http://127.0.0.1:8080");
     HttpServer::new(move || {
         App::new()
             .app_data(app.clone())
-            .app_data(taken.clone())
+            .app_data(orders.clone())
             .service(create_order)
             .service(specification)
     })

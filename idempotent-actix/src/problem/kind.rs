@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use idempotent_core::StoreError;
 
-/// What is the same for each problem of one kind.
+/// What all problems of one kind have in common.
 struct Facts {
     status: StatusCode,
     code: &'static str,
@@ -26,7 +26,8 @@ macro_rules! kinds {
         $title:literal,
         $advice:expr;
     )*) => {
-        /// The kinds of problems that the guard reports.
+        /// A kind of problem that the guard reports. The description of each kind begins with its
+        /// usual status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ProblemKind {
@@ -61,7 +62,8 @@ kinds! {
     KeyMalformed = BAD_REQUEST, "key_malformed", retryable: false,
         "The idempotency key is malformed",
         "Send a UUID as the idempotency key.";
-    /// 400: the request has a key, and the operation supports none.
+    /// 400: the request has a key, but the operation does not support keys. Only
+    /// [`RejectUnsupportedKeys`](crate::RejectUnsupportedKeys) reports it.
     KeyUnsupported = BAD_REQUEST, "key_unsupported", retryable: false,
         "This operation does not support idempotency keys",
         "Send the request without an idempotency key, and do not rely on retrying it.";
@@ -72,20 +74,21 @@ kinds! {
     /// 405: the handler is not guarded for this method.
     MethodNotAllowed = METHOD_NOT_ALLOWED, "method_not_allowed", retryable: false,
         "The method is not allowed for this resource",
-        "Use a method that the Allow header lists.";
+        "Use one of the methods in the Allow header.";
     /// 409: another request with this key is still in progress.
     InFlight = CONFLICT, "in_flight", retryable: true,
         "A request with this idempotency key is still in progress",
         "Wait for its response, or send this request again later with the same key.";
-    /// 409: an earlier request with this key was abandoned, and its outcome is unknown.
+    /// 409: an earlier attempt with this key was abandoned, and its outcome is unknown. The key is
+    /// held.
     OutcomeUnknown = CONFLICT, "outcome_unknown", retryable: false,
         "The outcome of an earlier request with this idempotency key is unknown",
-        "Find out what the earlier request did. Sending this request again does not help.";
+        "Check what the earlier request did. Sending this request again will not run it.";
     /// 413: the body is larger than the limit.
     BodyTooLarge = PAYLOAD_TOO_LARGE, "body_too_large", retryable: false,
         "The request body is too large",
         "Send a smaller body.";
-    /// 422: the key belongs to a different request.
+    /// 422: the key was first used for a different request.
     KeyReused = UNPROCESSABLE_ENTITY, "key_reused", retryable: false,
         "The idempotency key was used for a different request",
         "This request was not run. Use a new key for each operation.";
@@ -94,31 +97,32 @@ kinds! {
     HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,
         "The handler failed unexpectedly",
         PARTLY_DONE;
-    /// 500: the record of this key cannot be read. The operation may have been done; it is neither
-    /// run again nor replayed.
+    /// 500: the record of this key cannot be read. The operation may have been done, so its handler
+    /// does not run again and no response is replayed.
     RecordUnreadable = INTERNAL_SERVER_ERROR, "record_unreadable", retryable: false,
         "The record of this idempotency key cannot be read",
-        "Find out what the earlier request did. The operation is not run again.";
+        "Check what the earlier request did. The operation will not run again.";
     /// 500: the application is misconfigured, or its store refused the claim with a permanent
-    /// error. The handler was not run.
+    /// error. The handler did not run. The reason is logged.
     Misconfigured = INTERNAL_SERVER_ERROR, "misconfigured", retryable: false,
         "The server is misconfigured",
         "The request was not run. The reason is in the server's log.";
     /// 503: the handler did not respond within its time limit, and the next request runs it again.
-    /// 500 where the key is held instead.
+    /// The status is 500 if the key is held instead.
     HandlerTimedOut = SERVICE_UNAVAILABLE, "handler_timed_out", retryable: true,
         "The handler did not respond within its time limit",
         PARTLY_DONE;
-    /// 503: too many operations are in flight. 429: too many operations of this principal are. The
-    /// handler was not run.
+    /// 503: too many operations are in flight. 429: too many operations of this principal are in
+    /// flight, or the principal has used up its share of the store. The handler did not run.
     Overloaded = SERVICE_UNAVAILABLE, "overloaded", retryable: true,
         "Too many operations are in progress",
         NOT_RUN;
-    /// 503: the store cannot be reached.
+    /// 503: the store cannot be reached. The handler did not run, or its transaction could not
+    /// begin or commit.
     StoreUnavailable = SERVICE_UNAVAILABLE, "store_unavailable", retryable: true,
         "The idempotency store is unavailable",
         NOT_RUN;
-    /// 503: the server is shutting down. The handler was not run.
+    /// 503: the server is shutting down. The handler did not run.
     ShuttingDown = SERVICE_UNAVAILABLE, "shutting_down", retryable: true,
         "The server is shutting down",
         NOT_RUN;
@@ -127,15 +131,16 @@ kinds! {
 impl ProblemKind {
     /// Returns the usual status of the response.
     ///
-    /// A [`Problem`](super::Problem) may have another one:
-    /// [`HandlerTimedOut`](Self::HandlerTimedOut) is 500 where the key is held, and
-    /// [`Overloaded`](Self::Overloaded) is 429 where the limit of one principal was reached.
+    /// A [`Problem`](super::Problem) may have another status:
+    /// [`HandlerTimedOut`](Self::HandlerTimedOut) has 500 if the key is held, and
+    /// [`Overloaded`](Self::Overloaded) has 429 if a limit of the principal was reached.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         self.facts().status
     }
 
-    /// Returns the code, by which clients can recognize the kind. Codes never change.
+    /// Returns the code, such as `in_flight`, by which clients recognize the kind. Codes never
+    /// change.
     #[must_use]
     pub const fn code(self) -> &'static str {
         self.facts().code
@@ -147,7 +152,8 @@ impl ProblemKind {
         self.facts().title
     }
 
-    /// Returns whether the same request may be sent again with the same key.
+    /// Returns whether the client may usually send the same request again with the same key. See
+    /// [`Problem::is_retryable`](super::Problem::is_retryable) for one request.
     #[must_use]
     pub const fn retryable(self) -> bool {
         self.facts().retryable
@@ -158,28 +164,32 @@ impl ProblemKind {
         self.facts().advice
     }
 
-    /// Every status of this kind, the usual one first: when the response has that status, where
-    /// there are several, and whether the same request may be sent again.
+    /// Every status of this kind, the usual one first. Each has the condition under which the
+    /// response has that status, if the kind has several, and whether the same request may be sent
+    /// again.
     pub(crate) fn statuses(self) -> Vec<(StatusCode, Option<&'static str>, bool)> {
         let usual = self.status();
         if self == Self::HandlerTimedOut {
             return vec![
-                (usual, Some("the next request with this key runs the operation again"), true),
+                (usual, Some("the next request with this key will run the operation again"), true),
                 (
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    Some("the key is held, because the operation must not be repeated"),
+                    Some(
+                        "the operation must not be repeated, so the key is blocked until an \
+                         operator resolves it",
+                    ),
                     false,
                 ),
             ];
         }
         if self == Self::Overloaded {
             return vec![
-                (usual, Some("the server's limit on operations in flight was reached"), true),
+                (usual, Some("the server has too many operations in progress"), true),
                 (
                     StatusCode::TOO_MANY_REQUESTS,
                     Some(
-                        "the principal's limit on operations in flight, or its share of the store, \
-                         was reached",
+                        "the principal has too many operations in progress, or too many stored \
+                         responses",
                     ),
                     true,
                 ),

@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 use super::{Problem, ProblemKind};
 
-/// The response headers that a client in a browser needs to read, for
-/// `actix_cors::Cors::expose_headers`.
+/// The response headers of the guard that JavaScript in a browser can read only if a CORS
+/// configuration exposes them. Pass them to `actix_cors::Cors::expose_headers`.
 pub const EXPOSED_HEADERS: [&str; 5] =
     ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"];
 
 /// Renders a problem as `application/problem+json` (RFC 9457).
 ///
-/// The response has `Link` to the documentation, and `Retry-After`, `Allow` and
-/// `WWW-Authenticate` where they apply.
+/// The response has `Cache-Control: no-store` and a `Link` to the documentation. It has
+/// `Retry-After`, `Allow` and `WWW-Authenticate` if they apply.
 #[must_use]
 pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
     response(problem, problem.status, &problem.to_json())
@@ -29,12 +29,11 @@ pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
 
 /// Renders a problem so that Stripe's client libraries understand it too.
 ///
-/// The response is that of [`json()`], with a top-level `error` object and the header
+/// The response is that of [`json()`] with a top-level `error` object and the header
 /// `Stripe-Should-Retry`.
 ///
-/// Stripe refuses a reused key with 400, and its libraries raise their idempotency error for that
-/// status only. A client that sends `X-Stripe-Client-User-Agent`, as they do, gets 400; all others
-/// get 422.
+/// A reused key has the status 400 instead of 422 if the client sends `X-Stripe-Client-User-Agent`,
+/// as Stripe's libraries do: they raise their idempotency error only for 400.
 #[must_use]
 pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     let (error_type, code) = stripe_error(problem.kind);
@@ -100,9 +99,9 @@ pub(crate) fn response(problem: &Problem, status: StatusCode, body: &Value) -> H
 
 /// A value for `Retry-After`, in seconds, where a lease expires in `lease_left`.
 ///
-/// It is drawn at random from up to a quarter of that time and is at most 30. An attempt usually
-/// ends long before its lease would expire, and the jitter keeps clients that were refused
-/// together from coming back together.
+/// The value is random, from 1 second to about a quarter of that time, and at most 30 seconds. An
+/// attempt usually ends long before its lease would expire. The jitter prevents clients that were
+/// refused together from all retrying at the same moment.
 pub(crate) fn retry_after(lease_left: Duration) -> u32 {
     let jitter = u32::try_from(lease_left.as_secs() / 4).unwrap_or(u32::MAX).clamp(1, 29);
     1 + fastrand::u32(0..=jitter)

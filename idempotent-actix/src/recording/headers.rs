@@ -19,7 +19,8 @@ pub(super) fn recorded_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
         .collect()
 }
 
-/// Headers that belong to one connection, one moment or one client are never replayed.
+/// Whether a header is recorded. Headers that belong to one connection, one moment or one client
+/// are not.
 fn is_recorded(name: &str) -> bool {
     let never = matches!(
         name,

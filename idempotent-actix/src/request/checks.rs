@@ -29,7 +29,7 @@ pub(super) fn check_head<K: Presence, M: Methods>(
     let key = match (lines.next(), lines.next()) {
         (None, _) if K::REQUIRED => {
             let detail =
-                format!("Send the header {} with a new UUID for each operation.", settings.header);
+                format!("Send a new UUID in the header {} for each operation.", settings.header);
             return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
         }
         (None, _) => return Ok(None),

@@ -1,4 +1,4 @@
-//! The digest of a request, which its fingerprint is made of.
+//! Computes the digest of a request, which becomes its fingerprint once it is signed.
 
 use actix_web::{
     HttpRequest,
@@ -8,7 +8,7 @@ use idempotent_core::{BodyForm, Digester, canonical_json};
 
 use super::{RequestContent, body_buffer::BodyBuffer};
 
-/// A digester that has taken in the head of the request.
+/// A digester that has hashed the head of the request.
 pub(super) fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
     let content_type =
         request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
@@ -19,8 +19,8 @@ pub(super) fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
     Digester::new(request.method().as_str(), request.path(), request.query_string(), content, form)
 }
 
-/// The content of a request whose body has been read. `raw` has taken in the body's bytes, if they
-/// count as sent.
+/// The content of a request whose body has been read. `raw` has hashed the body, if its bytes count
+/// as sent.
 pub(super) fn content(
     form: BodyForm,
     request: &HttpRequest,

@@ -26,7 +26,7 @@ pub struct GuardFuture<K, M, B> {
     /// The request's own payload, until it is read.
     source: Option<Payload>,
     body: Rc<RefCell<BodyBuffer>>,
-    /// Takes in the body as it arrives, if its bytes count as sent.
+    /// Hashes the body as it arrives, if its bytes count as sent.
     digester: Option<Digester>,
     /// Bytes read so far.
     length: usize,
@@ -63,7 +63,7 @@ impl<K, M, B> GuardFuture<K, M, B> {
         Self::ready(Err(error))
     }
 
-    /// Reads the next chunks; an error is the refusal of the request.
+    /// Reads the next chunks. An error is the response that refuses the request.
     ///
     /// `counts`: whether the body is part of the fingerprint.
     fn read(

@@ -1,4 +1,4 @@
-//! One attempt: runs the handler, and ends the attempt as its response says.
+//! One attempt: runs the handler, and ends the attempt according to its response.
 
 use std::{error::Error as StdError, panic::AssertUnwindSafe};
 
@@ -42,7 +42,7 @@ impl KeyedRun {
         self.context.set_claim(*attempt.id(), attempt.number());
         let slot = TxSlot::of(&self.request);
         if let Some(slot) = &slot {
-            // There is one with `claim = "transaction"`; otherwise the `Tx` begins one.
+            // With `claim = "transaction"` the claim has begun one; otherwise the `Tx` begins one.
             slot.open(attempt.take_transaction());
         }
         let time_limit = self.idempotency.time_limit(self.operation);
@@ -120,7 +120,7 @@ impl KeyedRun {
         AttemptOutcome::NotCommitted { transient: false }
     }
 
-    /// What the log says if the handler panicked.
+    /// The log message if the handler panicked.
     fn panic_message(&self) -> &'static str {
         if self.context.detached.get() {
             "the handler, or the body of its response, panicked after its client had disconnected; \
@@ -131,7 +131,7 @@ impl KeyedRun {
         }
     }
 
-    /// The handler's response, unless its attempt does not count.
+    /// The handler's response, unless its attempt was fenced or its transaction was not committed.
     fn finish(
         &self,
         id: RecordId,

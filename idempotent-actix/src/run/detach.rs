@@ -45,7 +45,7 @@ pub(crate) fn detach<T: 'static>(future: LocalBoxFuture<'static, T>, span: Span)
     let _entered = span.enter();
     tracing::warn!(
         reason,
-        "a client disconnected, and its guarded operation cannot continue; its lease expires"
+        "a client disconnected, and its guarded operation cannot continue; the lease will expire"
     );
     // Its destructors may panic, and this is called from one.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(future.take())));

@@ -12,7 +12,7 @@ use crate::{
     problem::{self, ProblemKind},
 };
 
-/// What the guard needs to render a problem as the application does.
+/// What the guard needs to render a problem with the application's renderer.
 #[derive(Clone, Copy)]
 pub(super) struct Refusals<'a> {
     pub(super) idempotency: &'a Idempotency,
@@ -92,7 +92,7 @@ impl Refusals<'_> {
         )
     }
 
-    /// The handler could not use its transaction, and says no more than that.
+    /// The handler returned the error of its `Tx`, which could not be used.
     pub(super) fn no_transaction(self, kind: ProblemKind) -> HttpResponse {
         let detail = if kind == ProblemKind::StoreUnavailable {
             "The operation was not completed. Send the request again with the same key."

@@ -74,7 +74,7 @@ pub(super) async fn within<T>(
         let output = rt::time::timeout(limit, future.as_mut()).await.ok();
         if output.is_none() && catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
             tracing::error!(
-                "a destructor panicked while a handler was dropped that had exceeded its time limit"
+                "a handler exceeded its time limit, and a destructor panicked when it was dropped"
             );
         }
         output

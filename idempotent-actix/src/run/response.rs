@@ -126,7 +126,9 @@ impl KeyedOperation {
 
     /// The response if the guard itself panicked: panics of the handler are caught before.
     fn guard_panicked(&self) -> HttpResponse {
-        tracing::error!("the guard panicked outside of the handler; the lease of the key expires");
+        tracing::error!(
+            "the guard panicked outside of the handler; the lease of the key will expire"
+        );
         let problem = self
             .idempotency
             .problem(ProblemKind::HandlerFailed, ProblemKind::HandlerFailed.advice());

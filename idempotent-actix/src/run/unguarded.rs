@@ -62,7 +62,7 @@ async fn end_transaction(returned: Returned, commit: bool) -> Result<(), NotComm
                 let cause = cause(&error);
                 tracing::error!(
                     %error, cause,
-                    "a transaction was not committed; its response is not sent"
+                    "committing a transaction failed; the response is not sent"
                 );
                 NotCommitted { transient: error.is_transient() }
             })

@@ -1,4 +1,4 @@
-//! The types that name a principal.
+//! The types that identify a principal.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -31,7 +31,7 @@ impl<T: ScopeKey> ScopeKey for Option<T> {
     }
 }
 
-/// Pointers that name the principal of what they point to.
+/// Pointers, which identify the same principal as the value that they point to.
 macro_rules! by_pointer {
     ($($pointer:ty),*) => { $(
         impl<T: ScopeKey + ?Sized> ScopeKey for $pointer {
@@ -68,7 +68,7 @@ impl ScopeKey for ScopeId {
     }
 }
 
-/// Types whose text is the scope.
+/// Types whose text identifies the principal.
 macro_rules! by_text {
     ($($type:ty),*) => { $(
         impl ScopeValue for $type {
@@ -86,7 +86,8 @@ macro_rules! by_text {
 
 by_text!(String, &str, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, Uuid);
 
-/// The user that `actix-identity` has logged in. An expired identity names no principal.
+/// The scope is the user that has logged in with `actix-identity`. An expired identity identifies
+/// no principal.
 #[cfg(feature = "identity")]
 impl ScopeKey for actix_identity::Identity {
     fn scope_key(&self) -> Option<ScopeId> {
@@ -94,8 +95,8 @@ impl ScopeKey for actix_identity::Identity {
     }
 }
 
-/// The token of a request that a validator of `actix-web-httpauth` has accepted. The extractor by
-/// itself does not verify the token.
+/// The scope is the bearer token. The extractor alone does not verify the token; use it with a
+/// validator of `actix-web-httpauth`.
 #[cfg(feature = "httpauth")]
 impl ScopeKey for actix_web_httpauth::extractors::bearer::BearerAuth {
     fn scope_key(&self) -> Option<ScopeId> {
@@ -103,8 +104,8 @@ impl ScopeKey for actix_web_httpauth::extractors::bearer::BearerAuth {
     }
 }
 
-/// The user id of a request that a validator of `actix-web-httpauth` has accepted. The extractor by
-/// itself does not verify the password.
+/// The scope is the user id. The extractor alone does not verify the password; use it with a
+/// validator of `actix-web-httpauth`.
 #[cfg(feature = "httpauth")]
 impl ScopeKey for actix_web_httpauth::extractors::basic::BasicAuth {
     fn scope_key(&self) -> Option<ScopeId> {

@@ -1,6 +1,7 @@
 //! Marker types for the parameters of [`Guard`](crate::__private::Guard).
 //!
-//! The guard is an extractor, so what it needs to know about its handler has to be in its type.
+//! The guard is an extractor, so whatever it needs to know about its handler has to be part of its
+//! type.
 
 use actix_web::http::Method;
 use idempotent_core::BodyForm;
@@ -17,9 +18,9 @@ pub trait Methods: 'static {
     const METHODS: &'static [Method];
 }
 
-/// How the body enters the fingerprint.
+/// How the body contributes to the fingerprint.
 pub trait BodyUse: 'static {
-    /// The form in which it does.
+    /// The form of the body that is hashed.
     const FORM: BodyForm;
 }
 

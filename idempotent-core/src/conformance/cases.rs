@@ -15,7 +15,7 @@ mod transacting;
 
 macro_rules! cases {
     ($($module:ident { $($name:ident,)+ })+) => {
-        /// All cases, for a test harness of your own.
+        /// All cases of the suite, for a test harness that runs them one by one.
         pub const CASES: &[Case] = &[$($(
             Case { name: stringify!($name), run: |fixture| Box::pin($module::$name(fixture)) },
         )+)+];

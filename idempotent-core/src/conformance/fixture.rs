@@ -148,7 +148,7 @@ impl Key {
         self.fixture.store().claim(&self.id, claim).await.unwrap()
     }
 
-    /// Claims it, and expects to get it as its first attempt.
+    /// Claims the key, and expects the first attempt to be granted.
     pub(super) async fn claimed(&self, claim: Claim) -> Lease {
         assert_eq!(self.claim(&claim).await, granted(1));
         self.lease(claim.owner)
@@ -158,7 +158,7 @@ impl Key {
         Lease { id: self.id, owner }
     }
 
-    /// Claims it by `hold`, and abandons it.
+    /// Claims the key with `hold`, and abandons it.
     pub(super) async fn held(&self) -> Lease {
         let lease = self.claimed(self.fixture.hold_request()).await;
         assert_eq!(self.abandon(&lease, Abandoned::Hold).await, Fence::Passed);

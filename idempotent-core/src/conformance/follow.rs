@@ -24,14 +24,16 @@ use crate::{
     transition::{Change, Event, Outcome, transition},
 };
 
-/// Follows a history on a store and on the state machine, and compares outcomes and records after
-/// each action.
+/// Applies a history to a store and to the state machine, and compares their outcomes and records
+/// after each action.
 ///
-/// Times may differ by up to a quarter of a tick, since real clocks do not stand still. Leases and
-/// ttls end half a tick away from every action. A history is therefore cut short once it has run
-/// for an eighth of a tick, without the time that [`Subject::advance`] lets pass.
+/// Times may differ by up to a quarter of a tick, because real clocks do not stand still, while
+/// leases and ttls end half a tick away from every action. Therefore the history is cut short once
+/// it has run for an eighth of a tick of real time. Use a subject whose
+/// [`advance`](Subject::advance) does not sleep: otherwise the first [`Action::Advance`] is the
+/// last action.
 ///
-/// Returns the outcomes of the actions taken, so that a test can verify their variety.
+/// Returns the outcomes of the actions that were taken, so that a test can verify their variety.
 ///
 /// # Panics
 /// Panics if the store and the state machine differ, or if the store fails.

@@ -2,31 +2,33 @@
 
 use crate::policy::Abandoned;
 
-/// One action of a history. It concerns one of two keys and one of four owners, by number; other
-/// numbers are taken modulo.
+/// One action of a history.
+///
+/// A history has two keys, four owners and two fingerprints. Actions refer to them by number; any
+/// other number is reduced modulo their count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An owner claims a key.
     Claim {
         /// Which key.
         key: u8,
-        /// Which owner. An owner that claims after other owners, or after an end, is a new attempt
-        /// with an old token, which stores must accept.
+        /// Which owner. If other owners have claimed since, or the attempt has ended, the claim is
+        /// a new attempt with an old token, which stores must accept.
         owner: u8,
         /// Which of two fingerprints.
         fingerprint: u8,
-        /// The lease in ticks, modulo 4, plus half a tick.
+        /// The length of the lease: this number modulo 4, plus a half, in ticks.
         lease: u8,
-        /// The ttl in ticks, modulo 8, plus half a tick.
+        /// The ttl: this number modulo 8, plus a half, in ticks.
         ttl: u8,
-        /// What happens to the key when the attempt is abandoned.
+        /// What happens to the key if the attempt is abandoned.
         abandoned: Abandoned,
     },
     /// An owner renews both keys in one call.
     Renew {
         /// Which owner.
         owner: u8,
-        /// The lease in ticks, modulo 4, plus half a tick.
+        /// The length of the lease: this number modulo 4, plus a half, in ticks.
         lease: u8,
     },
     /// An owner completes the operation.
@@ -54,7 +56,7 @@ pub enum Action {
         /// What happens to the key.
         policy: Abandoned,
     },
-    /// An operator who saw an owner resolves a key.
+    /// An operator who saw this owner in the record resolves a key.
     Resolve {
         /// Which key.
         key: u8,
@@ -74,7 +76,7 @@ pub enum Action {
     },
 }
 
-/// Returns a random history with this number of actions. Equal seeds give equal histories.
+/// Returns a random history with this number of actions. The same seed gives the same history.
 #[must_use]
 pub fn history(seed: u64, actions: usize) -> Vec<Action> {
     let mut random = fastrand::Rng::with_seed(seed);

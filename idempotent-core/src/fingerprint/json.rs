@@ -5,16 +5,17 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Returns the canonical form of a JSON text (RFC 8785), or `None` if the text has none here.
-/// Compare such a body as it was sent.
+/// Returns the canonical form of a JSON text (RFC 8785). Returns `None` if this library defines no
+/// canonical form of the text; such a body is compared as sent.
 ///
 /// There is no canonical form for
 ///
 /// * text that is not JSON;
-/// * text that is not I-JSON (RFC 7493), which RFC 8785 §3.1 requires: two texts that a handler
-///   distinguishes could have the same form. These are objects that repeat a name, and numbers that
-///   a double does not represent: with more than 15 significant digits, or closer to zero than
-///   2.2e-308;
+/// * text that is not I-JSON (RFC 7493), which RFC 8785 §3.1 requires. Otherwise two texts that a
+///   handler distinguishes could have the same form. This concerns objects with duplicate member
+///   names, and numbers that a double does not represent: those with more than 15 significant
+///   digits, or closer to zero than 2.2e-308;
+/// * text with a negative zero, which RFC 8785 writes without its sign;
 /// * text with more than 20,000 values, which would take many times its size in memory.
 #[must_use]
 pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
@@ -140,7 +141,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut object = Map::new();
         while let Some((name, Strict(value))) = map.next_entry::<String, Strict>()? {
             if object.insert(name, value).is_some() {
-                return Err(A::Error::custom("a member is named twice"));
+                return Err(A::Error::custom("a JSON object has a duplicate member"));
             }
         }
         Ok(Value::Object(object))

@@ -1,4 +1,4 @@
-//! The secrets that sign fingerprints.
+//! The secret keys that sign fingerprints.
 
 use std::fmt;
 
@@ -7,14 +7,16 @@ use sha2::Sha256;
 
 use super::{Fingerprint, RequestDigest};
 
-/// Secrets that sign fingerprints, so that a stolen record cannot be used to guess a body such as a
-/// PIN or a card number.
+/// Secret keys that sign fingerprints (HMAC-SHA-256), so that a stolen record cannot be used to
+/// guess a body such as a PIN or a card number. Without any key, fingerprints are plain digests.
 ///
-/// The first key signs. The others are only recognized: after a rotation, keep the old key for as
-/// long as the longest ttl. Without it, retries of the requests that it signed are a mismatch
-/// (422).
+/// The key that was added first signs new fingerprints. The others are only used to recognize
+/// fingerprints that they have signed; plain digests are always recognized. To rotate the secret,
+/// add the new key first and keep the old one for as long as the longest ttl. Without the old key,
+/// retries of the requests that it signed are a mismatch (422). If several instances share a store,
+/// first deploy the new key after the old one, so that all of them recognize it.
 ///
-/// Without any key, fingerprints are plain digests.
+/// `Debug` shows only the ids of the keys.
 #[derive(Clone, Default)]
 pub struct FingerprintKeys {
     keys: Vec<(u32, Hmac<Sha256>)>,
@@ -27,11 +29,11 @@ impl FingerprintKeys {
         Self { keys: Vec::new() }
     }
 
-    /// Adds a key under an id that must never be reused for another key. Id 0 stands for plain
-    /// digests.
+    /// Adds a key under an id. The id is stored with each fingerprint: never use it for another
+    /// secret. Id 0 is reserved for plain digests.
     ///
     /// # Errors
-    /// Fails if the id is 0 or taken, or the secret has fewer than 16 bytes.
+    /// Fails if the id is 0 or already used, or the secret has fewer than 16 bytes.
     pub fn with(mut self, id: u32, secret: &[u8]) -> Result<Self, FingerprintKeyError> {
         if id == 0 || self.keys.iter().any(|(taken, _)| *taken == id) {
             return Err(FingerprintKeyError::Id { id });
@@ -41,7 +43,7 @@ impl FingerprintKeys {
         Ok(self)
     }
 
-    /// Signs a digest with the first key.
+    /// Signs a digest with the first key. Without any key, the fingerprint is the plain digest.
     #[must_use]
     pub fn sign(&self, digest: RequestDigest) -> Fingerprint {
         match self.keys.first() {
@@ -50,8 +52,9 @@ impl FingerprintKeys {
         }
     }
 
-    /// Signs a digest with the key that signed `recorded`. Returns `None` if that is the first key,
-    /// or a key that is not in this set.
+    /// Signs a digest with the key that signed `recorded`, to find out whether a record from before
+    /// a rotation is of the same request. Returns `None` if that is the first key, whose signature
+    /// [`sign`](Self::sign) returns, or a key that is not in this set.
     #[must_use]
     pub fn sign_like(&self, recorded: Fingerprint, digest: RequestDigest) -> Option<Fingerprint> {
         if self.keys.first().map_or(0, |(id, _)| *id) == recorded.key_id {
@@ -67,7 +70,8 @@ impl FingerprintKeys {
         }
     }
 
-    /// Returns whether a fingerprint is of this request, whichever key of this set signed it.
+    /// Returns whether `recorded` is a fingerprint of this request, whichever key of this set
+    /// signed it.
     pub(crate) fn matches(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
         recorded == self.sign(digest) || self.sign_like(recorded, digest) == Some(recorded)
     }
@@ -89,8 +93,8 @@ impl fmt::Debug for FingerprintKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FingerprintKeyError {
-    /// The id is 0 or taken.
-    #[error("the fingerprint key id {id} is 0 or taken")]
+    /// The id is 0 or already used.
+    #[error("the fingerprint key id {id} is 0 or already used")]
     Id {
         /// The id.
         id: u32,

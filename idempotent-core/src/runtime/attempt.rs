@@ -18,24 +18,30 @@ use crate::{
 mod commit;
 mod end;
 
-/// The outcome of a request before its handler runs.
+/// The outcome of [`Runtime::begin`](super::Runtime::begin): whether the handler of a request may
+/// run.
 ///
 /// Exhaustive: a caller must handle both cases.
 #[derive(Debug)]
 pub enum Admission {
     /// The caller owns the key: run the handler, then end the attempt.
     Proceed(Attempt),
-    /// The handler must not run.
+    /// The handler must not run. The response follows from the verdict.
     Rejected(Verdict),
 }
 
-/// The right to run an operation once. Its lease is renewed until the attempt ends.
+/// The right to run an operation once. Its lease is renewed in the background until the attempt
+/// ends.
 ///
-/// The outcome of an attempt that is dropped without an end is unknown: its lease expires, as if
-/// the process had died.
+/// An attempt ends by [`complete`](Self::complete),
+/// [`complete_rolled_back`](Self::complete_rolled_back), [`release`](Self::release) or
+/// [`abandon`](Self::abandon). If it is dropped before that, its outcome is unknown and its lease
+/// expires, as if the process had died.
 ///
-/// The handler may write through a [transaction](Self::begin_transaction), which is committed
-/// together with the attempt's completion.
+/// The handler may write in a transaction of the store, which is committed together with the
+/// completion: see [`begin_transaction`](Self::begin_transaction),
+/// [`Runtime::transaction`](super::Runtime::transaction) and
+/// [`Runtime::begin_in_transaction`](super::Runtime::begin_in_transaction).
 pub struct Attempt {
     /// Boxed: keeps the futures small that the attempt passes through.
     inner: Box<Inner>,
@@ -51,11 +57,12 @@ struct Inner {
     since: Instant,
     phase: Phase,
     effects: Effects,
-    /// Set if the claim is part of the transaction: then there is no lease, and the store has
-    /// nothing of the attempt unless the transaction is committed.
+    /// Set if the claim is part of the transaction. The attempt then has no lease, and the store
+    /// knows nothing of it until the transaction is committed.
     open: Option<OpenTransaction>,
     /// Set while an end waits for the store's response. It is dropped only after an unfinished end
-    /// has been deferred, so that claims of this process always find one of the two.
+    /// has been deferred, so that claims of this process always find either the end that is being
+    /// sent or the deferred end.
     sending: OnceLock<SendingEnd>,
 }
 
@@ -71,28 +78,28 @@ enum Effects {
 
 enum Phase {
     Running,
-    /// The end is being sent to the store. An attempt that is dropped in this phase leaves the rest
-    /// to the background. The live lease is absent if it was fenced.
+    /// The end is being sent to the store. If the attempt is dropped in this phase, the background
+    /// sends the end again. The live lease is absent if the attempt was fenced.
     Ending(EndAction, Option<LiveLease>),
     Ended,
 }
 
-/// The outcome of ending an attempt.
+/// The outcome of ending an attempt, which decides what its client gets.
 ///
-/// Exhaustive: each outcome decides what the client gets.
+/// Exhaustive: a caller must handle every outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// The store has the end.
+    /// The store has stored the end. Send the attempt's response.
     Stored,
-    /// The store failed. The attempt's response counts, and its completion is retried in the
-    /// background for as long as its record would last, within the limit of
+    /// The store failed to store the end. Send the attempt's response nevertheless: its completion
+    /// is retried in the background for as long as its record would last, within the limit of
     /// [`RuntimeOptions::deferred_bytes`](super::RuntimeOptions::deferred_bytes).
     Deferred,
-    /// Another attempt took the key over. The attempt's response must not reach its client, which
-    /// gets the response for this verdict instead.
+    /// Another attempt has taken over the key. The attempt's response must not reach its client,
+    /// which gets the response for this verdict instead.
     Fenced(Verdict),
     /// The attempt's transaction was not committed, or its outcome is unknown. The attempt's
-    /// response must not reach its client, which may repeat the request to learn the outcome.
+    /// response must not reach its client. The client can repeat the request to get the outcome.
     NotCommitted {
         /// Whether a repeated request may succeed.
         transient: bool,
@@ -133,25 +140,26 @@ impl Attempt {
         &self.inner.lease.id
     }
 
-    /// Returns the number of the attempt: 1 for the first; from 2 on, an earlier one was abandoned.
+    /// Returns the number of the attempt: 1 for the first. From 2 on, an earlier attempt was
+    /// abandoned.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// Begins a transaction for the handler, which is committed when the attempt
+    /// Begins a transaction for the handler. It is committed when the attempt
     /// [completes](Self::complete), and only then.
     ///
     /// # Errors
-    /// Fails if the store has no transactions, or fails. [Release](Self::release) the attempt then:
-    /// nothing was done.
+    /// Fails if the store has no transactions, or if it fails. Then [release](Self::release) the
+    /// attempt, because nothing was done.
     pub async fn begin_transaction(&mut self) -> Result<(), StoreError> {
         self.inner.effects = Effects::In(self.inner.parts.store.begin_transaction().await?);
         Ok(())
     }
 
-    /// Takes the transaction out for the handler, if there is one. The attempt cannot complete
-    /// unless it is [returned](Self::return_transaction).
+    /// Takes the transaction, if there is one, to pass it to the handler. The attempt can complete
+    /// only after the transaction was [returned](Self::return_transaction).
     pub fn take_transaction(&mut self) -> Option<Box<dyn Transaction>> {
         match mem::replace(&mut self.inner.effects, Effects::WithHandler) {
             Effects::In(transaction) => Some(transaction),
@@ -162,17 +170,18 @@ impl Attempt {
         }
     }
 
-    /// Returns the transaction that was [taken](Self::take_transaction).
+    /// Gives back the transaction that was [taken](Self::take_transaction), or sets the
+    /// [transaction](super::Runtime::transaction) that the handler has used.
     pub fn return_transaction(&mut self, transaction: Box<dyn Transaction>) {
         self.inner.effects = Effects::In(transaction);
     }
 
-    /// Completes the attempt with a recorded response, and commits its transaction.
+    /// Completes the attempt with a recorded response, and commits its transaction if there is one.
     ///
     /// # Cancel safety
     /// If the future is dropped after it was polled, the end is stored in the background, as after
-    /// a failure of the store. With a transaction it is then unknown whether it was committed; if
-    /// it was not, the attempt is abandoned.
+    /// a failure of the store. If the attempt has a transaction, it is then unknown whether the
+    /// transaction was committed; if it was not, the attempt is abandoned.
     pub async fn complete(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
         let action = EndAction::Complete(recording.into().into());
         match mem::replace(&mut self.inner.effects, Effects::Elsewhere) {
@@ -183,8 +192,8 @@ impl Attempt {
         }
     }
 
-    /// Completes the attempt with a recorded response, and rolls back the writes of its
-    /// transaction.
+    /// Completes the attempt with a recorded response, but rolls back the writes of its
+    /// transaction. Use it for a response that reports a failure.
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
@@ -195,10 +204,11 @@ impl Attempt {
         self.inner.end_without_effects(EndAction::Complete(recording.into().into())).await
     }
 
-    /// Releases the key: nothing was done, and the next request runs as the first.
+    /// Releases the key because nothing was done: the next request runs as the first. The writes of
+    /// the attempt's transaction are rolled back.
     ///
-    /// If an earlier attempt was abandoned, its outcome is still unknown: the record stays, and the
-    /// next request takes the key over.
+    /// If an earlier attempt was abandoned, its outcome is still unknown. The record then stays,
+    /// and the next request takes over the key as the next attempt.
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
@@ -211,8 +221,8 @@ impl Attempt {
         self.inner.end_without_effects(action).await
     }
 
-    /// Abandons the attempt without an outcome: the next request takes the key over at once, or the
-    /// key is held. The writes of its transaction are rolled back.
+    /// Abandons the attempt, because its outcome is unknown: the next request takes over the key at
+    /// once, or the key is held. The writes of the attempt's transaction are rolled back.
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).

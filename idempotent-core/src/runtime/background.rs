@@ -50,15 +50,16 @@ impl Background {
         if deferrals.has_queue() {
             return Ok(());
         }
-        // One at a time: a second thread, though it ends at once, could take a wake-up from the
-        // first.
+        // Only one thread is started: a second one would end at once, but could take a wake-up from
+        // the first.
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if deferrals.has_queue() {
             return Ok(());
         }
         let (sender, receiver) = mpsc::unbounded_channel();
-        spawn(Arc::downgrade(deferrals), receiver)
-            .map_err(|error| StoreError::transient("runtime", "start its thread", error))?;
+        spawn(Arc::downgrade(deferrals), receiver).map_err(|error| {
+            StoreError::transient("runtime", "start the background thread", error)
+        })?;
         deferrals.set_queue(sender);
         Ok(())
     }
@@ -101,7 +102,7 @@ async fn renew(deferrals: Weak<Deferrals>) {
         // The semaphore is never closed.
         let Ok(round) = rounds.clone().acquire_owned().await else { return };
         let Some(deferrals) = deferrals.upgrade() else { return };
-        // In a task of its own, so that leases that are due meanwhile need not wait for a slow
+        // In a separate task, so that leases that become due meanwhile need not wait for a slow
         // round.
         spawn_local(async move {
             deferrals.renewer.renew_due().await;

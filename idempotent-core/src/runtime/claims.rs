@@ -74,7 +74,7 @@ impl Drop for PendingClaim<'_> {
 
 /// Draws the owner token of a claim.
 pub(super) fn draw_owner() -> Result<OwnerToken, StoreError> {
-    let failed = |error| StoreError::transient("runtime", "draw an owner token", error);
+    let failed = |error| StoreError::transient("runtime", "generate an owner token", error);
     OwnerToken::random().map_err(failed)
 }
 
@@ -134,8 +134,8 @@ impl Claims {
         recorded: Fingerprint,
     ) -> Result<ClaimOutcome, StoreError> {
         match self.options.fingerprint_keys.sign_like(recorded, digest) {
-            // Only this claim is signed with the older key: a record that it created would outlive
-            // that key.
+            // Only this second claim is signed with the older key, because a record that it created
+            // could outlive that key.
             Some(fingerprint) if fingerprint == recorded => {
                 match self.send(id, &claim.with_fingerprint(fingerprint)).await {
                     // The first claim showed that the key is in use; the failure does not change

@@ -163,7 +163,8 @@ impl Deferrals {
                 Some(_) | None => {
                     tracing::error!(
                         %id, limit,
-                        "no room to defer the end of an attempt; dropping it, and its lease expires"
+                        "no room to defer the end of an attempt; dropping it, and the lease will \
+                         expire"
                     );
                     return false;
                 }
@@ -212,7 +213,8 @@ impl Deferrals {
             Err(error) => {
                 tracing::warn!(
                     %id, %error,
-                    "storing the end of an attempt failed; a claim gets its outcome from memory"
+                    "storing the end of an attempt failed again; a waiting claim gets the outcome \
+                     from memory"
                 );
                 end.outcome()
             }

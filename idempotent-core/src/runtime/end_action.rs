@@ -68,7 +68,8 @@ async fn hold_if_committed(
         return Ok(Fence::Passed);
     }
     let Some(transactions) = store.transactions() else { return Ok(Fence::Fenced) };
-    let in_doubt = || StoreError::transient("runtime", "learn how a transaction ended", InDoubt);
+    let in_doubt =
+        || StoreError::transient("runtime", "read the outcome of a transaction", InDoubt);
     match transactions.claim(&lease.id, probe, Duration::ZERO).await? {
         TransactionClaim::Granted { transaction, .. } => {
             transaction.roll_back().await;
@@ -78,8 +79,8 @@ async fn hold_if_committed(
             let ours = found.is_some_and(|found| found.record.owner == lease.owner);
             if ours { Err(in_doubt()) } else { Ok(Fence::Fenced) }
         }
-        // In flight by the transaction itself or by another attempt, which does not tell whether
-        // the transaction has ended.
+        // The key is in flight in the transaction itself or in another attempt, so whether the
+        // transaction has ended is unknown.
         TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => Err(in_doubt()),
         TransactionClaim::Rejected(_) => Ok(Fence::Fenced),
     }

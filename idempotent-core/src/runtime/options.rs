@@ -4,31 +4,32 @@ use std::time::Duration;
 
 use crate::fingerprint::FingerprintKeys;
 
-/// Options of a [`Runtime`](crate::Runtime).
+/// Options of a [`Runtime`](crate::Runtime). Start from `RuntimeOptions::default()`, and assign the
+/// fields to change.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuntimeOptions {
-    /// Separates applications that share a store: the namespace is part of each record id. With
-    /// `None`, the default, the store's URL decides. Another namespace is another set of records,
-    /// so changing it has the effect of an empty store.
+    /// The namespace, which is part of each record id and separates applications that share a
+    /// store. With `None`, the default, the namespace in the store's URL applies. In another
+    /// namespace every key is new.
     pub namespace: Option<String>,
-    /// Secrets that sign fingerprints. None by default.
+    /// The secret keys that sign fingerprints. None by default.
     pub fingerprint_keys: FingerprintKeys,
-    /// The average time between two purges of expired records; with `None` the runtime does not
-    /// purge. 60 s by default.
+    /// The average time between two purges of expired records. With `None` the runtime does not
+    /// purge. 60 seconds by default.
     pub purge_every: Option<Duration>,
-    /// The maximum number of duplicates of one key that wait at the same time. Further duplicates
-    /// are in flight at once. 16 by default.
+    /// The maximum number of duplicates of one key that wait at the same time. Any further
+    /// duplicate gets the verdict *in flight* at once. 16 by default.
     pub waiters_per_key: usize,
-    /// The time limit of one call to the store. The outcome of a call that exceeds it is unknown.
-    /// 10 s by default.
+    /// The time limit of one call to the store, after which its outcome is unknown. 10 seconds by
+    /// default.
     pub store_timeout: Duration,
-    /// The maximum memory in bytes for ends of attempts that the store does not have yet:
-    /// recordings with their headers, and 1 KiB for each end. 64 MiB by default.
+    /// The maximum memory, in bytes, for ends of attempts that the store does not have yet: the
+    /// recordings, and 1 KiB for each end. 64 MiB by default.
     ///
-    /// Beyond the limit a recording is kept without its body, like that of a response that is too
-    /// large to record. If its status and headers do not fit either, the end is dropped, an error
-    /// is logged with the record id, and the lease expires, so that the operation may run again.
+    /// Beyond the limit, a recording is kept without its body, like that of a response that is too
+    /// large to record. If its status and headers do not fit either, the end is dropped, and an
+    /// error with the record id is logged. The lease then expires, so the operation may run again.
     pub deferred_bytes: usize,
 }
 

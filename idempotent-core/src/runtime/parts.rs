@@ -60,8 +60,8 @@ impl Parts {
     }
 
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        // Limited as a whole: each claim that waits for a check that fails makes the check again,
-        // after all the claims before it.
+        // The time limit includes the wait for other claims: if the check fails, each waiting claim
+        // repeats it in turn.
         let check = || with_retry(|| self.store.call(|store| store.check()));
         let checked = self.checked.get_or_try_init(check);
         self.store.limit(Box::pin(checked)).await.copied()

@@ -31,7 +31,7 @@ impl Process {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this process was forked after the runtime was created, and nothing renews leases here; open \
+    "this process was forked after the runtime was created, so its leases are not renewed; open \
      the store and create the runtime after the fork"
 )]
 struct Forked;

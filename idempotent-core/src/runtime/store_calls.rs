@@ -49,8 +49,8 @@ impl StoreCalls {
         self.limit(call(&*self.store))
     }
 
-    /// Gives a call the time limit of the store. In a forked process the call is not made: on the
-    /// connections that both processes have, one would read the responses to the other.
+    /// Gives a call the time limit of the store. In a forked process the call is not made: both
+    /// processes share the connections, so each could read the responses to the other.
     pub(super) fn limit<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,

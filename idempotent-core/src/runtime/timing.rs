@@ -14,8 +14,8 @@ use crate::error::{NoRuntime, StoreError};
 
 /// The pause before the first retry of a call.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(20);
-/// A call that took longer to fail is not retried while a client waits: its store does more than
-/// reconnect.
+/// A call that took longer to fail is not retried while a client waits: the cause is not just a
+/// lost connection.
 const QUICK: Duration = Duration::from_secs(1);
 /// Longer durations are cut to this, so that no clock and no timer overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -74,13 +74,13 @@ pub(super) fn with_timeout<T>(
         }
         // The memory store responds at the first poll, which needs no timer.
         if Handle::try_current().is_err() {
-            let error = StoreError::permanent("runtime", "wait for its store", NoRuntime);
+            let error = StoreError::permanent("runtime", "wait for the store", NoRuntime);
             return Poll::Ready(Err(error));
         }
         let limit = limit.min(LONGEST);
         let timer = timer.get_or_insert_with(|| Box::pin(timeout(limit, pending::<Infallible>())));
         let Err(elapsed) = ready!(timer.as_mut().poll(cx));
-        let operation = "get a response from its store in time";
+        let operation = "get a response from the store in time";
         Poll::Ready(Err(StoreError::transient("runtime", operation, elapsed)))
     })
 }

@@ -6,26 +6,28 @@ use bytes::Bytes;
 
 use crate::{error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::Recording};
 
-/// Why a handler does not run, or why the response of an attempt does not count.
+/// The reason why a handler does not run, or why the response of its attempt is not sent.
 ///
-/// Exhaustive: every verdict has its own response.
+/// Exhaustive: each verdict needs its own response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The operation is complete. Contains its response.
+    /// The operation is complete. Contains its recorded response, to be replayed.
     Completed(Recording),
     /// Another attempt is in flight.
     InFlight {
-        /// The rest of its lease.
+        /// The remaining time of its lease. Zero if the time is unknown.
         lease_left: Duration,
     },
     /// An attempt was abandoned. Its outcome is unknown until an operator resolves the key.
     Held {
-        /// Whether this claim found the lease expired, and thereby put the key on hold.
+        /// Whether this claim found that the lease had expired, and thereby changed the key to
+        /// held.
         newly: bool,
     },
-    /// The key was first used with another request.
+    /// The key was first used for a different request.
     Mismatch,
-    /// The operation is complete, but its recording cannot be read. It is never run again.
+    /// The record of the key cannot be read. The operation may have been done, so it does not run
+    /// again.
     Unreadable,
 }
 
@@ -46,7 +48,8 @@ impl Verdict {
                 Self::Held { newly }
             }
             ClaimOutcome::Mismatch { .. } => Self::Mismatch,
-            // Callers handle this outcome first; a client that gets it may try again.
+            // Callers handle this outcome before. If one does not, the client may send the request
+            // again.
             ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 /// The waiters of each key, which an attempt that ends in this process wakes at once.
 pub(super) struct Waiters {
     per_key: usize,
-    /// The number of waiters of all keys. It spares an attempt that ends the lock.
+    /// The number of waiters of all keys. If it is 0, an attempt that ends need not take the lock.
     total: AtomicUsize,
     keys: Mutex<HashMap<RecordId, Arc<KeyWaiters>>>,
 }

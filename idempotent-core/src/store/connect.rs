@@ -19,15 +19,23 @@ const KNOWN: [(&str, &str); 10] = [
     ("rediss+cluster", "redis-tls"),
 ];
 
-/// Opens the store of a URL: `memory:`; `sqlite:FILE` or `sqlite://FILE`;
-/// `postgres://USER@HOST/DATABASE`; `redis://…`, `redis+sentinel://…` or `redis+cluster://…`.
+/// Opens the store that a URL names, so that a deployment can choose the store:
+///
+/// * `memory:`
+/// * `sqlite:FILE` or `sqlite://FILE`
+/// * `postgres://USER@HOST/DATABASE` or `postgresql://…`
+/// * `redis://…`, `redis+sentinel://…` or `redis+cluster://…`; with TLS `rediss` instead of `redis`
+///
+/// Each store needs the Cargo feature of its name; TLS for Redis needs `redis-tls`.
+/// `SqliteStore::connect`, `PostgresStore::connect` and `RedisStore::connect` document the
+/// parameters of their URLs.
 ///
 /// Call [`migrate`](Store::migrate) on the store before the first claim.
 ///
 /// # Errors
-/// A [`ConnectError`] distinguishes a URL of an unknown scheme, a store that is not compiled in,
-/// and a store that cannot be opened. It shows only the scheme of the URL, since a URL can contain
-/// a password.
+/// Fails with a [`ConnectError`] if the URL has an unknown scheme, if the store is not compiled in,
+/// or if it cannot be opened. The error shows only the scheme of the URL, because the rest can
+/// contain a password.
 ///
 /// # Examples
 /// ```
@@ -75,11 +83,11 @@ fn unavailable(scheme: &str) -> ConnectError {
     }
 }
 
-/// The reason why a store could not be opened by its URL.
+/// The error of [`connect`]: the reason why the store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text has no scheme.
+    /// The URL has no scheme.
     #[error("a store's URL starts with a scheme, such as `memory:` or `sqlite:FILE`")]
     NoScheme,
     /// No store has this scheme.
@@ -98,7 +106,7 @@ pub enum ConnectError {
         /// The Cargo feature to enable.
         feature: &'static str,
     },
-    /// The URL of the memory store has more than its scheme.
+    /// The URL of the memory store has more than the scheme.
     #[error("the URL of the memory store is `memory:`, without a name")]
     NotMemory,
     /// The store could not be opened.

@@ -1,4 +1,4 @@
-//! The in-memory store, which covers one process.
+//! The store in memory, which covers one process.
 
 use std::{
     fmt,
@@ -37,7 +37,8 @@ mod shares;
 const NAME: &str = "memory";
 const MAX_RECORDS: usize = 100_000;
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// One principal's default share of a store that is at least half full: one part in this many.
+/// One principal's default share of a store that is at least half full: the limit divided by this
+/// number.
 const SHARES: usize = 10;
 /// How many shards a purge walks before it yields to other tasks.
 const SHARDS_A_TURN: usize = 16;
@@ -45,20 +46,22 @@ const SHARDS_A_TURN: usize = 16;
 /// A store in the memory of this process: the functions of [`transition`] behind sharded locks.
 ///
 /// The records are lost when the process ends, and two processes share nothing. Use it for tests
-/// and examples, and for a single-process service whose restarts may forget keys. No lock is held
-/// across an `await`.
+/// and examples, and for services of a single process that may forget their keys at a restart. No
+/// lock is held across an `await`.
 ///
 /// # Limits
 /// A store holds at most 100,000 records and 256 MiB of recordings; see
-/// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes). A full store drops the
-/// expired records of the key's shard, and if that is not enough it refuses the new claim with a
-/// transient [`StoreError`]. Live records are never evicted, and the recording of a granted claim
-/// is stored even if it exceeds the limit.
+/// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes). For a new claim, a full
+/// store first removes the expired records of one shard, that of the key. If that is not enough, it
+/// refuses the claim with a transient [`StoreError`]. Live records are never removed, and the
+/// recording of a granted claim is stored even if it exceeds the limit.
 ///
-/// Once the store is half full, each principal is limited to a tenth of its records and of its
-/// bytes; see [`max_share`](Self::max_share). New claims beyond that limit are refused, while those
-/// of other principals are still granted. Claims without a principal, such as those in the global
-/// scope, have no such limit.
+/// Once the store is half full, each principal is limited to a tenth of the maximum records and
+/// bytes; see [`max_share`](Self::max_share). New claims of a principal beyond that limit are
+/// refused with an error whose [`is_share_exceeded`](StoreError::is_share_exceeded) is true, while
+/// claims of other principals are still granted. Claims without a principal, such as those in the
+/// global scope, have no such limit.
+///
 /// # Examples
 /// ```
 /// use idempotent_core::store::memory::MemoryStore;
@@ -72,13 +75,13 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Creates an empty store that uses the machine's clock.
+    /// Creates an empty store with the [`SystemClock`].
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(SystemClock::new())
     }
 
-    /// Creates an empty store that uses the given clock, such as a
+    /// Creates an empty store with another clock, such as a
     /// [`ManualClock`](crate::clock::ManualClock) in tests.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
@@ -87,31 +90,32 @@ impl MemoryStore {
         Self { shards, clock: Arc::new(clock), next_purged: AtomicUsize::new(0) }
     }
 
-    /// Sets the maximum number of records; the default is 100,000. A principal's share becomes a
-    /// tenth of it.
+    /// Sets the maximum number of records; the default is 100,000. Resets the share of a principal
+    /// to a tenth of it.
     ///
-    /// Records that are already in the store are dropped: call this before the store is used.
+    /// Drops all records that the store contains: call this before the store is used.
     #[must_use]
     pub fn max_records(self, records: usize) -> Self {
         let share = Share { records: (records / SHARES).max(1), ..self.shards.share() };
         Self { shards: Shards::new(records, self.shards.max_bytes(), share), ..self }
     }
 
-    /// Sets the maximum size of all recordings together, in bytes; the default is 256 MiB. A
-    /// principal's share becomes a tenth of it.
+    /// Sets the maximum size of all recordings together, in bytes; the default is 256 MiB. Resets
+    /// the share of a principal to a tenth of it.
     ///
-    /// Records that are already in the store are dropped: call this before the store is used.
+    /// Drops all records that the store contains: call this before the store is used.
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
         let share = Share { bytes: (bytes / SHARES).max(1), ..self.shards.share() };
         Self { shards: Shards::new(self.shards.max_records(), bytes, share), ..self }
     }
 
-    /// Sets the number of records and bytes that one principal may use once the store is half full;
-    /// the default is a tenth of each limit.
+    /// Sets how many records, and how many bytes of recordings, one principal may have once the
+    /// store is half full; the default is a tenth of each limit.
     ///
-    /// Records that are already in the store are dropped: call this before the store is used, and
-    /// after [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes), which reset it.
+    /// Drops all records that the store contains: call this before the store is used, and after
+    /// [`max_records`](Self::max_records) and [`max_bytes`](Self::max_bytes), which reset the
+    /// share.
     #[must_use]
     pub fn max_share(self, records: usize, bytes: usize) -> Self {
         let share = Share { records, bytes };
@@ -121,13 +125,13 @@ impl MemoryStore {
         }
     }
 
-    /// Does nothing: the store has no schema. It exists so that every store can be set up in the
-    /// same way.
+    /// Does nothing, because the store has no schema. Every store has this method, so that all can
+    /// be set up in the same way.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(self).await
     }
 
-    /// Does nothing: the store needs no server and no privileges.
+    /// Does nothing, because the store needs no server and no privileges.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
     }

@@ -36,41 +36,46 @@ mod transaction;
 const NAME: &str = "postgres";
 
 /// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
+/// Needs the feature `postgres`.
 ///
-/// Claiming a new key and replaying a recording take one round trip each. A replay, like every
-/// outcome for a duplicate, only reads: it locks no row and waits for none. What the store has
-/// acknowledged survives a crash of the process and, with `fsync` on, of the server's machine. A
-/// standby that replicates asynchronously can lack the last claims when it is promoted.
+/// Claiming a new key and replaying a recording take one round trip each. A replay, like any
+/// outcome for a duplicate that changes nothing, only reads: it locks no row and waits for none.
+///
+/// What the store has acknowledged survives a crash of the process and, with `fsync` on, of the
+/// server's machine. A standby that replicates asynchronously may lack the last acknowledged
+/// records when it is promoted.
 ///
 /// Time is the server's clock. Each step is one statement in its own transaction, under READ
-/// COMMITTED. Handlers' transactions have the isolation level that the database or the URL sets; if
-/// one fails to serialize, it is rolled back and the client may retry.
+/// COMMITTED. The transactions of handlers have the isolation level that the database or the URL
+/// sets. If such a transaction cannot be serialized, it is rolled back, and the client may retry.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
-/// tool, use the SQL in `MIGRATIONS.md`.
+/// tool, use the SQL in `MIGRATIONS.md` of the repository.
 ///
 /// # Connections
 /// The store can be called from any Tokio runtime. Its connections are driven by a thread named
-/// `idempotency-pg`, which all stores of the process share. It opens at most ten connections for
-/// claims and their completion, one for renewals, and ten for handlers'
-/// [transactions](Self::max_transactions). A call waits at most 5 seconds for a connection and 10
-/// seconds for a response.
+/// `idempotency-pg`, which all Postgres stores of the process share. The store opens at most ten
+/// connections for claims and completions, one for renewals, and ten for the
+/// [transactions](Self::max_transactions) of handlers. A call waits at most 5 seconds for a
+/// connection and 10 seconds for a response.
 ///
 /// If a call is dropped, its connection keeps its place in the pool until the server's session is
 /// idle or has ended. The number of sessions on the server therefore never exceeds the sizes of the
-/// pools, plus one for a health probe. A handler's statement that is dropped may continue for a
-/// second; then its connection is closed, and the server ends the statement within another second.
-/// This requires Postgres 14 on an operating system that can detect a closed connection; elsewhere
-/// the session lives until the statement ends. A pool of the application regards a connection as
-/// gone as soon as it is closed.
+/// pools, plus one for a health probe.
 ///
-/// sqlx does not log the statements on the store's own connections, including those of handlers.
-/// [Share a pool](Self::from_pool) to have handlers' statements logged.
+/// If a handler is dropped in the middle of a statement, the statement may continue for a second.
+/// Then its connection is closed, and the server ends the statement within another second. The
+/// latter requires Postgres 14 on an operating system that can detect a closed connection;
+/// elsewhere the session lives until the statement ends. A pool of the application does not wait
+/// for this: it regards a connection as gone as soon as it is closed.
+///
+/// sqlx does not log statements on the store's own connections, including those of handlers. To
+/// have the statements of handlers logged, [share a pool](Self::from_pool).
 ///
 /// # Server logs
 /// Responses and digests of requests are sent as parameters, never as part of a statement's text.
-/// With default settings the server's log contains no byte of them, whatever fails; it may contain
-/// record ids. Check these settings:
+/// With default settings the server's log contains none of their bytes, whatever fails; it may
+/// contain record ids. Check these settings:
 ///
 /// * Settings that log successful statements, such as `log_min_duration_statement`, also log
 ///   parameters unless `log_parameter_max_length` is 0.
@@ -79,71 +84,81 @@ const NAME: &str = "postgres";
 /// * A `CHECK` constraint that you add to the table logs the rows that violate it.
 ///
 /// # Waits and outages
-/// A statement of the store waits at most 100 ms for another transaction's lock. A claim then
-/// returns that the key is in flight. Takeovers and the statements that end a claim are repeated
-/// for about a second in all, and release their connection between attempts; after that a takeover
-/// returns that the key is in flight, and the end of a claim fails with a transient error. A
-/// renewal does not wait for locked records. The server ends each statement after 9 seconds. A
-/// claim in a handler's transaction waits as long as its caller says, whatever the role's timeouts
-/// are. Statements of handlers have the settings of the database or the URL.
+/// Time limits of the store's statements:
 ///
-/// A call without a response for half a second starts a probe: a new connection and a trivial
-/// statement. If the probe gets no response within 2 seconds, the server is considered down:
-/// pending calls end, and new ones fail at once, with transient errors. Further probes follow every
-/// half second. Each failed probe doubles the time limit of the next one, up to 4 seconds; a
-/// successful one sets it to twice the time that it took, but at least 2 seconds. An error response
-/// or a slow server does not count as an outage. Behind a pooler, which accepts clients and queues
-/// their statements while its sessions are busy, a probe succeeds as soon as it is connected. A
-/// connection that was idle for more than a second is pinged before its next use. Statements of
-/// handlers are not monitored: set a timeout for the handler.
+/// * A statement waits at most 100 ms for another transaction's lock, and the server ends it after
+///   9 seconds (a renewal after 3 seconds).
+/// * A claim of a locked record returns that the key is in flight.
+/// * A takeover of a locked record is repeated for about a second in all, and releases its
+///   connection between the attempts. After that it returns that the key is in flight.
+/// * A completion, a release or an abandonment is repeated in the same way. After that it fails
+///   with a transient error.
+/// * A renewal does not wait for locked records.
+/// * A claim with `claim = "transaction"` waits as long as its caller requests, whatever timeouts
+///   the role has.
+///
+/// Statements of handlers have the timeouts of the database or the URL.
+///
+/// If a call gets no response for half a second, the store starts a probe: a new connection and a
+/// trivial statement. If the probe gets no response within 2 seconds, the server is considered
+/// down: pending calls end and new calls fail at once, with transient errors, until a probe
+/// succeeds. The next probe follows after about half a second. Each failed probe doubles the time
+/// limit of the next one, up to 4 seconds; a successful probe sets the limit to twice the time that
+/// it took, but at least 2 seconds.
+///
+/// An error response or a slow server does not count as an outage. Behind a pooler, which accepts
+/// clients and queues their statements while its sessions are busy, a probe succeeds as soon as it
+/// is connected. A connection that was idle for more than a second is pinged before its next use.
+/// Statements of handlers are not monitored: set a `timeout` for the handler.
 ///
 /// # Transactions of handlers
-/// The record is completed in the transaction that the store has begun, or not at all. If a handler
-/// ends that transaction itself (`COMMIT`, `ROLLBACK`, `PREPARE TRANSACTION`), or executes `RESET
-/// ALL` in it, its attempt is not completed, even if it begins another transaction. What the
-/// handler has committed stays, but no record says that the operation was done: with `abandoned =
-/// "retry"` it can run again. With `claim = "transaction"` such a `COMMIT` also commits the claim,
-/// and the key is in flight until its lease expires.
+/// The record is completed in the transaction that the store has begun, or not at all. A handler
+/// must not end that transaction itself (`COMMIT`, `ROLLBACK`, `PREPARE TRANSACTION`), and must not
+/// execute `RESET ALL` in it. The completion then fails, even if the handler begins another
+/// transaction.
 ///
-/// A handler's session settings, `LISTEN` registrations and temporary tables do not reach the next
+/// What the handler has committed itself stays committed, but no record says that the operation was
+/// done: with `abandoned = "retry"` it can run again. With `claim = "transaction"` such a `COMMIT`
+/// also commits the claim; the runtime then holds the key.
+///
+/// Session settings, `LISTEN` registrations and temporary tables of a handler do not reach the next
 /// handler, and after `DEALLOCATE` or `DISCARD` the connection is replaced. Session-level advisory
 /// locks, cursors declared `WITH HOLD` and statements prepared by SQL (`PREPARE`) are not reset:
 /// release them, or use transaction-level locks and cursors and the driver's prepared statements.
-/// In a shared pool or behind a pooler, the application is responsible for its sessions; if
-/// handlers change `search_path`, set the [schema](Self::schema).
+/// In a shared pool or behind a pooler, the application is responsible for the state of the
+/// sessions. If handlers change `search_path` there, set the [schema](Self::schema).
 ///
 /// # Poolers and isolation levels
-/// The store keeps no state in the server's session except prepared statements, and those only if
-/// each connection has its own session. When it is opened, it detects a pooler such as
+/// The store keeps no state in the server's session except prepared statements, and these only if
+/// each connection has its own session. When the store is opened, it detects a pooler such as
 /// PgBouncer in transaction mode, which shares sessions between clients or does not pass on the
-/// store's settings; it then sends each statement as plain text, without preparing it. It does the
-/// same if `default_transaction_isolation` is not READ COMMITTED, because a plain message can set
-/// its own isolation level. Plain statements reduce the rate of replays to about a third. A claim
-/// of a new key then takes five round trips and a completion four, because their confidential
-/// values are sent separately.
+/// store's settings. It then sends *plain statements*: each as text, without preparing it. It does
+/// the same if `default_transaction_isolation` is not READ COMMITTED, because a plain message can
+/// set its own isolation level.
+///
+/// With plain statements the rate of replays is about a third. A claim of a new key takes five
+/// round trips and a completion four, because their confidential values are sent separately.
 ///
 /// The URL's parameter `statement-cache-capacity` overrides the detection: `0` sends plain
-/// statements, and any other number except 100, which is sqlx's default, prepares them; use it with
-/// a pooler that tracks prepared statements. If prepared statements then run under another
-/// isolation level, those that fail to serialize are repeated up to three times.
+/// statements, and any other number prepares them, for poolers that track prepared statements. The
+/// number 100 has no effect, because it is sqlx's default. If prepared statements then run under
+/// another isolation level, those that cannot be serialized are repeated up to three times.
 ///
-/// With `claim = "lease"`, a transaction above READ COMMITTED must end before its lease is renewed,
-/// after a third of the lease: the renewal writes the record, so the completion can no longer be
-/// serialized. The effects are rolled back and the error is transient. Choose a longer lease for
-/// such handlers.
-///
-/// Probes also go through the pooler: if all its sessions are busy for long, the store considers
-/// the server down.
+/// With `claim = "lease"`, a handler's transaction above READ COMMITTED must end before its lease
+/// is renewed, which happens after a third of the lease. The renewal writes the record, so that the
+/// completion can no longer be serialized; the effects are then rolled back, and the error is
+/// transient. Choose a longer lease for such handlers.
 ///
 /// # Privileges
-/// The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the table; for
-/// [`migrate`](Self::migrate) also SELECT on the table `…_migrations`, and for the first migration
-/// CREATE on the schema. [`check`](Self::check) and `migrate` name what is missing. Row-level
-/// security must not apply to the role.
+/// The role needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the table.
+/// [`migrate`](Self::migrate) also needs SELECT on the table `…_migrations`. The first migration
+/// needs CREATE on the schema, or CREATE on the database if the schema does not exist yet.
+/// [`check`](Self::check) and `migrate` name what is missing. Row-level security must not apply to
+/// the role.
 ///
 /// # TLS
-/// `sslmode=require` and stronger need one of sqlx's `tls-…` features; without it, opening the
-/// store fails with an error that says so.
+/// `sslmode=require` and stronger modes need one of sqlx's `tls-…` features in the application's
+/// manifest. Without it, opening the store fails with an error that says so.
 ///
 /// # Examples
 /// ```no_run
@@ -164,15 +179,17 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to the database at a URL, `postgres://user:password@host/database`. The parameter
-    /// `?max_transactions=40` has the effect of [`max_transactions`](Self::max_transactions), and
-    /// `?namespace=NAME` separates the records of several applications.
+    /// Connects to the database at a URL, `postgres://user:password@host/database`. In addition to
+    /// the parameters of sqlx, the URL accepts these:
+    ///
+    /// * `?max_transactions=40` has the effect of [`max_transactions`](Self::max_transactions).
+    /// * `?namespace=NAME` sets the [namespace](Store::namespace) of the records.
     ///
     /// # Errors
-    /// A transient error if the server cannot be reached. A permanent error if the server is a read
-    /// replica, is older than Postgres 12, or has `default_transaction_read_only` on or
-    /// `synchronous_commit` off; the error's source names the setting. No error contains the
-    /// password.
+    /// Fails with a transient error if the server cannot be reached. Fails with a permanent error
+    /// if the URL is invalid, or if the server is a read replica, is older than Postgres 12, or has
+    /// `default_transaction_read_only` on or `synchronous_commit` off; the source of the error
+    /// names the setting. No error contains the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let (url, transactions) = connect::transactions(&url)?;
@@ -184,11 +201,11 @@ impl PostgresStore {
         })
     }
 
-    /// Sets how many handlers can have a transaction at the same time; the default is 10. Another
-    /// handler waits for a connection, for up to 5 seconds, before it begins.
+    /// Sets how many handlers can have a transaction at the same time; the default is 10. Any other
+    /// handler waits for a connection, for up to 5 seconds, before its transaction begins.
     ///
-    /// The server must accept as many sessions for each process. This has no effect on a
-    /// [shared](Self::from_pool) pool, whose `max_connections` applies.
+    /// The server must accept this number of sessions from each process. The setting has no effect
+    /// on a [shared](Self::from_pool) pool, whose `max_connections` applies.
     #[must_use]
     pub fn max_transactions(mut self, max_size: NonZeroU16) -> Self {
         if let Ok(transactions) = self.pools.transactions.with_max_size(max_size.get().into()) {
@@ -197,25 +214,25 @@ impl PostgresStore {
         self
     }
 
-    /// Shares a pool with the application. Renewals get a separate connection, opened with the
-    /// pool's options.
+    /// Creates a store that shares a pool with the application. Renewals get a separate connection,
+    /// opened with the pool's options.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
-    /// Handlers' transactions use the pool too, and each keeps a connection while its handler runs.
-    /// Claims wait for a connection for as long as the pool's `acquire_timeout`: set it, and make
-    /// the pool larger than the number of such handlers.
+    /// The transactions of handlers use the pool too, and each keeps a connection while its handler
+    /// runs. Claims wait for a connection for as long as the pool's `acquire_timeout`. Therefore
+    /// set that timeout, and make the pool larger than the number of such handlers.
     ///
     /// A shared pool has these limits:
     ///
     /// * Its connections are bound to the Tokio runtime on which the application opened them.
     /// * While the server does not respond, sqlx's pool keeps dead connections; each can delay one
     ///   request by a second afterwards.
-    /// * sqlx pings each connection that is returned, without a time limit. If the server is lost
-    ///   silently at that moment, the connection keeps its place until the operating system closes
-    ///   it (on Linux after about 15 minutes, see `tcp_retries2`).
-    /// * Behind a pooler in transaction mode the store opens as many further connections as the
-    ///   pool may have, because it cannot keep the pool's connections from logging plain
+    /// * sqlx pings each connection that is returned, without a time limit. If the server
+    ///   disappears silently at that moment, the connection keeps its place in the pool until the
+    ///   operating system closes it (on Linux after about 15 minutes, see `tcp_retries2`).
+    /// * Behind a pooler in transaction mode, the store opens further connections, up to the size
+    ///   of the pool, because it cannot prevent the pool's connections from logging plain
     ///   statements.
     ///
     /// # Errors
@@ -236,7 +253,8 @@ impl PostgresStore {
     /// Sets the name of the table; the default is `idempotency_records`.
     ///
     /// # Errors
-    /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
+    /// Fails if the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a
+    /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
         let names = Names { table: TableName::new(name)?, ..self.statements.names.clone() };
         Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
@@ -253,20 +271,20 @@ impl PostgresStore {
     }
 
     /// Sets the number of hash partitions that [`migrate`](Self::migrate) creates for a new table;
-    /// the default is none. With many millions of records, 16 to 64 partitions keep indexes small
-    /// and vacuums short. An existing table is left unchanged.
+    /// the default is 0, which does not partition the table. With many millions of records, 16 to
+    /// 64 partitions keep indexes small and vacuums short. An existing table is left unchanged.
     #[must_use]
     pub fn partitions(self, parts: u16) -> Self {
         Self { partitions: parts, ..self }
     }
 
-    /// Creates or upgrades the table. It is safe to call at every start and from several processes
-    /// at once; an up-to-date table is only read.
+    /// Creates or upgrades the table. It is safe to call this at every start, and from several
+    /// processes at the same time; a table that is up to date is only read.
     ///
     /// # Errors
-    /// A permanent error if the role lacks a privilege, if a setting of the server is unsafe, or if
-    /// a later release has migrated the table to a version that this release cannot use; a
-    /// transient one if the server cannot be reached.
+    /// Fails with a permanent error if the role lacks a privilege, if a setting of the server is
+    /// unsafe, or if a later release has migrated the table to a version that this release cannot
+    /// use. Fails with a transient error if the server cannot be reached.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(self).await
     }
@@ -275,8 +293,8 @@ impl PostgresStore {
     /// changes nothing.
     ///
     /// # Errors
-    /// A permanent error whose source names what is missing and how to provide it; a transient one
-    /// if the server cannot be reached.
+    /// Fails with a permanent error whose source names what is missing and how to provide it, or
+    /// with a transient error if the server cannot be reached.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
     }

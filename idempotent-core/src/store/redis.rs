@@ -38,13 +38,13 @@ const PREFIX: &str = "idempotency:";
 /// seconds, after which a failed renewal is sent again.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A store in Redis 7.0 or later, or Valkey: a single server, the master that Sentinels name, or a
-/// cluster.
+/// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
+/// a cluster. Needs the feature `redis`.
 ///
 /// Each record is one value under its own key, which expires with the record. Claiming a new key,
 /// completing it and replaying its recording each take one round trip. A claim that finds another
-/// attempt in flight takes a second one, in which a script on the server decides. Time is the
-/// server's clock.
+/// attempt in flight takes a second round trip, in which a script on the server decides. Time is
+/// the server's clock.
 ///
 /// # Durability
 /// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
@@ -52,38 +52,40 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// second; with `appendonly no` a restart loses all of them.
 ///
 /// A failover loses whatever had not reached the promoted replica, and an operation whose record is
-/// lost can run again. In a planned failover (`SENTINEL FAILOVER`) the old master goes on
-/// acknowledging writes that are lost. The store reduces this window as follows:
+/// lost can run again. In a planned failover (`SENTINEL FAILOVER`) the old master continues to
+/// acknowledge writes that are then lost. The store reduces this loss as follows:
 ///
 /// * The Sentinel that leads the failover announces the promotion before it begins. The store then
 ///   stops using the old master, and calls fail with a transient error until a Sentinel names the
-///   new one: after about a second, or after about 5 seconds if the failover is aborted. A store
+///   new one. That takes about a second, or about 5 seconds if the failover is aborted. A store
 ///   that is being opened waits for up to 2 seconds.
-/// * What the old master acknowledged in the last milliseconds before the announcement can still be
-///   lost. If the announcement does not arrive, so can what it acknowledged until the store's next
-///   poll, which is up to a second after the new master is named.
+/// * Writes that the old master acknowledged in the last milliseconds before the announcement can
+///   still be lost. If the announcement does not arrive, so can those that it acknowledged until
+///   the store polls the Sentinels again, which is up to a second after the new master is named.
 ///
-/// Two settings together close that window:
+/// Two settings together prevent the loss if there is one replica:
 ///
 /// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. After a
-///   failover calls then fail with a transient error until the old master has become a replica of
-///   the new one, which takes about ten seconds, or less with a second replica.
+///   failover, calls then fail with a transient error until the old master has become a replica of
+///   the new one. That takes about ten seconds, or less with a second replica.
 /// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion or
-///   a hold acknowledged, only when a replica has it (`WAIT`). With several replicas, a different
+///   a hold is acknowledged, only when a replica has it (`WAIT`). With several replicas, another
 ///   one may be promoted; a loss is then unlikely but not impossible.
 ///
 /// # Server logs
 /// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
-/// `slowlog-log-slower-than` (10 ms by default), and so can contain the beginning of a response.
-/// Set it to -1 if readers of that log must not see responses. `MONITOR` shows all of them.
+/// `slowlog-log-slower-than` (10 ms by default), so it can contain the beginning of a recorded
+/// response. Set that setting to -1 if readers of the log must not see responses. `MONITOR` shows
+/// all responses.
 ///
 /// # Server requirements
-/// The store refuses a server that is older than 7.0, a replica, and a server whose
-/// `maxmemory-policy` is not `noeviction`, whenever it opens a connection. The policy matters even
-/// while `maxmemory` is 0, since a limit can be set later. A full server refuses new claims, but
-/// still accepts the recordings of granted claims and replays what it has.
+/// Whenever the store opens a connection, it refuses a server that is older than 7.0, that is a
+/// replica, or whose `maxmemory-policy` is not `noeviction`. The policy matters even while
+/// `maxmemory` is 0, because a limit can be set later. A full server refuses new claims, but still
+/// accepts the recordings of granted claims and replays what it has.
 ///
-/// The user in the URL needs these commands on keys that begin with the [prefix](Self::key_prefix):
+/// The user in the URL needs these commands, and access to the keys that begin with the
+/// [prefix](Self::key_prefix):
 ///
 /// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `EVAL`, `EVALSHA` and `INFO`;
 /// * `WAIT` with [`wait_for_replicas`](Self::wait_for_replicas);
@@ -95,26 +97,26 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime
 /// ACL SETUSER payments +time +eval +evalsha +info +wait
 /// ```
-/// [`check`](Self::check) sends each of them and names the first that is missing.
+/// [`check`](Self::check) sends each of these commands, and names the first that is missing.
 ///
 /// # Connections
 /// Each Tokio runtime that calls the store has two connections to each server, one for requests and
-/// one for renewals, and up to 64 more while calls wait for replicas. A store with Sentinels has
-/// one connection to each Sentinel. In a cluster the store opens short-lived connections to look up
-/// the slots. A lost connection is opened again by the next call.
+/// one for renewals, and up to 64 more while calls [wait for replicas](Self::wait_for_replicas). A
+/// store with Sentinels has one connection to each Sentinel. In a cluster the store opens
+/// short-lived connections to look up the slots. A lost connection is opened again by the next
+/// call.
 ///
 /// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
 /// is considered down. Its connections are closed, calls on them end with an unknown outcome, and
-/// further calls for its keys wait half a second for a new connection. After that they fail at
-/// once, except for one call about every half second that tries to connect; a connection attempt
-/// takes at most 2 seconds.
+/// further calls for its keys wait half a second for a new connection. After that, calls fail at
+/// once, except for one call about every half second that tries to connect, for at most 2 seconds.
 ///
-/// In a cluster only the keys of that server are affected, until its replica is promoted. The other
-/// servers continue if the cluster has `cluster-require-full-coverage no`; by default Redis stops
-/// the whole cluster between the failure and the promotion. Name several nodes of the cluster, or
-/// all Sentinels, in the URL.
+/// In a cluster, only the keys of that server are affected, until its replica is promoted. This
+/// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
+/// the failure and the promotion. Name several nodes of the cluster, or all Sentinels, in the URL.
 ///
-/// A claim, a completion, a renewal and a lookup whose acknowledgment was lost are sent once more.
+/// A claim, a completion, a renewal or a lookup whose acknowledgment was lost is sent once more.
+///
 /// # Examples
 /// ```no_run
 /// # async fn open() -> Result<(), idempotent_core::StoreError> {
@@ -142,15 +144,16 @@ impl RedisStore {
     ///   `?sentinel_username=…&sentinel_password=…` are those of the Sentinels.
     /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these nodes belong to.
     ///
-    /// With the feature `redis-tls`, `rediss` in place of `redis` uses TLS and trusts the
-    /// certificates that the machine trusts. Every form accepts `?namespace=NAME`.
+    /// With the feature `redis-tls`, `rediss` instead of `redis` uses TLS and trusts the
+    /// certificates that the machine trusts. Every form accepts `?namespace=NAME`, which sets the
+    /// [namespace](Store::namespace) of the records.
     ///
     /// # Errors
-    /// A permanent error if the URL is invalid, if it needs a feature that is not compiled in, or
-    /// if the server does not meet the [requirements](Self#server-requirements). A transient error
-    /// if no server responds within 2 seconds, or no node of a cluster or Sentinel within a second.
-    /// One reachable master of a cluster is enough; the others are verified later. The error never
-    /// contains the URL.
+    /// Fails with a permanent error if the URL is invalid, if it needs a feature that is not
+    /// compiled in, or if the server does not meet the [requirements](Self#server-requirements).
+    /// Fails with a transient error if no server responds within 2 seconds, or no node of a cluster
+    /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
+    /// verified later. The error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let address =
@@ -159,8 +162,7 @@ impl RedisStore {
         let named = matches!(address, Address::Server(_));
         match Router::open(address, timeouts).await {
             Ok(router) => Ok(Self { router, prefix: PREFIX.into(), replicas: None, namespace }),
-            // A replica that the URL itself names is a mistake in the configuration, not a
-            // failover.
+            // A replica that the URL itself names is a configuration mistake, not a failover.
             Err(refused @ Failure::UnsuitableServer(_)) if named => {
                 Err(StoreError::permanent(NAME, "connect", refused))
             }
@@ -169,38 +171,40 @@ impl RedisStore {
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
-    /// the 32 bytes of the record id.
+    /// the 32 bytes of the record id. A prefix with a hash tag (`{…}`) puts all records on one node
+    /// of a cluster.
     #[must_use]
     pub fn key_prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// Sets how long a server may take to respond; the default is 2 seconds. When the time is over,
-    /// the outcome of the call is unknown and the server counts as [down](Self#connections). A
-    /// claim, a completion, a renewal and a lookup are sent once more if a new connection can be
-    /// opened at once.
+    /// Sets how long a server may take to respond; the default is 2 seconds. After that, the
+    /// outcome of the call is unknown and the server counts as [down](Self#connections). A claim, a
+    /// completion, a renewal or a lookup is sent once more if a new connection can be opened at
+    /// once.
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let router = self.router.with(|timeouts| Timeouts { response: within, ..timeouts });
         Self { router, ..self }
     }
 
-    /// Acknowledges a claim, a completion and a hold only when this number of replicas have it
-    /// within `within` (`WAIT`); the default is 0, which does not wait. If fewer replicas
-    /// acknowledge, the call fails with a transient error:
+    /// Sets how many replicas must have a claim, a completion or a hold, within the time `within`,
+    /// before it is acknowledged (`WAIT`). The default is 0, which does not wait. If fewer replicas
+    /// acknowledge in time, the call fails with a transient error:
     ///
-    /// * A claim is undone: a first claim is released; a takeover is abandoned, so that the next
-    ///   attempt knows that it recovers. A claim that its owner already had is left as it is.
+    /// * A claim is undone: a first claim is released, and a takeover is abandoned, so that the
+    ///   next attempt knows of the earlier ones. A claim that its owner already had is left as it
+    ///   is.
     /// * A recording or a hold stays on the master and is replayed from there. The call succeeds
-    ///   when it is sent again and enough replicas have the record. The runtime does this in the
-    ///   background, so the client waits at most twice for its response.
+    ///   when it is sent again and enough replicas have the record. The runtime sends it again in
+    ///   the background, so the client waits at most twice for its response.
     ///
-    /// Releases, renewals and abandonments that do not hold the key do not wait. If a failover
-    /// loses one, the lease expires instead, or the next renewal replaces it.
+    /// Releases, renewals, and abandonments that do not hold the key, do not wait. If a failover
+    /// loses one, the lease expires instead, or the next renewal takes its place.
     ///
-    /// Each waiting call costs one more round trip and blocks a connection meanwhile; up to 64
-    /// calls of a store wait at the same time. A loss at a failover becomes unlikely, not
-    /// impossible: a replica that does not have what was acknowledged can still be promoted.
+    /// Each waiting call takes one more round trip and blocks a connection meanwhile; up to 64
+    /// calls of a store wait at the same time. A loss at a failover becomes unlikely but not
+    /// impossible: a replica that does not have the acknowledged write can still be promoted.
     #[must_use]
     pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
         let router = self.router.with(|timeouts| Timeouts { replication: within, ..timeouts });
@@ -208,8 +212,8 @@ impl RedisStore {
         Self { router, replicas, ..self }
     }
 
-    /// Does nothing: Redis has no schema. It exists so that every store can be set up in the same
-    /// way.
+    /// Does nothing, because Redis has no schema. Every store has this method, so that all can be
+    /// set up in the same way.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(self).await
     }
@@ -218,8 +222,8 @@ impl RedisStore {
     /// changes nothing.
     ///
     /// # Errors
-    /// A permanent error whose source names the missing privilege and the `ACL SETUSER` command
-    /// that grants it; a transient one if no master responds.
+    /// Fails with a permanent error whose source names the missing privilege and the `ACL SETUSER`
+    /// command that grants it, or with a transient error if no master responds.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
     }

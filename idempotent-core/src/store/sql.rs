@@ -64,8 +64,8 @@ impl Default for TableName {
     }
 }
 
-/// The error for a table or schema name that is not 1 to 48 ASCII letters, digits and underscores,
-/// or that starts with a digit.
+/// The error of a table or schema name that a SQL store refuses: it is not 1 to 48 ASCII letters,
+/// digits and underscores, or it starts with a digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the name of a table or schema must be 1 to {max} ASCII letters, digits and underscores, \

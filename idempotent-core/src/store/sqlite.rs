@@ -39,43 +39,47 @@ mod write_lock;
 const NAME: &str = "sqlite";
 /// How long SQLite waits for a lock that another connection holds before the call fails as busy.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a busy call is repeated. A call that its caller drops continues for at most
+/// How long a busy call is repeated. If its caller drops a call, it continues for at most
 /// [`BUSY_TIMEOUT`].
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a claim starts again because a concurrent claim changed the record first.
 const MAX_ROUNDS: usize = 3;
 
-/// A store in one SQLite file, shared by the processes of one machine.
+/// A store in one SQLite file, shared by the processes of one machine. Needs the feature `sqlite`.
 ///
 /// The file is in WAL mode with `synchronous = FULL`, so what the store has acknowledged survives a
-/// crash of the process or of the machine. Time is the machine's clock as SQLite reads it. Replays,
-/// and duplicates of a request in flight, only read: they take no write lock and wait for no
-/// writer.
+/// crash of the process and of the machine. Time is the machine's clock as SQLite reads it. A
+/// replay, like any outcome for a duplicate that changes nothing, only reads: it takes no write
+/// lock and waits for no writer.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
 ///
 /// # Transactions
-/// While a handler's transaction is open, it is the only writer of the file and uses the store's
-/// single write connection.
+/// While the transaction of a handler is open, it is the only writer of the file, and it uses the
+/// only write connection of the store.
 ///
-/// On a connection that a handler uses, only the store can commit, and only the whole transaction.
-/// SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK, …)`,
-/// a full disk, an interrupted statement). Whatever the handler writes after such an error fails
-/// and is undone, and the request gets 500. A `COMMIT` or `ROLLBACK` by the handler is treated in
-/// the same way: both roll back. If a handler is dropped in the middle of a statement, the
-/// statement is interrupted.
+/// On a connection that a handler uses, only the store can commit, and only the whole transaction:
 ///
-/// To do this, the store sets the connection's commit hook, rollback hook and progress handler, and
-/// replaces those of the application; on a [shared](Self::from_pool) connection only while a
-/// handler uses it. A connection is closed instead of reused if a handler has changed a setting
-/// that the store depends on, created a temporary object, attached a database, or replaced the
-/// hooks. Writes to an attached database are not covered if the machine loses power during the
-/// commit, because SQLite commits each file separately in WAL mode.
+/// * SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`,
+///   `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement). Whatever the handler writes
+///   after such an error fails and is undone, and the request gets 500.
+/// * A `COMMIT` or `ROLLBACK` by the handler has the same effect: both roll the transaction back.
+/// * If a handler is dropped in the middle of a statement, the statement is interrupted.
+///
+/// For this purpose the store sets the connection's commit hook, rollback hook and progress
+/// handler, and replaces those of the application; on a [shared](Self::from_pool) connection it
+/// does so only while a handler uses the connection. The connection is closed instead of reused if
+/// a handler has changed a setting that the store depends on, created a temporary object, attached
+/// a database, or replaced the hooks.
+///
+/// Writes to an attached database are not atomic with the record if the machine loses power during
+/// the commit, because in WAL mode SQLite commits each file separately.
 ///
 /// # Files
-/// Beside the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file with the
-/// suffix `-renewals`. Renewals that wait for another connection's transaction lock it, so that
-/// claims do not take over their keys. It may be removed while no process has the database open.
+/// In addition to the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file
+/// with the suffix `-renewals`. A renewal that waits for another connection's transaction locks
+/// this file, so that no claim takes over its key meanwhile. The file may be removed while no
+/// process has the database open. The directory must be writable.
 ///
 /// # Examples
 /// ```
@@ -94,52 +98,53 @@ pub struct SqliteStore {
     statements: Arc<Statements>,
     namespace: Option<Arc<str>>,
     waiting: WaitingRenewals,
-    /// Tracks who holds the write lock; of use only where the write connection is the store's own.
+    /// Tracks who holds the write lock. Only useful if the write connection is the store's own.
     lock: Arc<WriteLockObserver>,
 }
 
 impl SqliteStore {
-    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`, and creates it if it does not
-    /// exist, unless the URL contains `?mode=rw`.
+    /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`. Creates the file if it does not
+    /// exist, unless the URL contains `?mode=rw`. The parameter `?namespace=NAME` sets the
+    /// [namespace](Store::namespace) of the records.
     ///
     /// The store opens its own connections: one that writes, so that the writers of this process
-    /// queue for it instead of sleeping on SQLite's lock, and up to four that read. A call waits at
-    /// most 5 seconds for a connection and 5 seconds for the lock; a claim in a transaction waits
-    /// at least a second longer than its own limit. SQLite has one writer, so handlers with a
-    /// transaction take turns, and their number cannot be set.
+    /// queue for it instead of polling SQLite's lock, and up to four that read. A call waits at
+    /// most 5 seconds for a connection and 5 seconds for the lock. A claim with
+    /// `claim = "transaction"` whose `wait` is longer than 4 seconds waits for a second more than
+    /// its `wait`. SQLite has one writer, so handlers with a transaction take turns.
     ///
     /// # Errors
-    /// A permanent error if the URL is not of this form, if it names a database in memory (use
-    /// `memory:` instead), if the file cannot be opened, or if SQLite is older than 3.51.3, which
-    /// can corrupt a file in WAL mode.
+    /// Fails with a permanent error if the URL is not of this form, if it names a database in
+    /// memory (use `memory:` instead), if the file cannot be opened, or if SQLite is older than
+    /// 3.51.3: earlier versions can corrupt a file in WAL mode.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let (writer, readers) = connect::connect(&url).await?;
         Ok(Self { namespace, ..Self::new(writer, readers).await? })
     }
 
-    /// Shares a pool with the application. The pool's `busy_timeout` applies to single statements
-    /// and its `acquire_timeout` to waiting for a connection; a transaction waits at most 5 seconds
-    /// for the write lock.
+    /// Creates a store that shares a pool with the application. The pool's `busy_timeout` applies
+    /// to single statements, and its `acquire_timeout` to waiting for a connection; a transaction
+    /// waits at most 5 seconds for the write lock.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
     /// # Errors
-    /// A permanent error whose source names the setting, if one of the pool's connections reports a
-    /// SQLite version below 3.51.3, a `journal_mode` other than `wal`, or a `synchronous` other
-    /// than `full` and `extra`.
+    /// Fails if a connection of the pool cannot be used safely: the SQLite version is below 3.51.3,
+    /// `journal_mode` is not `wal`, or `synchronous` is neither `full` nor `extra`. The error is
+    /// permanent, and its source names the setting.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
         let shared = ConnectionPool::shared(pool, None);
         Self::new(shared.clone(), shared).await
     }
 
-    /// Creates or upgrades the table. It is safe to call at every start and from several processes
-    /// at once; an up-to-date table is only read.
+    /// Creates or upgrades the table. It is safe to call this at every start, and from several
+    /// processes at the same time; a table that is up to date is only read.
     ///
     /// # Errors
-    /// A permanent error if the file cannot be written, or if a later release has migrated the
-    /// table to a version that this release cannot use; a transient one if the file stays locked
-    /// for 5 seconds.
+    /// Fails with a permanent error if the file cannot be written, or if a later release has
+    /// migrated the table to a version that this release cannot use. Fails with a transient error
+    /// if the file stays locked for 5 seconds.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(self).await
     }
@@ -148,7 +153,7 @@ impl SqliteStore {
     /// nothing.
     ///
     /// # Errors
-    /// A permanent error whose source names what is wrong with the file or the table.
+    /// Fails with a permanent error whose source names what is wrong with the file or the table.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
     }
@@ -171,7 +176,8 @@ impl SqliteStore {
     /// Sets the name of the table; the default is `idempotency_records`.
     ///
     /// # Errors
-    /// When the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a digit.
+    /// Fails if the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a
+    /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
         Ok(Self { statements: Arc::new(Statements::new(TableName::new(name)?)), ..self })
     }

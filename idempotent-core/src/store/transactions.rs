@@ -1,4 +1,4 @@
-//! The contract of a store that shares transactions with the application.
+//! The contract of a store that shares its transactions with the application.
 
 use std::{
     any::{Any, TypeId},
@@ -17,21 +17,22 @@ use crate::{
     record_id::RecordId,
 };
 
-/// Transactions that commit the completion of a record together with the application's writes.
+/// The transactions of a store, each of which commits the completion of a record together with the
+/// application's writes.
 ///
-/// There are two ways. A claim that [`Store::claim`](crate::Store::claim) has committed is
-/// completed in a transaction that [begins](Self::begin) after it. Or the claim itself is [part of
-/// the transaction](Self::claim): it is not visible until it is committed, and leaves no trace if
-/// it is not.
+/// There are two ways to use them. Either [`Store::claim`](crate::Store::claim) commits the claim
+/// first, and the attempt is completed in a transaction that [begins](Self::begin) later. Or the
+/// claim itself is [part of the transaction](Self::claim): it is not visible until the transaction
+/// is committed, and leaves no trace if the transaction is rolled back.
 #[async_trait]
 pub trait Transactions: Send + Sync {
-    /// Returns the type of the `sqlx::Database` of the connections.
+    /// Returns the `TypeId` of the `sqlx::Database` that the connections belong to.
     fn database(&self) -> TypeId;
 
     /// Begins a transaction.
     ///
     /// # Errors
-    /// Fails if the store fails. Nothing has happened then.
+    /// Fails if the store fails. Then no transaction has begun.
     ///
     /// # Cancel safety
     /// Dropping the future leaves no transaction open.
@@ -39,12 +40,14 @@ pub trait Transactions: Send + Sync {
 
     /// Begins a transaction and claims a key in it.
     ///
-    /// If another transaction has claimed the key, this call waits for it for about `wait`; then
-    /// the key is in flight. A store with one writer cannot read which key a transaction has
-    /// claimed, so it reports the key in flight if any transaction stays open for `wait`.
+    /// If another open transaction has claimed the key, this call waits for it for about `wait`;
+    /// after that the outcome is [`ClaimOutcome::InFlight`]. A store with a single writer cannot
+    /// know which key another transaction has claimed. It reports the key as in flight if any
+    /// single transaction stays open for `wait`.
     ///
     /// # Errors
-    /// Fails if the store fails, or its writer is busy for too long. Nothing has happened then.
+    /// Fails if the store fails, or if its writer is busy for too long. Then nothing is claimed and
+    /// no transaction has begun.
     ///
     /// # Cancel safety
     /// Dropping the future leaves no transaction open.
@@ -56,21 +59,24 @@ pub trait Transactions: Send + Sync {
     ) -> Result<TransactionClaim, StoreError>;
 }
 
-/// The outcome of a claim in a transaction. Exhaustive: a caller must handle both cases.
+/// The outcome of [`Transactions::claim`].
+///
+/// Exhaustive: a caller must handle both cases.
 #[derive(Debug)]
 pub enum TransactionClaim {
     /// The caller owns the key once this transaction is committed.
     Granted {
-        /// 1 for the first attempt, as in [`ClaimOutcome::Granted`].
+        /// The number of the attempt, as in [`ClaimOutcome::Granted`].
         attempt: u32,
         /// The transaction for the handler.
         transaction: Box<dyn Transaction>,
     },
-    /// No transaction is open. Any outcome except [`ClaimOutcome::Granted`].
+    /// The claim was not granted, and no transaction is open. Any outcome except
+    /// [`ClaimOutcome::Granted`].
     Rejected(ClaimOutcome),
 }
 
-/// An open transaction. Dropping it rolls it back.
+/// An open transaction of a store. Dropping it rolls it back.
 ///
 /// # Cancel safety
 /// Dropping the future of a call leaves no transaction open: the connection is closed unless it is
@@ -80,45 +86,47 @@ pub enum TransactionClaim {
 /// After an error, only [`roll_back`](Self::roll_back) may be called.
 #[async_trait]
 pub trait Transaction: Send + Sync {
-    /// Returns the connection, of the type `sqlx::Database::Connection`.
+    /// Returns the connection. Its type is the `Connection` of the
+    /// [database](Transactions::database).
     fn connection(&self) -> &(dyn Any + Send + Sync);
 
-    /// Returns the connection mutably.
+    /// Returns the connection mutably, for the application's statements.
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync);
 
-    /// Undoes all writes since [`Transactions::begin`] or [`Transactions::claim`]. The claim of the
-    /// latter stays.
+    /// Undoes all writes since [`Transactions::begin`] or [`Transactions::claim`]. A claim that was
+    /// made by `Transactions::claim` is kept. The transaction stays open.
     async fn undo(&mut self) -> Result<(), StoreError>;
 
-    /// Completes the record as [`Store::complete`](crate::Store::complete) does, once the
-    /// transaction is committed. This is the last statement: a transaction that is fenced must be
-    /// rolled back.
+    /// Completes the record as [`Store::complete`](crate::Store::complete) does. It takes effect
+    /// once the transaction is committed, and must be the last statement before the commit. If the
+    /// outcome is [`Fence::Fenced`], the transaction must be rolled back.
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError>;
 
-    /// Abandons the claim as [`Store::abandon`](crate::Store::abandon) does, once the transaction
-    /// is committed.
+    /// Abandons the attempt as [`Store::abandon`](crate::Store::abandon) does. It takes effect once
+    /// the transaction is committed, and must be the last statement before the commit.
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError>;
 
     /// Commits the transaction.
     ///
     /// # Errors
-    /// After an error the transaction may be committed nevertheless, since the acknowledgment may
-    /// be lost. Read the record to learn the outcome.
+    /// After an error the transaction may nevertheless be committed, because the acknowledgment may
+    /// have been lost. Read the record to find out.
     async fn commit(self: Box<Self>) -> Result<(), StoreError>;
 
     /// Rolls the transaction back, or closes the connection, which has the same effect. Returns
     /// whether the transaction has ended.
     ///
-    /// A handler that was dropped in the middle of a statement leaves that statement running, and
-    /// this waits only briefly for its end. A transaction that has not ended is rolled back later,
-    /// unless the statement was the handler's own `COMMIT`.
+    /// If a handler was dropped in the middle of a statement, that statement may still be running,
+    /// and this call waits only briefly for its end. A transaction that has not ended yet is rolled
+    /// back later, unless the statement was a `COMMIT` that the handler itself has sent.
     async fn roll_back(self: Box<Self>) -> bool;
 
-    /// [Completes](Self::complete) and [commits](Self::commit), in one round trip if the store can.
-    /// A transaction that is fenced is rolled back.
+    /// [Completes](Self::complete) the record and [commits](Self::commit), in one round trip if the
+    /// store can. If the completion is fenced, the transaction is rolled back.
     ///
     /// # Errors
-    /// As for [`commit`](Self::commit): the transaction may be committed nevertheless.
+    /// As for [`commit`](Self::commit): after an error the transaction may nevertheless be
+    /// committed.
     async fn complete_and_commit(
         mut self: Box<Self>,
         lease: &Lease,
@@ -129,7 +137,7 @@ pub trait Transaction: Send + Sync {
     }
 }
 
-/// Commits the transaction if its end has passed the fence, and rolls it back otherwise.
+/// Commits the transaction if its last statement has passed the fence, and rolls it back otherwise.
 pub(crate) async fn commit_if_passed<T: Transaction + ?Sized>(
     transaction: Box<T>,
     fence: Result<Fence, StoreError>,

@@ -1,4 +1,4 @@
-//! Which attributes of the handler go where.
+//! Distributes the handler's attributes to the functions of the expansion.
 
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
@@ -7,12 +7,13 @@ use syn::{Attribute, Meta, MetaList, Token, parse_quote};
 use super::handler::Handler;
 use super::route::is_route;
 
-/// Attributes of the guarded handler, besides route attributes. `path` is that of utoipa.
+/// Attributes that move to the guarded handler, besides route attributes and lint levels. `path`
+/// is utoipa's.
 const OUTER: [&str; 6] = ["doc", "deprecated", "must_use", "path", "cfg", "cfg_attr"];
 const LINTS: [&str; 5] = ["allow", "warn", "deny", "forbid", "expect"];
 
-/// The attributes of the guarded handler. An `expect` is an `allow` here: the lint may fire in the
-/// user's function only, where the expectation is kept.
+/// The attributes of the guarded handler. Each `expect` becomes an `allow`: the lint may fire only
+/// in the user's function, which keeps its `expect`.
 pub(crate) fn outer(handler: &Handler) -> Vec<Attribute> {
     let mut outer: Vec<_> =
         handler.attributes.iter().filter(|attribute| is_outer(attribute)).cloned().collect();
@@ -37,13 +38,13 @@ fn conditional(list: &MetaList) -> syn::Result<Punctuated<Meta, Token![,]>> {
     list.parse_args_with(Punctuated::parse_terminated)
 }
 
-/// The attributes that the unguarded function has too: conditions and lint levels.
+/// The attributes that the unguarded function has as well: `cfg` and lint levels.
 pub(crate) fn shared(handler: &Handler) -> impl Iterator<Item = &Attribute> {
     let attributes = handler.attributes.iter();
     attributes.filter(|attribute| is_shared(&attribute.meta))
 }
 
-/// All others, such as `#[instrument]`, which stay on the user's function.
+/// The attributes that stay on the user's function, such as `#[instrument]`.
 pub(crate) fn inner(handler: &Handler) -> Vec<&Attribute> {
     handler.attributes.iter().filter(|attribute| !is_outer(attribute)).collect()
 }
@@ -64,7 +65,7 @@ fn is_shared(meta: &Meta) -> bool {
         || LINTS.iter().any(|lint| path.is_ident(lint)) && !is_about_dead_code(list)
 }
 
-/// Only the guarded handler is reported as dead code: the unguarded function has an `allow`.
+/// Dead code is reported for the guarded handler only: the unguarded function has an `allow`.
 fn is_about_dead_code(list: &MetaList) -> bool {
     list.tokens.to_string().contains("dead_code")
 }

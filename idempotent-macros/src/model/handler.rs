@@ -6,21 +6,21 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Type, Visibility, token};
 
-/// A function as it was written.
+/// A function as the user wrote it.
 pub(crate) struct Handler {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
-    /// Never parsed: saves compile time, and accepts syntax that syn does not know.
+    /// Never parsed: this saves compile time, and accepts syntax that syn does not know.
     pub(crate) body: TokenStream,
     pub(crate) parameters: Vec<Parameter>,
 }
 
 /// A parameter of the handler.
 pub(crate) struct Parameter {
-    /// Repeated where the parameter is passed on, which would fail for one that is configured out.
+    /// Repeated at the call: passing a parameter that is configured out would not compile.
     pub(crate) cfg: Vec<Attribute>,
-    /// The user's name if the pattern is one, since other attributes may look for it.
+    /// The user's name if the pattern is a plain name, because other attributes may refer to it.
     pub(crate) name: Ident,
     pub(crate) ty: Type,
     /// As the user wrote it.
@@ -62,7 +62,7 @@ impl Handler {
 }
 
 impl Parameter {
-    /// The user's name for the parameter, if its pattern is one.
+    /// The user's name for the parameter, if its pattern is a plain name.
     pub(crate) fn own_name(&self) -> Option<Ident> {
         let Pat::Ident(pattern) = &self.pattern else { return None };
         Some(pattern.ident.unraw())
@@ -73,7 +73,7 @@ fn unguarded_name(handler: &Ident) -> Ident {
     format_ident!("{}_unguarded", handler.unraw(), span = handler.span())
 }
 
-/// The parameter's own name, unless it would hide a function that the expansion calls.
+/// The user's name for the parameter, unless it would shadow a function that the expansion calls.
 fn parameter_name(index: usize, pattern: &Pat, handler: &Ident) -> Ident {
     if let Pat::Ident(pattern) = pattern
         && pattern.ident != *handler

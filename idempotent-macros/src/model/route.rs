@@ -1,4 +1,4 @@
-//! Route attributes of actix-web, and the routes that they add up to.
+//! The route attributes of actix-web, and the routes that they define.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
@@ -22,11 +22,11 @@ pub(crate) struct Routing {
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The name of actix-web's resource, if it is not the handler's.
+    /// The name of actix-web's resource, if it is not the handler's name.
     pub(crate) resource: Option<String>,
 }
 
-/// Whether the handler has a route attribute. It is a free function then.
+/// Whether the handler has a route attribute. If so, it is a free function.
 pub(crate) fn is_routed(handler: &Handler) -> bool {
     handler.attributes.iter().any(is_route)
 }
@@ -40,11 +40,11 @@ pub(crate) fn is_route(attribute: &Attribute) -> bool {
 /// see where a name was imported from.
 pub(crate) struct RouteAttribute {
     pub(crate) name: Ident,
-    /// Empty for `#[routes]`, which has no methods either.
+    /// Empty for `#[routes]`, as is `methods`.
     pub(crate) path: String,
     /// The value of `name = "…"`.
     pub(crate) resource: Option<String>,
-    /// Each with its tokens, for messages.
+    /// Each method with its tokens, for messages.
     pub(crate) methods: Vec<(String, TokenStream)>,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn what_only_looks_like_a_route_is_none() {
+    fn an_attribute_that_only_resembles_a_route_attribute_is_not_one() {
         for attribute in [
             parse_quote!(#[post]),
             parse_quote!(#[post(PATH)]),

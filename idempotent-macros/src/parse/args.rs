@@ -18,40 +18,40 @@ const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "Al
 const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
 const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 
-/// The values of a key, the default first: the user's spelling and the runtime's variant.
+/// The values of a key, the default first: as the user writes each, and the runtime's variant.
 type Values = &'static [(&'static str, Variant)];
 
 /// The name of an enum variant in the runtime.
 pub(crate) type Variant = &'static str;
 
-/// The attribute's keys. A reported value has its default here, so `Args` must not be expanded
-/// unless [`Errors`] is empty.
+/// The attribute's keys. An invalid value is reported and replaced with its default, so `Args` must
+/// not be expanded unless [`Errors`] is empty.
 pub(crate) struct Args {
-    /// The path to the runtime: `::idempotent_actix` unless the user's crate renamed it.
+    /// The path to the runtime crate: `::idempotent_actix` unless the user's crate renamed it.
     pub(crate) krate: Path,
     /// A parameter name or a path, depending on the handler's parameters.
     pub(crate) scope: Result<LitStr, Reported>,
-    /// Milliseconds, as are `lease`, `wait` and `timeout`; `None` leaves it to the application.
+    /// In milliseconds, like `lease`, `wait` and `timeout`. `None`: the application's default.
     pub(crate) ttl: Option<u64>,
     pub(crate) lease: Option<u64>,
     pub(crate) wait: Option<u64>,
     pub(crate) timeout: Option<u64>,
     pub(crate) key: Variant,
     pub(crate) fingerprint: Fingerprint,
-    /// `None` leaves it to the application, as it does for `abandoned`.
+    /// `None`: the application's default. The same holds for `abandoned`.
     pub(crate) record: Option<Variant>,
     pub(crate) abandoned: Option<Variant>,
     /// The literal of `claim = "transaction"`.
     pub(crate) transaction: Option<LitStr>,
-    /// With its literal; the route attribute decides whether it is right.
+    /// With its literal, for messages: a route attribute may contradict it.
     pub(crate) method: Option<Result<(Method, LitStr), Reported>>,
-    /// Empty if the runtime names the operation by its method and route.
+    /// Empty by default: the runtime then names the operation after its method and route.
     pub(crate) name: String,
 }
 
 /// How requests are compared.
 pub(crate) enum Fingerprint {
-    /// A fingerprint of the runtime.
+    /// A fingerprint that the runtime crate supplies.
     Supplied(Variant),
     /// A path to the user's function.
     Custom(ExprPath),
@@ -85,7 +85,7 @@ impl Args {
     }
 }
 
-/// Taken last: a misspelled `scope` is among the unknown keys.
+/// Taken last: the remaining keys are unknown, and one of them may be a misspelled `scope`.
 fn scope(mut entries: Entries<'_>) -> Result<LitStr, Reported> {
     let scope = entries.take("scope", |_, text| Ok(text.clone()));
     let misspelled = entries.refuse_unknown("scope");
@@ -98,7 +98,7 @@ fn scope(mut entries: Entries<'_>) -> Result<LitStr, Reported> {
     })
 }
 
-/// `claim`, and the keys that contradict `"transaction"`.
+/// Parses `claim`; reports the keys that contradict `"transaction"`.
 fn transaction(entries: &mut Entries<'_>) -> Option<LitStr> {
     let parse = |key: &str, text: &LitStr| Ok((choice(CLAIM)(key, text)?, text.clone()));
     let (claim, literal) = entries.optional("claim", parse)?;
@@ -117,8 +117,9 @@ fn transaction(entries: &mut Entries<'_>) -> Option<LitStr> {
     Some(literal)
 }
 
-/// `ttl` and `lease`: a lease that outlives its record would let a second attempt start while the
-/// first is in flight. A key that is not written counts as the built-in default.
+/// Parses `ttl` and `lease`. A lease that outlived its record would let a second attempt start
+/// while the first is in flight. If only one of the two is written, it is checked against the
+/// built-in default of the other.
 fn retention(entries: &mut Entries<'_>, transaction: bool) -> (Option<u64>, Option<u64>) {
     let spanned = |key: &str, text: &LitStr| Ok((positive(key, text)?, text.clone()));
     let ttl = entries.take("ttl", spanned).transpose();

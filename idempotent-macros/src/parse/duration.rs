@@ -4,11 +4,12 @@
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// One hundred years: stores add durations to timestamps, which must not overflow.
+/// One hundred years. There is a limit because stores add durations to timestamps, and the sum
+/// must not overflow.
 const LONGEST: u64 = 36_500 * 86_400_000;
 
-/// The milliseconds in `text`: whole numbers with units, the largest unit first. An error
-/// continues a sentence that starts with the key.
+/// The milliseconds in `text`: whole numbers with units, the largest unit first. The error message
+/// continues a sentence whose subject is the key.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (mut rest, mut total, mut previous) = (text, 0_u64, u64::MAX);
     while !rest.is_empty() {
@@ -27,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     Ok(total)
 }
 
-/// `milliseconds` as the attribute spells them, for messages.
+/// `milliseconds` in the attribute's notation, for messages.
 pub(crate) fn format(milliseconds: u64) -> String {
     let mut rest = milliseconds;
     let mut text = String::new();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_added_up() {
+    fn the_terms_of_a_duration_are_added_up() {
         assert_eq!(parse("1h30m"), Ok(5_400_000));
         assert_eq!(parse("1d2h3m4s5ms"), Ok(93_784_005));
     }

@@ -1,5 +1,5 @@
 //! `key = value` entries, separated by commas: the grammar of `#[idempotent]` and of actix-web's
-//! route attributes. Hand-written, because a syn parser stops at its first error.
+//! route attributes. The parser is hand-written, because a syn parser stops at its first error.
 
 use proc_macro2::{Ident, Punct, Spacing, TokenStream, TokenTree};
 use syn::LitStr;
@@ -8,7 +8,7 @@ use super::duration;
 use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
-/// Every key with a value for the examples in messages.
+/// Every key, with the value that messages use as an example.
 pub(crate) const KEYS: [(&str, &str); 13] = [
     ("scope", "user"),
     ("ttl", "24h"),
@@ -25,7 +25,7 @@ pub(crate) const KEYS: [(&str, &str); 13] = [
     ("crate", "my_crate::idempotent_actix"),
 ];
 
-/// One `key = value`; the key decides how the value is parsed.
+/// One `key = value`. How the value is parsed depends on the key.
 pub(crate) struct Entry {
     pub(crate) key: Ident,
     value: TokenStream,
@@ -59,11 +59,11 @@ fn is_mark(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// The attribute's entries. Each is taken by the code for its key; the rest have unknown keys, so
-/// the list of known keys cannot disagree with the code.
+/// The attribute's entries. The code for each key takes its entry; the entries that remain have
+/// unknown keys, so the list of known keys cannot disagree with the code.
 pub(crate) struct Entries<'a> {
     entries: Vec<Entry>,
-    /// Reported for an entry whose key is missing: it may have been meant for any key.
+    /// The report of an entry without a key, which may have been meant for any key.
     without_key: Option<Reported>,
     pub(crate) errors: &'a mut Errors,
 }
@@ -128,8 +128,8 @@ impl<'a> Entries<'a> {
         Some(self.entries.remove(position))
     }
 
-    /// Reports the entries with unknown keys. Returns the report of one that was probably meant
-    /// as `missing`, which is then not reported as missing too.
+    /// Reports the entries with unknown keys. If one of them probably is a misspelling of the key
+    /// `missing`, returns its report, so that the key is not reported as missing as well.
     pub(crate) fn refuse_unknown(&mut self, missing: &str) -> Option<Reported> {
         let keys = KEYS.map(|(key, _)| format!("`{key}`")).join(", ");
         let mut misspelled = self.without_key;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_string_literal_is_a_string() {
+    fn only_a_single_string_literal_is_a_string_value() {
         for (tokens, is_string) in [
             (quote!(ttl = "24h"), true),
             (quote!(ttl = 24), false),

@@ -1,6 +1,6 @@
 //! The known word closest to a misspelled one.
 
-/// The candidate within two edits of `word`.
+/// The candidate closest to `word`, if it is at most two edits away.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -37,7 +37,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn a_typing_mistake_finds_its_word() {
+    fn a_misspelled_word_is_matched_to_the_nearest_known_word() {
         let keys = ["scope", "ttl", "lease", "key"];
         for (word, meant) in [
             ("scop", Some("scope")),

@@ -9,7 +9,7 @@ use syn::{File, Item, Meta};
 
 use crate::expand::idempotent;
 
-/// The budget for what one expansion adds to the pretty-printed handler: 20 lines for the guarded
+/// The most lines that one expansion may add to the pretty-printed handler: 20 for the guarded
 /// function, 5 for the unguarded one. The user's signature, which both repeat, does not count, nor
 /// does the copy of the handler that is compiled for unit tests only.
 const ADDED_LINES: usize = 25;
@@ -23,13 +23,13 @@ struct Golden {
 fn apply(source: &str) -> Golden {
     let file: File = syn::parse_str(source).unwrap();
     let [Item::Fn(function)] = file.items.as_slice() else {
-        panic!("one function is expected");
+        panic!("expected one function");
     };
     let mut function = function.clone();
     let attribute = function.attrs.remove(0);
     assert!(attribute.path().is_ident("idempotent"));
     let Meta::List(keys) = attribute.meta else {
-        panic!("keys are expected");
+        panic!("expected keys in the attribute");
     };
     let signature = &function.sig;
     Golden {
@@ -47,11 +47,11 @@ fn golden(name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let source = std::fs::read_to_string(folder.join(format!("{name}.rs"))).unwrap();
     let Golden { original, expanded, signature } = apply(&source);
-    assert_eq!(original, source, "golden/{name}.rs is not as prettyplease prints it");
+    assert_eq!(original, source, "golden/{name}.rs is not formatted by prettyplease");
     expect_test::expect_file![folder.join(format!("{name}.expanded.rs"))].assert_eq(&expanded);
     let copies = if expanded.contains("#[cfg(test)]") { 2 } else { 1 };
     let added = expanded.lines().count() - copies * original.lines().count() - 2 * signature;
-    assert!(added < ADDED_LINES, "{added} lines added to {name}");
+    assert!(added < ADDED_LINES, "the expansion of {name} adds {added} lines");
 }
 
 macro_rules! golden {

@@ -1,4 +1,4 @@
-//! Every message with the tokens at which it is reported: `golden/messages.txt`.
+//! Every message, with the tokens at which it is reported, is in `golden/messages.txt`.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::expand::checked;
 const HANDLER: &str = "#[post(\"/\")] \
     async fn pay(user: User, web::Path(id): web::Path<u64>) -> HttpResponse { pay() }";
 
-/// Keys with a mistake, above a correct handler.
+/// Attributes with mistakes, above a correct handler.
 const ARGS: &[&str] = &[
     "",
     "ttl = \"1h\"",
@@ -77,7 +77,7 @@ const ARGS: &[&str] = &[
         name = \" \", method = \"GET\", wait",
 ];
 
-/// Keys with a mistake, above a handler that takes a transaction.
+/// Attributes with mistakes, above a handler that takes a transaction.
 const TRANSACTIONS: &[&str] = &[
     "lease = \"5s\"",
     "lease = \"soon\", abandoned = \"hold\"",
@@ -85,7 +85,7 @@ const TRANSACTIONS: &[&str] = &[
     "ttl = \"0s\"",
 ];
 
-/// Parameters with a mistake, under `claim = "transaction"`.
+/// Parameters with mistakes, under `claim = "transaction"`.
 const TRANSACTION_PARAMETERS: &[&str] = &[
     "tx: PaymentTx",
     "tx: Option<Tx<Postgres>>",
@@ -96,7 +96,7 @@ const TRANSACTION_PARAMETERS: &[&str] = &[
     "(tx, other): (Tx<Postgres>, Tx<Postgres>)",
 ];
 
-/// Items with a mistake, under `scope = "user"`.
+/// Items with mistakes, under `scope = "user"`.
 const ITEMS: &[&str] = &[
     "#[get(\"/\")] async fn pay(user: User) {}",
     "#[actix_web::head(\"/\")] async fn pay(user: User) {}",
@@ -149,12 +149,12 @@ fn describe(keys: &str, item: &str) -> String {
         writeln!(text, "    at  {at}\n        {}", message.replace('\n', "\n        ")).unwrap();
     }
     assert!(errors.count() > 0, "no mistake was reported for {keys}");
-    assert!(!item.is_empty(), "the item is missing from the expansion");
+    assert!(!item.is_empty(), "the expansion does not contain the item");
     text
 }
 
 #[test]
-fn every_mistake_has_its_message_at_its_token() {
+fn every_mistake_is_reported_at_its_token() {
     let mut all = String::new();
     for keys in ARGS {
         write!(all, "#[idempotent({keys})]\n{}\n", describe(keys, HANDLER)).unwrap();

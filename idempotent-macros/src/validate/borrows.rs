@@ -3,7 +3,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 
-/// The first `&` or lifetime in a type that is not `'static`. The signatures of function pointers
+/// The first `&` or lifetime other than `'static` in a type. The signatures of function pointers
 /// and closures do not count: they borrow nothing from the request.
 pub(crate) fn borrow(ty: TokenStream) -> Option<TokenStream> {
     let mut tokens = ty.into_iter().peekable();
@@ -35,7 +35,7 @@ pub(crate) fn borrow(ty: TokenStream) -> Option<TokenStream> {
     None
 }
 
-/// Names before a signature.
+/// The names that precede the signature of a function pointer or closure.
 const CALLABLE: [&str; 7] = ["fn", "Fn", "FnMut", "FnOnce", "AsyncFn", "AsyncFnMut", "AsyncFnOnce"];
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_attribute_is_known_by_its_last_segment() {
+    fn a_route_attribute_is_recognized_by_the_last_segment_of_its_path() {
         for attribute in [
             parse_quote!(#[post("/pay")]),
             parse_quote!(#[actix_web::post("/pay", wrap = "Log")]),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_is_the_union_of_its_attributes() {
+    fn a_handler_with_routes_has_the_routes_of_all_its_attributes() {
         let attributes: [Attribute; 4] = [
             parse_quote!(#[routes]),
             parse_quote!(#[put("/a")]),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_method_key_must_agree() {
+    fn the_method_key_must_agree_with_the_route_attribute() {
         let post = Some(Ok((Method::POST, parse_quote!("POST"))));
         for (attributes, agrees) in [
             (vec![], true),

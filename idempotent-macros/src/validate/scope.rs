@@ -1,4 +1,4 @@
-//! What `scope` names: a parameter or a function.
+//! Resolves `scope` to a parameter or a function.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -12,7 +12,7 @@ use crate::parse::nearest::nearest;
 /// Where the scope of a request comes from.
 pub(crate) enum ScopeSource<'a> {
     Parameter(&'a Parameter),
-    /// A path to a function of the request.
+    /// A path to a function that takes the request.
     Function(ExprPath),
 }
 

@@ -10,8 +10,8 @@ use crate::model::handler::Handler;
 /// Help text: a correct parameter.
 pub(crate) const EXAMPLE: &str = "write `mut tx: Tx<Postgres>`";
 
-/// Reports a second `Tx`, a `Tx` inside another type, and a missing one: `claim` is the literal of
-/// `claim = "transaction"`.
+/// Reports a second `Tx`, a `Tx` inside another type, and a missing `Tx`. `claim` is the literal of
+/// `claim = "transaction"`, which requires one.
 pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Errors) {
     let parameters = handler.parameters.iter();
     let unconditional = parameters.clone().filter(|parameter| parameter.cfg.is_empty());
@@ -37,7 +37,8 @@ pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Erro
     }
 }
 
-/// Each `Tx` that an extractor of this type yields by value: the type itself or a tuple's element.
+/// Each `Tx` that an extractor of this type yields by value: the type itself, or an element of a
+/// tuple.
 fn values(ty: &Type) -> Vec<&Type> {
     if let Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) = ty {
         return values(elem);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_known_by_the_last_segment_of_its_type() {
+    fn a_transaction_is_recognized_by_the_last_segment_of_its_type() {
         let cases: [(Type, bool, usize); 14] = [
             (parse_quote!(Tx<Postgres>), true, 1),
             (parse_quote!(Tx), true, 1),
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn one_transaction_is_enough_and_alternatives_are_one() {
+    fn a_handler_has_one_transaction_and_cfg_alternatives_count_as_one() {
         let claim = parse_quote!("transaction");
         for (parameters, fit) in [
             (quote!(tx: Tx<Postgres>), true),

@@ -1,4 +1,4 @@
-//! The databases that the cases run on: a new one for each test.
+//! A new database for each test.
 
 use std::{
     sync::{
@@ -26,29 +26,29 @@ use tokio::runtime::Runtime;
 
 use super::handlers;
 
-/// The runtime of the pools. The pools of the servers end with the servers.
+/// The runtime of the pools that tests use, which outlive the servers.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 });
 static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
-/// Rows that the cases write: each references the record that it was committed with, and another
-/// row that is checked at the commit.
+/// The rows that handlers write. Each references the record that it is committed with, and possibly
+/// another row, which is checked at the commit.
 const EFFECTS: &str = "CREATE TABLE effects (
     note text NOT NULL PRIMARY KEY,
     record BYTES REFERENCES idempotency_records (id) ON DELETE CASCADE,
-    beside text REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED
+    depends_on text REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED
 )";
 
-/// A database with a store in it, and a separate connection to it.
+/// A database with a store, and a separate pool of connections to it.
 pub(crate) struct Database {
     pub(crate) probe: Probe,
     store: Arc<dyn Store>,
     idempotency: Idempotency,
-    beside: Beside,
+    pool: Pool,
 }
 
-enum Beside {
+enum Pool {
     Sqlite(SqlitePool),
     Postgres(PgPool),
 }
@@ -64,10 +64,10 @@ impl Database {
         RUNTIME.block_on(async {
             let store = SqliteStore::connect(&format!("sqlite:{}", file.display())).await.unwrap();
             store.migrate().await.unwrap();
-            let beside = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
+            let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
                 .await
                 .unwrap();
-            let database = Self::new(probe, Arc::new(store), Beside::Sqlite(beside));
+            let database = Self::new(probe, Arc::new(store), Pool::Sqlite(pool));
             database.run(&EFFECTS.replace("BYTES", "blob")).await;
             database
         })
@@ -77,7 +77,7 @@ impl Database {
         Self::postgres_with(probe, "")
     }
 
-    /// Opens it with additional URL parameters.
+    /// A Postgres database whose store has additional URL parameters.
     pub(crate) fn postgres_with(probe: Probe, parameters: &str) -> Self {
         let name = name();
         RUNTIME.block_on(async {
@@ -90,10 +90,9 @@ impl Database {
             let store = PostgresStore::connect(&format!("{url}{parameters}")).await.unwrap();
             store.migrate().await.unwrap();
             let options: PgConnectOptions = url.parse().unwrap();
-            let options = options.application_name("beside").disable_statement_logging();
-            let beside =
-                PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-            let database = Self::new(probe, Arc::new(store), Beside::Postgres(beside));
+            let options = options.application_name("tests").disable_statement_logging();
+            let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+            let database = Self::new(probe, Arc::new(store), Pool::Postgres(pool));
             database.run(&EFFECTS.replace("BYTES", "bytea")).await;
             database
         })
@@ -104,30 +103,30 @@ impl Database {
     }
 
     pub(crate) fn is_postgres(&self) -> bool {
-        matches!(self.beside, Beside::Postgres(_))
+        matches!(self.pool, Pool::Postgres(_))
     }
 
-    /// The same database and probe, as seen by another process.
-    pub(crate) fn elsewhere(&self) -> Self {
-        let Beside::Postgres(pool) = &self.beside else { panic!("a file has one writer") };
+    /// Another store and handle on the same database, as in another process.
+    pub(crate) fn other_process(&self) -> Self {
+        let Pool::Postgres(pool) = &self.pool else { panic!("a SQLite file has one writer") };
         let url = pool.connect_options().to_url_lossy().to_string();
         let store = RUNTIME.block_on(PostgresStore::connect(&url)).unwrap();
-        Self::new(self.probe.clone(), Arc::new(store), Beside::Postgres(pool.clone()))
+        Self::new(self.probe.clone(), Arc::new(store), Pool::Postgres(pool.clone()))
     }
 
-    fn new(probe: Probe, store: Arc<dyn Store>, beside: Beside) -> Self {
+    fn new(probe: Probe, store: Arc<dyn Store>, pool: Pool) -> Self {
         let idempotency = Idempotency::builder(store.clone()).purge_every(None).build();
-        Self { probe, store, idempotency, beside }
+        Self { probe, store, idempotency, pool }
     }
 
-    /// The same without an effective time limit on calls to the store.
+    /// Removes the effective time limit on calls to the store.
     pub(crate) fn without_store_timeout(mut self) -> Self {
         let builder = Idempotency::builder(self.store.clone()).purge_every(None);
         self.idempotency = builder.store_timeout(Duration::from_secs(24 * 60 * 60)).build();
         self
     }
 
-    /// The same with a shorter time limit on calls to the store.
+    /// Sets the time limit on calls to the store.
     pub(crate) fn with_store_timeout(mut self, limit: Duration) -> Self {
         let builder = Idempotency::builder(self.store.clone()).purge_every(None);
         self.idempotency = builder.store_timeout(limit).build();
@@ -136,9 +135,9 @@ impl Database {
 
     pub(crate) fn serve(&self) -> Server {
         let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
-        let handlers: fn(&mut ServiceConfig) = match self.beside {
-            Beside::Sqlite(_) => handlers::sqlite::all,
-            Beside::Postgres(_) => handlers::postgres::all,
+        let handlers: fn(&mut ServiceConfig) = match self.pool {
+            Pool::Sqlite(_) => handlers::sqlite::all,
+            Pool::Postgres(_) => handlers::postgres::all,
         };
         Server::start(move || {
             let app = App::new().app_data(idempotency.clone()).app_data(Data::new(probe.clone()));
@@ -148,13 +147,13 @@ impl Database {
 
     async fn run(&self, text: &str) {
         let text = AssertSqlSafe(text.to_owned());
-        match &self.beside {
-            Beside::Sqlite(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
-            Beside::Postgres(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
+        match &self.pool {
+            Pool::Sqlite(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
+            Pool::Postgres(pool) => drop(sqlx::raw_sql(text).execute(pool).await.unwrap()),
         }
     }
 
-    /// Runs statements on the separate connection.
+    /// Runs statements outside of the store.
     pub(crate) fn execute(&self, text: &str) {
         RUNTIME.block_on(self.run(text));
     }
@@ -163,9 +162,9 @@ impl Database {
     pub(crate) fn number(&self, text: &str) -> i64 {
         let text = AssertSqlSafe(text.to_owned());
         RUNTIME.block_on(async {
-            match &self.beside {
-                Beside::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
-                Beside::Postgres(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
+            match &self.pool {
+                Pool::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
+                Pool::Postgres(pool) => sqlx::query_scalar(text).fetch_one(pool).await.unwrap(),
             }
         })
     }
@@ -181,24 +180,24 @@ impl Database {
         self.execute("UPDATE idempotency_records SET lease_until = 0 WHERE state = 1");
     }
 
-    /// Asserts that the server, or the file, has no open transaction once pending work has ended.
+    /// Asserts that no transaction is open once the pending work has ended.
     #[track_caller]
-    pub(crate) fn assert_nothing_is_open(&self) {
+    pub(crate) fn drain_and_assert_no_open_transaction(&self) {
         assert!(wait_for("the end of all work", self.idempotency.drain(Duration::from_secs(5))));
-        self.assert_no_transaction_stays_open();
+        self.assert_no_open_transaction();
     }
 
-    /// Asserts the same while requests are in flight.
+    /// Asserts that no transaction is open, or stays open, while requests are in flight.
     #[track_caller]
-    pub(crate) fn assert_no_transaction_stays_open(&self) {
-        match &self.beside {
-            // Another transaction would hold the lock.
-            Beside::Sqlite(_) => self.execute("BEGIN IMMEDIATE; ROLLBACK"),
-            Beside::Postgres(_) => {
+    pub(crate) fn assert_no_open_transaction(&self) {
+        match &self.pool {
+            // This fails while another transaction holds the lock.
+            Pool::Sqlite(_) => self.execute("BEGIN IMMEDIATE; ROLLBACK"),
+            Pool::Postgres(_) => {
                 let open = "SELECT count(*) FROM pg_stat_activity \
                             WHERE datname = current_database() \
                             AND application_name = 'idempotency' AND state LIKE 'idle in%'";
-                // A session whose connection was closed ends with a delay.
+                // The session of a closed connection ends with a delay.
                 let began = Instant::now();
                 while self.number(open) != 0 {
                     assert!(

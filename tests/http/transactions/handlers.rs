@@ -1,5 +1,4 @@
-//! Handlers that write one row through their transaction, and then do what the request's body
-//! specifies.
+//! Handlers that write one row in their transaction, in the way that the request's body specifies.
 
 use actix_web::{HttpResponse, post, web, web::Data, web::ServiceConfig};
 use idempotent_actix::{Disposition, Tx, idempotent};
@@ -8,9 +7,9 @@ use test_support::Probe;
 
 use super::super::handlers::User;
 
-const INSERT: &str = "INSERT INTO effects (note, record, beside) VALUES ($1, $2, $3)";
+const INSERT: &str = "INSERT INTO effects (note, record, depends_on) VALUES ($1, $2, $3)";
 
-/// Counts long enough to outlast any test.
+/// A statement that takes longer than any test.
 const SLOW_ON_SQLITE: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
     WHERE i < 20000000000) SELECT max(i) FROM n";
 
@@ -22,8 +21,8 @@ macro_rules! handlers {
             type Alias = Tx<$database>;
 
             #[idempotent(scope = "_user", claim = "transaction")]
-            #[post("/within")]
-            async fn within(
+            #[post("/claim-transaction")]
+            async fn claim_transaction(
                 _user: User,
                 probe: Data<Probe>,
                 tx: Tx<$database>,
@@ -33,8 +32,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user")]
-            #[post("/leased")]
-            async fn leased(
+            #[post("/claim-lease")]
+            async fn claim_lease(
                 _user: User,
                 probe: Data<Probe>,
                 tx: Tx<$database>,
@@ -44,8 +43,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user", claim = "transaction", wait = "15s")]
-            #[post("/patient")]
-            async fn patient(
+            #[post("/wait_15s")]
+            async fn wait_15s(
                 _user: User,
                 probe: Data<Probe>,
                 (tx, body): (Tx<$database>, String),
@@ -76,8 +75,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user", record = "all")]
-            #[post("/all")]
-            async fn everything(
+            #[post("/record_all")]
+            async fn record_all(
                 _user: User,
                 probe: Data<Probe>,
                 tx: Tx<$database>,
@@ -87,8 +86,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user", timeout = "1s")]
-            #[post("/limited")]
-            async fn limited(
+            #[post("/timeout/claim-lease")]
+            async fn timeout_claim_lease(
                 _user: User,
                 probe: Data<Probe>,
                 tx: Tx<$database>,
@@ -98,8 +97,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user", claim = "transaction", timeout = "1s")]
-            #[post("/limited/within")]
-            async fn limited_within(
+            #[post("/timeout/claim-transaction")]
+            async fn timeout_claim_transaction(
                 _user: User,
                 probe: Data<Probe>,
                 tx: Tx<$database>,
@@ -109,8 +108,8 @@ macro_rules! handlers {
             }
 
             #[idempotent(scope = "_user")]
-            #[post("/twice")]
-            async fn twice(
+            #[post("/two-transactions")]
+            async fn two_transactions(
                 _user: User,
                 probe: Data<Probe>,
                 _one: Alias,
@@ -127,9 +126,9 @@ macro_rules! handlers {
                 connection: &mut $connection,
                 note: &str,
                 record: Option<&[u8]>,
-                beside: Option<&str>,
+                depends_on: Option<&str>,
             ) {
-                let insert = sqlx::query(INSERT).bind(note).bind(record).bind(beside);
+                let insert = sqlx::query(INSERT).bind(note).bind(record).bind(depends_on);
                 insert.execute(connection).await.unwrap();
             }
 
@@ -140,7 +139,8 @@ macro_rules! handlers {
                 match body {
                     "nothing" => {}
                     "dangling" => {
-                        insert(tx.connection().await.unwrap(), &note, record, Some("nobody")).await
+                        insert(tx.connection().await.unwrap(), &note, record, Some("a missing row"))
+                            .await
                     }
                     "savepoint" => {
                         let mut savepoint = tx.connection().await.unwrap().begin().await.unwrap();
@@ -164,11 +164,11 @@ macro_rules! handlers {
                     }
                     "rolled back" => {
                         insert(tx.connection().await.unwrap(), &note, record, None).await;
-                        let lose = sqlx::query(
+                        let roll_back = sqlx::query(
                             "INSERT OR ROLLBACK INTO effects (note) SELECT note FROM effects",
                         );
-                        lose.execute(tx.connection().await.unwrap()).await.unwrap_err();
-                        // What a handler that ignores errors does.
+                        roll_back.execute(tx.connection().await.unwrap()).await.unwrap_err();
+                        // The handler ignores the error and continues.
                         let after = sqlx::query("INSERT INTO effects (note) VALUES ('after')");
                         drop(after.execute(tx.connection().await.unwrap()).await);
                     }
@@ -212,23 +212,23 @@ macro_rules! handlers {
 
             pub(crate) fn all(config: &mut ServiceConfig) {
                 config
-                    .service(within)
-                    .service(leased)
-                    .service(patient)
+                    .service(claim_transaction)
+                    .service(claim_lease)
+                    .service(wait_15s)
                     .service(optional)
                     .service(held);
                 config
-                    .service(everything)
-                    .service(limited)
-                    .service(limited_within)
-                    .service(twice)
+                    .service(record_all)
+                    .service(timeout_claim_lease)
+                    .service(timeout_claim_transaction)
+                    .service(two_transactions)
                     .route("/unannotated", web::post().to(unannotated));
             }
         }
     };
 }
 
-/// A response with an explicit disposition.
+/// Adds a disposition to a response.
 trait With {
     fn with(self, disposition: Disposition) -> Self;
 }

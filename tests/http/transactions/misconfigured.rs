@@ -1,10 +1,10 @@
-//! Handlers whose store cannot provide the transaction that they take.
+//! Handlers that take a `Tx` that their application cannot provide.
 
 use actix_web::{App, web::Data};
 use idempotent_actix::{Idempotency, store::MemoryStore};
 use test_support::{Probe, Server};
 
-use super::{WAYS, database::Database, handlers, send};
+use super::{CLAIMS, database::Database, handlers, send};
 use crate::handlers::assert_problem;
 
 #[test]
@@ -12,7 +12,7 @@ fn a_misconfigured_application_is_reported_with_a_remedy() {
     test_support::log::capture();
     let (sqlite, postgres) = (Database::sqlite(Probe::new()), Database::postgres(Probe::new()));
     let server = sqlite.serve();
-    assert_problem(&server.send(&send("/twice", "")), 500, "misconfigured", false);
+    assert_problem(&server.send(&send("/two-transactions", "")), 500, "misconfigured", false);
     assert_problem(&server.send(&send("/unannotated", "")), 500, "misconfigured", false);
     let (probe, memory) = (sqlite.probe.clone(), Idempotency::new(MemoryStore::new()));
     let wrong = [
@@ -27,18 +27,18 @@ fn a_misconfigured_application_is_reported_with_a_remedy() {
                 .app_data(Data::new(probe.clone()))
                 .configure(all)
         });
-        for way in WAYS {
-            assert_problem(&server.send(&send(way, "an effect")), 500, "misconfigured", false);
+        for path in CLAIMS {
+            assert_problem(&server.send(&send(path, "an effect")), 500, "misconfigured", false);
         }
     }
     assert_eq!(sqlite.probe.runs(), 0);
     let log = test_support::log::captured();
-    for said in [
+    for message in [
         "takes two `Tx`",
         "without `#[idempotent]` takes a `Tx`",
         "the store has no transactions; use `SqliteStore` or `PostgresStore`",
-        "of another database than the store's",
+        "of a different database than the store's",
     ] {
-        assert!(log.contains(said), "{said}");
+        assert!(log.contains(message), "{message}");
     }
 }

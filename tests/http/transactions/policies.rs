@@ -1,10 +1,10 @@
-//! Two versions of one operation on a database: one claims by lease and one in the transaction, or
-//! their arguments differ otherwise.
+//! Two versions of one operation on a database: they differ in the kind of claim, or in other
+//! arguments.
 
 use actix_web::{App, web::Data};
 use test_support::{ClientResponse, Probe, Request, Server};
 
-use super::{BOTH, database::Database};
+use super::{DATABASES, database::Database};
 use crate::handlers::assert_problem;
 
 macro_rules! versions {
@@ -17,9 +17,9 @@ macro_rules! versions {
 
                 use crate::handlers::User;
 
-                #[idempotent(scope = "_user", name = "rolled within" $(, $key = $value)*)]
-                #[post("/rolled")]
-                pub(crate) async fn rolled(
+                #[idempotent(scope = "_user", name = "pay with effects" $(, $key = $value)*)]
+                #[post("/pay-with-effects")]
+                pub(crate) async fn pay_with_effects(
                     _user: User,
                     probe: Data<Probe>,
                     mut tx: Tx<$type>,
@@ -37,19 +37,19 @@ macro_rules! versions {
 }
 
 versions! { sqlite, sqlx::Sqlite,
-    leased;
-    within, claim = "transaction";
+    lease;
+    transaction, claim = "transaction";
     json, claim = "transaction", fingerprint = "json";
     held, abandoned = "hold";
 }
 versions! { postgres, sqlx::Postgres,
-    leased;
-    within, claim = "transaction";
+    lease;
+    transaction, claim = "transaction";
     json, claim = "transaction", fingerprint = "json";
     held, abandoned = "hold";
 }
 
-/// Serves one version of the operation, with a separate handle on the database.
+/// Serves one version of the operation.
 macro_rules! serve {
     ($database:expr, $version:ident) => {{
         let (idempotency, probe) = ($database.idempotency(), $database.probe.clone());
@@ -58,9 +58,9 @@ macro_rules! serve {
             let (idempotency, probe) = (idempotency.clone(), Data::new(probe.clone()));
             App::new().app_data(idempotency).app_data(probe).configure(move |config| {
                 if is_postgres {
-                    config.service(postgres::$version::rolled);
+                    config.service(postgres::$version::pay_with_effects);
                 } else {
-                    config.service(sqlite::$version::rolled);
+                    config.service(sqlite::$version::pay_with_effects);
                 }
             })
         })
@@ -68,10 +68,11 @@ macro_rules! serve {
 }
 
 fn send() -> Request {
-    Request::post("/rolled").user("alice").key("k").json("{\"amount\":1}")
+    Request::post("/pay-with-effects").user("alice").key("k").json("{\"amount\":1}")
 }
 
-/// A response that reports that nothing was run, whatever the database does with the other attempt.
+/// Asserts that a response reports that nothing was run. Which response it is depends on the
+/// database.
 #[track_caller]
 fn assert_not_run(response: &ClientResponse) {
     let problem = response.problem();
@@ -81,21 +82,22 @@ fn assert_not_run(response: &ClientResponse) {
     );
 }
 
-/// The other instance. SQLite's file has one writer, so the instance shares the handle.
-fn elsewhere(database: &Database) -> Option<Database> {
-    database.is_postgres().then(|| database.elsewhere())
+/// The database as another process sees it. `None` for SQLite, whose file has one writer: there
+/// both servers share the handle.
+fn other_process(database: &Database) -> Option<Database> {
+    database.is_postgres().then(|| database.other_process())
 }
 
 #[test]
 fn a_lease_and_a_transaction_exclude_each_other() {
-    for open in BOTH {
-        for leased_first in [true, false] {
+    for open in DATABASES {
+        for lease_first in [true, false] {
             let database = open(Probe::new());
-            let other = elsewhere(&database);
+            let other = other_process(&database);
             let other = other.as_ref().unwrap_or(&database);
-            let (leased, within) = (serve!(database, leased), serve!(other, within));
+            let (lease, transaction) = (serve!(database, lease), serve!(other, transaction));
             let [first, second] =
-                if leased_first { [&leased, &within] } else { [&within, &leased] };
+                if lease_first { [&lease, &transaction] } else { [&transaction, &lease] };
             database.probe.hold();
             let running = first.begin(&send());
             database.probe.await_runs(1);
@@ -106,31 +108,31 @@ fn a_lease_and_a_transaction_exclude_each_other() {
             second.send(&send()).assert_replays(&done);
             first.send(&send()).assert_replays(&done);
             assert_eq!((database.probe.runs(), database.counts()), (1, (1, 1)));
-            database.assert_nothing_is_open();
+            database.drain_and_assert_no_open_transaction();
         }
     }
 }
 
 #[test]
 fn two_forms_of_the_fingerprint_are_a_mismatch() {
-    for open in BOTH {
+    for open in DATABASES {
         let database = open(Probe::new());
-        let (leased, json) = (serve!(database, leased), serve!(database, json));
-        let done = leased.send(&send());
+        let (lease, json) = (serve!(database, lease), serve!(database, json));
+        let done = lease.send(&send());
         assert_eq!(done.status, 201);
         assert_problem(&json.send(&send()), 422, "key_reused", false);
-        leased.send(&send()).assert_replays(&done);
+        lease.send(&send()).assert_replays(&done);
         assert_eq!((database.probe.runs(), database.counts()), (1, (1, 1)));
     }
 }
 
 #[test]
-fn the_more_careful_way_to_abandon_counts() {
-    for open in BOTH {
+fn hold_applies_if_either_version_declares_it() {
+    for open in DATABASES {
         for held_first in [true, false] {
             let database = open(Probe::responding(|_| panic!("the handler fails")));
-            let (leased, held) = (serve!(database, leased), serve!(database, held));
-            let [first, second] = if held_first { [&held, &leased] } else { [&leased, &held] };
+            let (lease, held) = (serve!(database, lease), serve!(database, held));
+            let [first, second] = if held_first { [&held, &lease] } else { [&lease, &held] };
             assert_eq!(first.send(&send()).status, 500);
             assert_problem(&second.send(&send()), 409, "outcome_unknown", false);
             assert_eq!((database.probe.runs(), database.counts()), (1, (0, 0)));

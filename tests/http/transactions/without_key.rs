@@ -1,12 +1,12 @@
-//! Requests without a key have a transaction too, and no record.
+//! Requests without a key have a transaction, but no record.
 
 use test_support::{Probe, Request};
 
-use super::{BOTH, database::Database, responding};
+use super::{DATABASES, database::Database, responding};
 
 #[test]
 fn a_request_without_a_key_has_a_transaction() {
-    for open in BOTH {
+    for open in DATABASES {
         let database = open(responding(|run| [201, 402, 500, 201][run - 1])());
         let server = database.serve();
         let unkeyed =
@@ -15,17 +15,17 @@ fn a_request_without_a_key_has_a_transaction() {
         assert_eq!((unkeyed("two").status, database.counts()), (402, (1, 0)));
         assert_eq!((unkeyed("three").status, database.counts()), (500, (1, 0)));
         assert_eq!((unkeyed("dangling").status, database.counts()), (500, (1, 0)));
-        database.assert_nothing_is_open();
+        database.drain_and_assert_no_open_transaction();
     }
 }
 
-/// Postgres acknowledges the `COMMIT` of a transaction in which a statement failed, and rolls it
-/// back.
+/// Postgres reports success for the `COMMIT` of a transaction in which a statement failed, although
+/// it rolls back.
 #[test]
 fn a_request_without_a_key_whose_statement_failed_does_not_succeed() {
     let database = Database::postgres(Probe::new());
     let response =
         database.serve().send(&Request::post("/optional").user("alice").body("failed statement"));
     assert_eq!((response.status, database.counts()), (500, (0, 0)));
-    database.assert_nothing_is_open();
+    database.drain_and_assert_no_open_transaction();
 }

@@ -1,22 +1,22 @@
-//! What the handlers do, and what must be committed afterwards.
+//! What the handlers do, and what must be committed.
 
-/// One action of a handler. The handler continues whatever the outcome.
+/// One action of a handler, which continues whatever the outcome.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Statements that may fail.
     Sql(&'static str),
     /// Statements that fail for this reason.
     Fails(&'static str, &'static str),
-    /// A statement for which the file has no room.
-    Full(&'static str),
+    /// A statement for which the database file has no more pages.
+    DiskFull(&'static str),
     /// A statement that is interrupted.
     Interrupted(&'static str),
     /// A statement whose future is dropped.
     Dropped(&'static str),
     /// A nested transaction that runs a statement and is dropped.
     Nested(&'static str),
-    /// Removes the hooks from the connection.
-    Unhooked,
+    /// Removes the store's hooks from the connection.
+    RemoveHooks,
 }
 
 /// What must be committed.
@@ -26,8 +26,9 @@ pub(super) enum End {
     Committed(&'static [&'static str]),
     /// Nothing.
     Lost,
-    /// The handler's response undoes its effects. Whether the transaction was lost before.
-    Refused(bool),
+    /// The record without effects, because of the handler's error response. The flag says whether
+    /// the transaction was lost before.
+    RolledBack(bool),
 }
 
 pub(super) struct Case {
@@ -36,12 +37,12 @@ pub(super) struct Case {
     pub(super) end: End,
 }
 
-use End::{Committed, Lost, Refused};
-use Step::{Dropped, Fails, Full, Interrupted, Nested, Sql, Unhooked};
+use End::{Committed, Lost, RolledBack};
+use Step::{DiskFull, Dropped, Fails, Interrupted, Nested, RemoveHooks, Sql};
 
 const BEFORE: Step = Sql("INSERT INTO effects VALUES ('before', NULL)");
 const AFTER: Step = Sql("INSERT INTO effects VALUES ('after', NULL)");
-/// One row: without a statement journal, SQLite can only undo the whole transaction.
+/// A single row, for which SQLite has no statement journal: it can only undo the whole transaction.
 const LARGE: &str = "INSERT INTO effects VALUES (hex(zeroblob(1000000)), NULL)";
 const MANY: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000)
     INSERT INTO effects SELECT i, NULL FROM n";
@@ -53,16 +54,16 @@ const fn case(name: &'static str, script: &'static [Step], end: End) -> Case {
 pub(super) const CASES: &[Case] = &[
     case("nothing", &[], Committed(&[])),
     case("an effect", &[BEFORE], Committed(&["before"])),
-    case("an effect that is refused", &[BEFORE], Refused(false)),
+    case("an effect and an error response", &[BEFORE], RolledBack(false)),
     case(
         "a nested transaction that is dropped last",
         &[BEFORE, Nested("INSERT INTO effects VALUES ('nested', NULL)")],
         Committed(&["before"]),
     ),
     case(
-        "a nested transaction that is dropped, and a response that undoes the effects",
+        "a nested transaction that is dropped, and an error response",
         &[BEFORE, Nested("INSERT INTO effects VALUES ('nested', NULL)")],
-        Refused(false),
+        RolledBack(false),
     ),
     // SQLite undoes only the statement, not the transaction.
     case(
@@ -102,38 +103,38 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "ON CONFLICT ROLLBACK",
-        &[BEFORE, Fails("INSERT INTO beside VALUES ('taken')", "UNIQUE"), AFTER],
+        &[BEFORE, Fails("INSERT INTO unique_notes VALUES ('taken')", "UNIQUE"), AFTER],
         Lost,
     ),
     case(
         "a trigger's rollback",
-        &[BEFORE, Fails("INSERT INTO watched VALUES ('x')", "refused"), AFTER],
+        &[BEFORE, Fails("INSERT INTO setup VALUES ('x')", "refused"), AFTER],
         Lost,
     ),
-    case("a full disk", &[BEFORE, Full(LARGE), AFTER], Lost),
+    case("a full disk", &[BEFORE, DiskFull(LARGE), AFTER], Lost),
     case("an interrupted statement", &[BEFORE, Interrupted(MANY), AFTER], Lost),
     case(
         "a rollback in a savepoint",
         &[
             BEFORE,
             Sql("SAVEPOINT a"),
-            Fails("INSERT INTO watched VALUES ('x')", "refused"),
+            Fails("INSERT INTO setup VALUES ('x')", "refused"),
             Sql("RELEASE a"),
             AFTER,
         ],
         Lost,
     ),
     case(
-        "a lost transaction that is refused",
-        &[BEFORE, Fails("INSERT INTO watched VALUES ('x')", "refused"), AFTER],
-        Refused(true),
+        "a lost transaction and an error response",
+        &[BEFORE, Fails("INSERT INTO setup VALUES ('x')", "refused"), AFTER],
+        RolledBack(true),
     ),
-    // What the handler does to the transaction.
+    // The handler changes the transaction.
     case("ROLLBACK", &[BEFORE, Sql("ROLLBACK"), AFTER], Lost),
     case("COMMIT", &[BEFORE, Sql("COMMIT")], Lost),
     case("COMMIT, effects after", &[BEFORE, Sql("COMMIT"), AFTER], Lost),
     case("COMMIT, then BEGIN", &[BEFORE, Sql("COMMIT; BEGIN IMMEDIATE"), AFTER], Lost),
-    case("END that is refused", &[BEFORE, Sql("END"), AFTER], Refused(true)),
+    case("END and an error response", &[BEFORE, Sql("END"), AFTER], RolledBack(true)),
     case("ROLLBACK, then BEGIN", &[BEFORE, Sql("ROLLBACK; BEGIN IMMEDIATE"), AFTER], Lost),
     case(
         "ROLLBACK, then BEGIN and COMMIT",
@@ -141,7 +142,7 @@ pub(super) const CASES: &[Case] = &[
         Lost,
     ),
     case(
-        "ROLLBACK, then our savepoint",
+        "ROLLBACK, then a savepoint with the store's name",
         &[BEFORE, Sql("ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idempotent_effects"), AFTER],
         Lost,
     ),
@@ -161,22 +162,22 @@ pub(super) const CASES: &[Case] = &[
         Committed(&["before"]),
     ),
     case(
-        "a savepoint of our name",
+        "a savepoint with the store's name",
         &[BEFORE, Sql("SAVEPOINT idempotent_effects"), AFTER],
         Committed(&["after", "before"]),
     ),
     case(
-        "a savepoint of our name that is refused",
+        "a savepoint with the store's name, and an error response",
         &[BEFORE, Sql("SAVEPOINT idempotent_effects"), AFTER],
-        Refused(false),
+        RolledBack(false),
     ),
     case(
-        "our savepoint undone",
+        "the store's savepoint undone",
         &[BEFORE, Sql("ROLLBACK TO idempotent_effects"), AFTER],
         Committed(&["after", "before"]),
     ),
     case(
-        "our savepoint released",
+        "the store's savepoint released",
         &[BEFORE, Sql("RELEASE idempotent_effects"), AFTER],
         Committed(&["after", "before"]),
     ),
@@ -185,20 +186,20 @@ pub(super) const CASES: &[Case] = &[
         &[BEFORE, Sql("SAVEPOINT a"), AFTER],
         Committed(&["after", "before"]),
     ),
-    // What the handler leaves behind.
+    // The handler changes the connection.
     case(
         "an exclusive lock",
         &[BEFORE, Sql("PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM effects"), AFTER],
         Committed(&["after", "before"]),
     ),
     case(
-        "no room for more",
+        "no more pages",
         &[BEFORE, AFTER, Sql("PRAGMA max_page_count = 1")],
         Committed(&["after", "before"]),
     ),
     case("query_only", &[BEFORE, Sql("PRAGMA query_only = ON"), AFTER], Lost),
     case(
-        "a temporary table in the place of ours",
+        "a temporary table with the name of the store's",
         &[
             BEFORE,
             Sql("CREATE TEMP TABLE idempotency_records AS SELECT * FROM main.idempotency_records"),
@@ -206,8 +207,8 @@ pub(super) const CASES: &[Case] = &[
         Committed(&["before"]),
     ),
     case(
-        "a temporary table in the place of an effect",
-        &[Sql("CREATE TEMP TABLE effects (note, beside)"), AFTER],
+        "a temporary table with the name of the effects",
+        &[Sql("CREATE TEMP TABLE effects (note, depends_on)"), AFTER],
         Committed(&[]),
     ),
     case(
@@ -215,15 +216,23 @@ pub(super) const CASES: &[Case] = &[
         &[BEFORE, Sql("ATTACH ':memory:' AS other; CREATE TABLE other.idempotency_records (id)")],
         Committed(&["before"]),
     ),
-    case("no hooks", &[BEFORE, Unhooked, AFTER], Committed(&["after", "before"])),
+    case("no hooks", &[BEFORE, RemoveHooks, AFTER], Committed(&["after", "before"])),
     case(
         "no hooks, and a new transaction",
-        &[Unhooked, BEFORE, Sql("ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idempotent_effects"), AFTER],
+        &[
+            RemoveHooks,
+            BEFORE,
+            Sql("ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idempotent_effects"),
+            AFTER,
+        ],
         Lost,
     ),
     case(
         "a write in autocommit to another table",
-        &[BEFORE, Sql("ROLLBACK; INSERT INTO beside VALUES ('after'); PRAGMA user_version = 7")],
+        &[
+            BEFORE,
+            Sql("ROLLBACK; INSERT INTO unique_notes VALUES ('after'); PRAGMA user_version = 7"),
+        ],
         Lost,
     ),
     case(

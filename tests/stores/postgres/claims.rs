@@ -1,4 +1,4 @@
-//! What the statements cost on the server.
+//! What the store's statements do on the server: locks, writes, and the number of statements.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use tokio::{task::JoinSet, time::timeout};
 use super::{id, number, request, sql, store};
 
 /// Claims a new key and completes it.
-async fn completed(store: &PostgresStore, size: usize) -> Lease {
+async fn claim_and_complete(store: &PostgresStore, size: usize) -> Lease {
     let (id, claim) = (id(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
     let lease = Lease { id, owner: claim.owner };
@@ -30,7 +30,7 @@ async fn completed(store: &PostgresStore, size: usize) -> Lease {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_sixty_four_claims_wins_each_of_fifty_times() {
+async fn exactly_one_of_64_concurrent_claims_is_granted() {
     let (store, _) = store().await;
     for _ in 0..50 {
         race(&store, 64).await;
@@ -55,27 +55,27 @@ pub(super) async fn race(store: &PostgresStore, many: usize) {
 #[tokio::test]
 async fn a_replay_waits_for_no_row_lock() {
     let (store, url) = store().await;
-    let lease = completed(&store, 10).await;
+    let lease = claim_and_complete(&store, 10).await;
     let mut other = PgConnection::connect(&url).await.unwrap();
-    let mut locking = other.begin().await.unwrap();
+    let mut hold_lock = other.begin().await.unwrap();
     sqlx::raw_sql("SELECT * FROM idempotency_records FOR UPDATE")
-        .execute(&mut *locking)
+        .execute(&mut *hold_lock)
         .await
         .unwrap();
     let claim = request();
     let replay = store.claim(&lease.id, &claim).await.unwrap();
     assert!(matches!(replay, ClaimOutcome::Completed(_)), "{replay:?}");
-    // Any statement that takes the lock waits.
+    // A completion needs the lock, and waits.
     assert!(
         timeout(Duration::from_millis(300), store.complete(&lease, &Bytes::new())).await.is_err()
     );
-    locking.rollback().await.unwrap();
+    hold_lock.rollback().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_replay_writes_nothing() {
     let (store, url) = store().await;
-    let lease = completed(&store, 10).await;
+    let lease = claim_and_complete(&store, 10).await;
     let before =
         "SELECT xmin::text || '/' || xmax::text || '/' || ctid::text FROM idempotency_records";
     let mut connection = PgConnection::connect(&url).await.unwrap();
@@ -97,10 +97,14 @@ async fn a_new_key_and_a_replay_are_one_statement_each() {
         pg_database AS d ON d.oid = s.dbid \
                  WHERE d.datname = current_database() AND query NOT LIKE '%pg_stat_statements%'";
     let before = number(&url, calls).await;
-    let lease = completed(&store, 10).await;
-    assert_eq!(number(&url, calls).await - before, 2, "a claim and a completion");
+    let lease = claim_and_complete(&store, 10).await;
+    assert_eq!(
+        number(&url, calls).await - before,
+        2,
+        "a claim and a completion are not two statements"
+    );
     store.claim(&lease.id, &request()).await.unwrap();
-    assert_eq!(number(&url, calls).await - before, 3, "a replay");
+    assert_eq!(number(&url, calls).await - before, 3, "a replay is not one statement");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +115,7 @@ async fn completions_and_renewals_write_no_index() {
         let store = store.clone();
         async move {
             for _ in 0..KEYS / 8 {
-                completed(&store, 1024).await;
+                claim_and_complete(&store, 1024).await;
             }
         }
     });
@@ -122,7 +126,7 @@ async fn completions_and_renewals_write_no_index() {
     for _ in 0..100 {
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     }
-    // A session reports its statistics when it ends.
+    // A session reports its statistics at the latest when it ends.
     drop(store);
     let count = |column| {
         format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = 'idempotency_records'")
@@ -157,14 +161,14 @@ async fn four_concurrent_purges_remove_each_expired_record_once_and_no_live_one(
         )
     };
     let far = "99999999999999";
-    let alive = [
+    let kept = [
         insert("generate_series(-1, -1)", 1, 0, far, far),
         insert("generate_series(-2, -2)", 2, 0, "0", far),
         insert("generate_series(-3, -3)", 3, 0, "0", "1"),
         insert("generate_series(-4, -4)", 1, 0, far, "1"),
         insert("generate_series(-5, -5)", 1, 1, "0", "1"),
     ];
-    sql(&url, alive.concat() + &insert(&format!("generate_series(1, {EXPIRED})"), 2, 0, "0", "1"))
+    sql(&url, kept.concat() + &insert(&format!("generate_series(1, {EXPIRED})"), 2, 0, "0", "1"))
         .await;
     let purgers = (0..4).map(|_| {
         let store = store.clone();
@@ -182,14 +186,14 @@ async fn four_concurrent_purges_remove_each_expired_record_once_and_no_live_one(
     assert_eq!(removed.iter().flatten().sum::<i64>(), EXPIRED);
     assert!(
         removed.iter().filter(|batches| batches.len() > 1).count() > 1,
-        "only one of them worked: {removed:?}"
+        "only one purge removed records: {removed:?}"
     );
     assert!(removed.iter().flatten().all(|batch| *batch <= 100), "{removed:?}");
     assert_eq!(number(&url, "SELECT count(*) FROM idempotency_records").await, 5);
 }
 
 #[tokio::test]
-async fn a_purge_finds_expired_records_by_the_index() {
+async fn a_purge_finds_expired_records_with_the_index() {
     let (_store, url) = store().await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let purge = include_str!("../../../idempotent-core/src/sql/postgres/purge.sql");
@@ -210,11 +214,11 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     let (store, url) = store().await;
     let (id, claim) = (id(), request());
     store.claim(&id, &claim).await.unwrap();
-    // Claims that wait for another session's open transaction, more than there are connections.
+    // More claims than connections, all of which wait for another session's open transaction.
     let mut other = PgConnection::connect(&url).await.unwrap();
     let mut open = other.begin().await.unwrap();
-    let wanted: Vec<_> = (0..20).map(|_| super::id()).collect();
-    for id in &wanted {
+    let locked_ids: Vec<_> = (0..20).map(|_| super::id()).collect();
+    for id in &locked_ids {
         let row = "INSERT INTO idempotency_records SELECT $1, fingerprint, owner, 1, 0, 0, 0, 0, \
             1, 0 FROM idempotency_records LIMIT 1";
         sqlx::query(row).bind(id.as_bytes().as_slice()).execute(&mut *open).await.unwrap();
@@ -222,7 +226,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     let done = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(AtomicUsize::new(0));
     let mut waiting = JoinSet::new();
-    for id in wanted {
+    for id in locked_ids {
         let (store, done, ended) = (store.clone(), done.clone(), ended.clone());
         waiting.spawn(async move {
             let mut in_flight = 0;
@@ -242,7 +246,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
         meanwhile.push(ended.load(Ordering::Relaxed) - before);
     }
-    // A renewal that queued behind the claims would wait for ten of them each time.
+    // A renewal that had to queue for a connection would wait for the end of about ten claims.
     assert!(
         meanwhile.iter().any(|ended| *ended < 5),
         "claims that ended during each renewal: {meanwhile:?}"
@@ -256,7 +260,7 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
     open.rollback().await.unwrap();
 }
 
-/// The settings that a handler finds after a claim within its transaction.
+/// The `lock_timeout` that a handler finds after a claim in its transaction.
 async fn lock_timeout(store: &PostgresStore) -> String {
     let claimed = store
         .transactions()
@@ -265,7 +269,7 @@ async fn lock_timeout(store: &PostgresStore) -> String {
         .await
         .unwrap();
     let TransactionClaim::Granted { mut transaction, .. } = claimed else {
-        panic!("it is not granted")
+        panic!("the claim was rejected")
     };
     let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
     let set = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
@@ -291,14 +295,14 @@ async fn a_claim_in_a_transaction_leaves_the_handlers_lock_timeout_alone() {
 }
 
 #[tokio::test]
-async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
+async fn a_replay_does_not_wait_while_handlers_use_all_transactions() {
     let (store, _) = store().await;
     let (id, claim, again) = (id(), request(), request());
     let transactions = store.transactions().unwrap();
     let TransactionClaim::Granted { transaction, .. } =
         transactions.claim(&id, &claim, Duration::from_millis(80)).await.unwrap()
     else {
-        panic!("it is not granted")
+        panic!("the claim was rejected")
     };
     let lease = Lease { id, owner: claim.owner };
     let response = Bytes::from_static(b"done");
@@ -319,20 +323,20 @@ async fn a_replay_waits_for_no_handler_that_has_a_transaction() {
 #[tokio::test]
 async fn dropped_calls_leak_no_connections() {
     let (store, url) = store().await;
-    let lease = completed(&store, 10).await;
+    let lease = claim_and_complete(&store, 10).await;
     let mut other = PgConnection::connect(&url).await.unwrap();
     let mut locked = other.begin().await.unwrap();
     locked.execute("LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    // More calls than connections; each call is at the server or waits for a connection when it is
-    // dropped.
+    // More calls than connections. When a call is dropped, it waits for the server or for a
+    // connection.
     for _ in 0..24 {
         assert!(
             timeout(Duration::from_millis(30), store.claim(&lease.id, &request())).await.is_err()
         );
         let claim = (id(), request());
-        let within =
+        let in_transaction =
             store.transactions().unwrap().claim(&claim.0, &claim.1, Duration::from_secs(5));
-        assert!(timeout(Duration::from_millis(30), within).await.is_err());
+        assert!(timeout(Duration::from_millis(30), in_transaction).await.is_err());
     }
     locked.rollback().await.unwrap();
     // A call that waits for a connection gives up after 5 seconds, with an error.

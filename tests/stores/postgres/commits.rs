@@ -26,32 +26,32 @@ use tokio::{
     time::timeout,
 };
 
-use super::cuts::{LANES, lane};
+use super::cuts::{CONCURRENT_CUTS, proxied_store};
 use super::sql;
 use test_support::{
-    cuts::{Lane, digest, id, recording, runtime},
+    cuts::{ProxiedStore, digest, id, recording, runtime},
     proxy::{Cut, Direction, Plan},
 };
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ClaimMode {
     /// The claim is committed before the transaction.
-    Leased,
+    Lease,
     /// The claim is part of the transaction.
-    Within,
+    Transaction,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    form: Form,
+    mode: ClaimMode,
     plan: Plan,
-    /// Whether the server receives the whole commit while its acknowledgment is lost.
-    whole: bool,
+    /// Whether the server receives the whole commit and only its acknowledgment is lost.
+    received_in_full: bool,
 }
 
-/// How often a commit that was cut had happened, and how often it had not.
+/// How many of the cut commits took effect, and how many did not.
 #[derive(Default)]
 struct Tally {
     committed: AtomicU32,
@@ -65,19 +65,20 @@ async fn a_commit_that_is_cut_at_any_byte_leaves_one_effect_and_its_response() {
     let server = test_support::servers::postgres::Postgres::without_fsync();
     let url = server.url("postgres");
     sql(&url, "CREATE TABLE effects (id bytea NOT NULL)").await;
-    let first = Working::new(&url).await;
-    let cases =
-        Arc::new([first.cases(Form::Leased).await, first.cases(Form::Within).await].concat());
+    let runner = CaseRunner::new(&url).await;
+    let cases = Arc::new(
+        [runner.cases(ClaimMode::Lease).await, runner.cases(ClaimMode::Transaction).await].concat(),
+    );
     println!("{} cuts", cases.len());
     let (next, tally) = (Arc::new(AtomicUsize::new(0)), Arc::new(Tally::default()));
     let mut working = JoinSet::new();
     let local = LocalSet::new();
-    for _ in 0..LANES {
-        let (cases, next, tally, lane) =
-            (cases.clone(), next.clone(), tally.clone(), Working::new(&url).await);
+    for _ in 0..CONCURRENT_CUTS {
+        let (cases, next, tally, runner) =
+            (cases.clone(), next.clone(), tally.clone(), CaseRunner::new(&url).await);
         let work = async move {
             while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                timeout(WAIT_LIMIT, lane.take(*case, &tally))
+                timeout(WAIT_LIMIT, runner.run(*case, &tally))
                     .await
                     .unwrap_or_else(|_| panic!("{case:?} hangs"));
             }
@@ -91,55 +92,56 @@ async fn a_commit_that_is_cut_at_any_byte_leaves_one_effect_and_its_response() {
     assert!(committed >= 100 && not >= 500, "{committed}, {not}");
 }
 
-struct Working {
-    lane: Lane<PostgresStore>,
-    cut: Runtime,
+struct CaseRunner {
+    store: ProxiedStore<PostgresStore>,
+    proxied: Runtime,
     direct: Runtime,
     effects: PgPool,
 }
 
-impl Working {
+impl CaseRunner {
     async fn new(url: &str) -> Self {
-        let lane = lane(url).await;
-        let (cut, direct) = (runtime(lane.cut.clone()), runtime(lane.direct.clone()));
-        Self { lane, cut, direct, effects: PgPool::connect(url).await.unwrap() }
+        let store = proxied_store(url).await;
+        let (proxied, direct) = (runtime(store.proxied.clone()), runtime(store.direct.clone()));
+        Self { store, proxied, direct, effects: PgPool::connect(url).await.unwrap() }
     }
 
-    async fn cases(&self, form: Form) -> Vec<Case> {
-        let [to_server, to_client] = self.measure(form).await;
-        println!("{form:?}: {to_server} bytes to the server, {to_client} to the client");
-        assert_eq!(self.measure(form).await, [to_server, to_client]);
+    async fn cases(&self, mode: ClaimMode) -> Vec<Case> {
+        let [to_server, to_client] = self.measure(mode).await;
+        println!("{mode:?}: {to_server} bytes to the server, {to_client} to the client");
+        assert_eq!(self.measure(mode).await, [to_server, to_client]);
         let sent = (0..=to_server).map(|after| (Direction::ToServer, after));
-        let answered = (0..to_client).map(|after| (Direction::ToClient, after));
+        let received = (0..to_client).map(|after| (Direction::ToClient, after));
         let mut cases = Vec::new();
-        for (direction, after) in sent.chain(answered) {
+        for (direction, after) in sent.chain(received) {
             for (cut, outage) in
                 [(Cut::Fin, false), (Cut::Fin, true), (Cut::Reset, false), (Cut::Reset, true)]
             {
                 let plan = Plan { direction, after, cut, outage };
                 cases.push(Case {
-                    form,
+                    mode,
                     plan,
-                    whole: (direction, after) == (Direction::ToServer, to_server),
+                    received_in_full: (direction, after) == (Direction::ToServer, to_server),
                 });
             }
         }
         cases
     }
 
-    async fn measure(&self, form: Form) -> [u64; 2] {
-        let (_, attempt) = self.worked(form).await;
-        self.lane.proxy.count(None);
+    async fn measure(&self, mode: ClaimMode) -> [u64; 2] {
+        let (_, attempt) = self.begin_and_work(mode).await;
+        self.store.proxy.count(None);
         assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
-        self.lane.counted().await
+        self.store.counted().await
     }
 
-    /// An attempt that has written its effect, on a connection with prepared statements. After the
-    /// outage of the previous case, the store may count as down until its next probe.
-    async fn worked(&self, form: Form) -> (RecordId, Attempt) {
+    /// Begins an attempt and writes its effect, on a connection on which the statements are
+    /// prepared. After the outage of the previous case, the store may be considered down until its
+    /// next probe; then this retries.
+    async fn begin_and_work(&self, mode: ClaimMode) -> (RecordId, Attempt) {
         loop {
-            match self.work(form).await {
-                Ok(worked) => return worked,
+            match self.try_begin_and_work(mode).await {
+                Ok(begun) => return begun,
                 Err(error) if error.is_transient() => {
                     tokio::time::sleep(Duration::from_millis(5)).await
                 }
@@ -148,28 +150,28 @@ impl Working {
         }
     }
 
-    async fn work(&self, form: Form) -> Result<(RecordId, Attempt), StoreError> {
+    async fn try_begin_and_work(&self, mode: ClaimMode) -> Result<(RecordId, Attempt), StoreError> {
         let unknown = Lease { id: id(), owner: OwnerToken::random().unwrap() };
-        let mut warm = self.cut.transaction().await?;
+        let mut warm = self.proxied.transaction().await?;
         assert_eq!(warm.complete(&unknown, &recording().encode()).await?, Fence::Fenced);
         warm.roll_back().await;
         let id = id();
-        match begin(&self.cut, form, id).await? {
-            Admission::Proceed(attempt) => Ok((id, work(form, attempt).await?)),
+        match begin(&self.proxied, mode, id).await? {
+            Admission::Proceed(attempt) => Ok((id, work(mode, attempt).await?)),
             outcome @ Admission::Rejected(_) => panic!("{outcome:?}"),
         }
     }
 
-    async fn take(&self, case: Case, tally: &Tally) {
-        let Self { lane, cut, .. } = self;
-        let (id, attempt) = self.worked(case.form).await;
-        lane.proxy.count(Some(case.plan));
+    async fn run(&self, case: Case, tally: &Tally) {
+        let Self { store, proxied, .. } = self;
+        let (id, attempt) = self.begin_and_work(case.mode).await;
+        store.proxy.count(Some(case.plan));
         let ending = attempt.complete(&recording()).await;
-        assert_eq!(lane.proxy.cuts(), 1, "{case:?}");
+        assert_eq!(store.proxy.cuts(), 1, "{case:?}");
         let committed = self.committed(case, &id).await;
         match ending {
-            // The outcome was looked up or known: the acknowledgment of the commit's last byte is
-            // lost.
+            // Without an outage the runtime looks the outcome up, or the cut came after it was
+            // known.
             AttemptOutcome::Stored => assert!(committed && !case.plan.outage, "{case:?}"),
             AttemptOutcome::NotCommitted { transient: true } => {
                 assert!(!committed || case.plan.outage, "{case:?}")
@@ -178,17 +180,18 @@ impl Working {
         }
         if committed { &tally.committed } else { &tally.not_committed }
             .fetch_add(1, Ordering::Relaxed);
-        lane.proxy.mend();
-        cut.drained().await;
-        let ran = self.retried(case, id).await;
+        store.proxy.end_outage();
+        proxied.drained().await;
+        let ran = self.retry(case, id).await;
         assert_eq!(ran, !committed, "{case:?}");
         assert!(self.committed(case, &id).await, "{case:?}");
     }
 
-    /// Whether the transaction was committed: both record and effect, or neither.
+    /// Whether the transaction was committed. Asserts that record and effect are either both there
+    /// or both absent.
     async fn committed(&self, case: Case, id: &RecordId) -> bool {
-        let look = || async {
-            // One statement, because the commit may happen between two.
+        let read = || async {
+            // One statement, because the commit may happen between two statements.
             let both = "SELECT (SELECT count(*) FROM effects WHERE id = $1) AS effects, \
                         (SELECT count(*) FROM idempotency_records WHERE \
                          id = $1 AND state = 2) AS completed";
@@ -198,23 +201,23 @@ impl Working {
             assert_eq!(effects, completed, "{case:?}");
             completed == 1
         };
-        for _ in 0..if case.whole { 50 } else { 0 } {
-            if look().await {
+        for _ in 0..if case.received_in_full { 50 } else { 0 } {
+            if read().await {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        look().await
+        read().await
     }
 
-    /// Sends the request until it gets the response; returns whether the handler had to run.
-    async fn retried(&self, case: Case, id: RecordId) -> bool {
+    /// Retries the request until it gets the response; returns whether the handler ran again.
+    async fn retry(&self, case: Case, id: RecordId) -> bool {
         let mut ran = false;
         loop {
-            match begin(&self.direct, case.form, id).await.unwrap() {
+            match begin(&self.direct, case.mode, id).await.unwrap() {
                 Admission::Rejected(Verdict::Completed(response)) => {
                     assert_eq!(response, recording());
-                    let found = self.lane.direct.look_up(&id).await.unwrap().unwrap();
+                    let found = self.store.direct.look_up(&id).await.unwrap().unwrap();
                     assert!(matches!(found.record.state, RecordState::Completed(_)), "{case:?}");
                     return ran;
                 }
@@ -226,7 +229,7 @@ impl Working {
                 Admission::Proceed(attempt) => {
                     assert!(!ran, "{case:?}");
                     ran = true;
-                    let attempt = work(case.form, attempt).await.unwrap();
+                    let attempt = work(case.mode, attempt).await.unwrap();
                     assert_eq!(
                         attempt.complete(&recording()).await,
                         AttemptOutcome::Stored,
@@ -238,15 +241,17 @@ impl Working {
     }
 }
 
-async fn begin(runtime: &Runtime, form: Form, id: RecordId) -> Result<Admission, StoreError> {
-    match form {
-        Form::Leased => runtime.begin(id, digest(), &Policy::DEFAULT).await,
-        Form::Within => runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await,
+async fn begin(runtime: &Runtime, mode: ClaimMode, id: RecordId) -> Result<Admission, StoreError> {
+    match mode {
+        ClaimMode::Lease => runtime.begin(id, digest(), &Policy::DEFAULT).await,
+        ClaimMode::Transaction => {
+            runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await
+        }
     }
 }
 
-async fn work(form: Form, mut attempt: Attempt) -> Result<Attempt, StoreError> {
-    if form == Form::Leased {
+async fn work(mode: ClaimMode, mut attempt: Attempt) -> Result<Attempt, StoreError> {
+    if mode == ClaimMode::Lease {
         attempt.begin_transaction().await?;
     }
     let mut transaction = attempt.take_transaction().unwrap();

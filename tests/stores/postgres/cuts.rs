@@ -4,45 +4,45 @@ use idempotent_core::store::postgres::PostgresStore;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use test_support::{
-    cuts::{self, Lane},
+    cuts::{self, ProxiedStore},
     proxy::Proxy,
     servers::postgres::Postgres,
 };
 
 /// How many cuts run concurrently.
-pub(super) const LANES: usize = 16;
+pub(super) const CONCURRENT_CUTS: usize = 16;
 
-/// A store whose one connection goes through a proxy.
-pub(super) async fn lane(url: &str) -> Lane<PostgresStore> {
+/// A store whose only connection goes through a proxy.
+pub(super) async fn proxied_store(url: &str) -> ProxiedStore<PostgresStore> {
     let direct = PostgresStore::connect(url).await.unwrap();
     direct.migrate().await.unwrap();
     let options: PgConnectOptions = url.parse().unwrap();
-    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let options = options.host("127.0.0.1").port(proxy.port);
-    // One connection, so that it is known which connection a step uses; like the store's own pool,
-    // it does not test connections before use.
+    // With one connection it is known which connection a step uses. Like the store's own pool, this
+    // one does not test connections before use.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .test_before_acquire(false)
         .connect_with(options)
         .await
         .unwrap();
-    let cut = PostgresStore::from_pool(pool.clone()).await.unwrap();
-    let calm = move || pool.num_idle() == 1;
-    // A connection that is returned to the pool is tested: the pool sends a `Sync`, and the server
-    // reports that it is ready.
-    Lane { cut, direct, proxy, calm: Box::new(calm), after_each: [5, 6] }
+    let proxied = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    let is_idle = move || pool.num_idle() == 1;
+    // The pool tests a connection that is returned to it: it sends a `Sync`, and the server sends
+    // `ReadyForQuery`.
+    ProxiedStore { proxied, direct, proxy, is_idle: Box::new(is_idle), test_bytes: [5, 6] }
 }
 
-/// Fails if a step that is repeated after a cut has another outcome than without the cut, if a key
-/// is granted twice, or if a key is lost.
+/// Fails if a step that is repeated after a cut has a different outcome than without the cut, if a
+/// key is granted twice, or if a key is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_cut_at_any_byte_of_a_step_changes_nothing() {
+async fn a_cut_at_any_byte_of_a_step_does_not_change_its_outcome() {
     let server = Postgres::without_fsync();
     let url = server.url("postgres");
-    let mut lanes = Vec::new();
-    for _ in 0..LANES {
-        lanes.push(lane(&url).await);
+    let mut stores = Vec::new();
+    for _ in 0..CONCURRENT_CUTS {
+        stores.push(proxied_store(&url).await);
     }
-    cuts::everywhere(lanes).await.assert_at_least(100);
+    cuts::cut_at_each_byte(stores).await.assert_at_least(100);
 }

@@ -20,28 +20,28 @@ use test_support::{
 const EFFECT: &str = "INSERT INTO effects VALUES (:id)";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ClaimMode {
     /// The claim is committed before the transaction.
-    Leased,
+    Lease,
     /// The claim is part of the transaction.
-    Within,
+    Transaction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// Effects and record.
+    /// Effects and record are committed.
     Stored,
-    /// Neither.
+    /// Neither is committed.
     Neither,
-    /// Either both or neither.
+    /// Either both are committed, or neither.
     Together,
-    /// The handler has committed its effects itself, which cannot be undone; no response is
+    /// The handler has committed its effects itself, which cannot be undone. No response is
     /// recorded.
     NotStored,
 }
 use Expected::{Neither, NotStored, Stored, Together};
 
-/// What a handler sends, statement by statement, whatever the outcomes.
+/// The statements that a handler sends, whatever the outcome of each.
 const SCRIPTS: &[(&[&str], Expected)] = &[
     (&[EFFECT], Stored),
     (&["BEGIN", EFFECT], Stored),
@@ -102,36 +102,37 @@ const SCRIPTS: &[(&[&str], Expected)] = &[
 const SCHEMA: &str = "CREATE TABLE effects (id bytea PRIMARY KEY);
     CREATE TABLE later (number int UNIQUE DEFERRABLE INITIALLY DEFERRED);";
 
-struct Stage {
+struct Fixture {
     runtime: Runtime,
     store: PostgresStore,
     /// Connects to the server without a pooler.
     pool: PgPool,
-    form: Form,
-    /// Whether the application or the pooler resets a session that a handler changed.
-    changed_sessions: bool,
+    mode: ClaimMode,
+    /// Whether the next handler's session must be checked for changes. Not where the application or
+    /// the pooler resets the sessions.
+    check_sessions: bool,
 }
 
-impl Stage {
-    /// On the store's own connections.
-    async fn new(server: &Postgres, form: Form) -> Self {
+impl Fixture {
+    /// A store with its own connections.
+    async fn new(server: &Postgres, mode: ClaimMode) -> Self {
         let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
         let pool = PgPool::connect(&server.url("postgres")).await.unwrap();
-        Self { runtime: runtime(store.clone()), store, pool, form, changed_sessions: true }
+        Self { runtime: runtime(store.clone()), store, pool, mode, check_sessions: true }
     }
 
-    async fn play(&self, script: &[&str], expected: Expected) {
+    async fn run_script(&self, script: &[&str], expected: Expected) {
         let (id, started) = (id(), Instant::now());
         let Admission::Proceed(attempt) = self.begin(id).await else {
-            panic!("{script:?}: a new key does not run")
+            panic!("{script:?}: the claim of a new key was rejected")
         };
         let attempt = self.work(attempt, script).await;
         let ending = timeout(Duration::from_secs(30), attempt.complete(&recording()))
             .await
-            .expect("it hangs");
-        let (effects, state) = self.found(&id).await;
+            .expect("the completion hangs");
+        let (effects, state) = self.effects_and_state(&id).await;
         let context =
-            format!("{:?}, {script:?}: {ending:?}, {effects} effects, {state:?}", self.form);
+            format!("{:?}, {script:?}: {ending:?}, {effects} effects, {state:?}", self.mode);
         let completed = matches!(state, Some(RecordState::Completed(_)));
         let expected = if expected == Together && completed { Stored } else { expected };
         match expected {
@@ -144,22 +145,24 @@ impl Stage {
             NotStored => assert!(ending != AttemptOutcome::Stored && !completed, "{context}"),
         }
         self.retry(id, &context, expected).await;
-        if self.changed_sessions {
-            self.assert_unharmed(&context).await;
+        if self.check_sessions {
+            self.assert_clean_sessions(&context).await;
         }
         println!("{:?} {context}", started.elapsed());
     }
 
     async fn begin(&self, id: RecordId) -> Admission {
-        let begun = match self.form {
-            Form::Leased => self.runtime.begin(id, digest(), &Policy::DEFAULT).await,
-            Form::Within => self.runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await,
+        let begun = match self.mode {
+            ClaimMode::Lease => self.runtime.begin(id, digest(), &Policy::DEFAULT).await,
+            ClaimMode::Transaction => {
+                self.runtime.begin_in_transaction(id, digest(), &Policy::DEFAULT).await
+            }
         };
         begun.unwrap()
     }
 
     async fn work(&self, mut attempt: Attempt, script: &[&str]) -> Attempt {
-        if self.form == Form::Leased {
+        if self.mode == ClaimMode::Lease {
             attempt.begin_transaction().await.unwrap();
         }
         let mut transaction = attempt.take_transaction().unwrap();
@@ -176,22 +179,19 @@ impl Stage {
         attempt
     }
 
-    async fn found(&self, id: &RecordId) -> (i64, Option<RecordState>) {
+    async fn effects_and_state(&self, id: &RecordId) -> (i64, Option<RecordState>) {
         let effects =
             sqlx::query("SELECT count(*) FROM effects WHERE id = $1").bind(&id.as_bytes()[..]);
         let effects = effects.fetch_one(&self.pool).await.unwrap().get(0);
         (effects, self.store.look_up(id).await.unwrap().map(|found| found.record.state))
     }
 
-    async fn is_lapsed(&self, id: &RecordId) -> bool {
-        self.store
-            .look_up(id)
-            .await
-            .unwrap()
-            .is_some_and(|found| found.record.lease_expired(found.at))
+    async fn lease_expired(&self, id: &RecordId) -> bool {
+        let found = self.store.look_up(id).await.unwrap();
+        found.is_some_and(|found| found.record.lease_expired(found.at))
     }
 
-    /// The retry replays the stored response, or runs.
+    /// Sends the request again. It must be replayed if it was stored, and otherwise run.
     async fn retry(&self, id: RecordId, context: &str, expected: Expected) {
         match (self.begin(id).await, expected) {
             (Admission::Rejected(Verdict::Completed(kept)), Stored) => {
@@ -204,55 +204,54 @@ impl Stage {
                     AttemptOutcome::Stored,
                     "{context}"
                 );
-                let (effects, state) = self.found(&id).await;
+                let (effects, state) = self.effects_and_state(&id).await;
                 assert!(
                     effects == 1 && matches!(state, Some(RecordState::Completed(_))),
                     "{context}"
                 );
             }
-            // What the handler committed or prepared may contain the claim.
+            // The handler may have committed or prepared the claim, too.
             (Admission::Proceed(attempt), NotStored) => {
                 assert!(
-                    self.form == Form::Leased || !context.contains("COMMIT"),
-                    "{context}: it runs again"
+                    self.mode == ClaimMode::Lease || !context.contains("COMMIT"),
+                    "{context}: the request runs again"
                 );
                 drop(attempt);
             }
             // The handler has committed the claim together with its effects.
             (Admission::Rejected(Verdict::Held { .. }), NotStored) => {
-                assert_eq!(self.form, Form::Within, "{context}")
+                assert_eq!(self.mode, ClaimMode::Transaction, "{context}")
             }
             (Admission::Rejected(Verdict::InFlight { .. }), NotStored) => {}
-            (verdict, _) => panic!("{context}: the retry is {verdict:?}"),
+            (verdict, _) => panic!("{context}: the retry got {verdict:?}"),
         }
     }
 
-    /// Later handlers, on any connection, find a clean session.
-    async fn assert_unharmed(&self, context: &str) {
-        self.assert_unharmed_but_for("*", context).await;
+    /// Asserts that later handlers find a clean session, on each connection.
+    async fn assert_clean_sessions(&self, context: &str) {
+        self.assert_clean_sessions_except_for("*", context).await;
         // `LISTEN` takes effect when its transaction ends.
-        self.assert_unharmed_but_for("", context).await;
+        self.assert_clean_sessions_except_for("", context).await;
     }
 
-    async fn assert_unharmed_but_for(&self, channels: &str, context: &str) {
+    /// `channels` is `"*"` to ignore the channels that the session listens to.
+    async fn assert_clean_sessions_except_for(&self, channels: &str, context: &str) {
         let mut attempts = Vec::new();
         for _ in 0..3 {
             let Admission::Proceed(mut attempt) = self.begin(id()).await else {
-                panic!("{context}: the next does not run")
+                panic!("{context}: the next request does not run")
             };
-            if self.form == Form::Leased {
+            if self.mode == ClaimMode::Lease {
                 attempt.begin_transaction().await.unwrap();
             }
             let mut transaction = attempt.take_transaction().unwrap();
             let connection = transaction.connection_mut().downcast_mut::<PgConnection>().unwrap();
             let settings = "SELECT concat_ws(' ', current_setting('search_path'), \
-                current_setting('lock_timeout'), \
-                            current_setting('statement_timeout'), \
-                            current_setting('default_transaction_read_only'), \
-                            current_setting('transaction_isolation'), current_user, \
-                            (SELECT string_agg(name, ',') FROM pg_listening_channels() AS name \
-                            WHERE $1 = ''),
-                            to_regclass('pg_temp.idempotency_records'))";
+                current_setting('lock_timeout'), current_setting('statement_timeout'), \
+                current_setting('default_transaction_read_only'), \
+                current_setting('transaction_isolation'), current_user, \
+                (SELECT string_agg(name, ',') FROM pg_listening_channels() AS name \
+                WHERE $1 = ''), to_regclass('pg_temp.idempotency_records'))";
             let found: String =
                 sqlx::query_scalar(settings).bind(channels).fetch_one(connection).await.unwrap();
             assert_eq!(found, "\"$user\", public 0 0 off read committed postgres", "{context}");
@@ -265,13 +264,15 @@ impl Stage {
     }
 }
 
-async fn play_all(server: &Postgres, store: PostgresStore, changed_sessions: bool) {
+async fn run_all_scripts(server: &Postgres, store: PostgresStore, check_sessions: bool) {
     let url = server.url("postgres");
     let pool = PgPool::connect(&url).await.unwrap();
-    for form in [Form::Leased, Form::Within] {
+    for mode in [ClaimMode::Lease, ClaimMode::Transaction] {
         for (script, expected) in SCRIPTS {
             let (runtime, store, pool) = (runtime(store.clone()), store.clone(), pool.clone());
-            Stage { runtime, store, pool, form, changed_sessions }.play(script, *expected).await;
+            Fixture { runtime, store, pool, mode, check_sessions }
+                .run_script(script, *expected)
+                .await;
         }
         let prepared = "SELECT coalesce(string_agg(format('ROLLBACK PREPARED %L', gid), ';'), '') \
             FROM pg_prepared_xacts";
@@ -291,48 +292,52 @@ async fn server() -> Postgres {
     server
 }
 
-/// Fails if a record is completed without the effects of its handler or the effects are committed
-/// without it, or if a handler's changes to its session reach the next handler.
+/// Fails if a record is completed without the effects of its handler, if the effects are committed
+/// without the record, or if a handler's changes to its session reach the next handler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_statement_of_a_handler_separates_the_record_from_the_effects() {
     let server = server().await;
     let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
-    play_all(&server, store, true).await;
+    run_all_scripts(&server, store, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_statement_separates_them_on_connections_of_the_application() {
+async fn no_statement_separates_the_record_from_the_effects_on_connections_of_the_application() {
     let server = server().await;
-    // The application owns the sessions; here it gives each of them to only one handler.
+    // The application owns the sessions. Here it closes each after one handler.
     let pool = PgPoolOptions::new().after_release(|_, _| Box::pin(async { Ok(false) }));
     let store = PostgresStore::from_pool(pool.connect(&server.url("postgres")).await.unwrap())
         .await
         .unwrap();
-    play_all(&server, store, false).await;
+    run_all_scripts(&server, store, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_statement_separates_them_behind_a_pooler() {
+async fn no_statement_separates_the_record_from_the_effects_behind_a_pooler() {
     let server = server().await;
-    let pooler = PgBouncer::fresh_sessions(server.port);
+    let pooler = PgBouncer::with_session_resets(server.port);
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     assert!(format!("{store:?}").contains("Plain"), "{store:?}");
-    play_all(&server, store, false).await;
+    run_all_scripts(&server, store, false).await;
 }
 
-/// A handler that has written and committed its effect, together with its claim where the claim is
-/// part of the transaction.
-async fn committed_by_its_handler(stage: &Stage, policy: &Policy) -> Attempt {
-    let begun = match stage.form {
-        Form::Leased => stage.runtime.begin(id(), digest(), policy).await,
-        Form::Within => stage.runtime.begin_in_transaction(id(), digest(), policy).await,
+/// Runs a handler that writes and commits its effect, together with the claim if that is part of
+/// the transaction.
+async fn commit_in_handler(fixture: &Fixture, policy: &Policy) -> Attempt {
+    let begun = match fixture.mode {
+        ClaimMode::Lease => fixture.runtime.begin(id(), digest(), policy).await,
+        ClaimMode::Transaction => {
+            fixture.runtime.begin_in_transaction(id(), digest(), policy).await
+        }
     };
-    let Admission::Proceed(attempt) = begun.unwrap() else { panic!("a new key does not run") };
-    stage.work(attempt, &[EFFECT, "COMMIT"]).await
+    let Admission::Proceed(attempt) = begun.unwrap() else {
+        panic!("the claim of a new key was rejected")
+    };
+    fixture.work(attempt, &[EFFECT, "COMMIT"]).await
 }
 
-async fn end(mut attempt: Attempt, way: &str) -> AttemptOutcome {
-    match way {
+async fn end(mut attempt: Attempt, action: &str) -> AttemptOutcome {
+    match action {
         "complete" => attempt.complete(&recording()).await,
         "complete undone" => attempt.complete_rolled_back(&recording()).await,
         "release" => attempt.release().await,
@@ -341,52 +346,55 @@ async fn end(mut attempt: Attempt, way: &str) -> AttemptOutcome {
             let _kept = attempt.take_transaction();
             attempt.complete(&recording()).await
         }
-        _ => panic!("{way} is no way to end"),
+        _ => panic!("unknown action: {action}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends() {
     let server = server().await;
-    let stage = Stage::new(&server, Form::Within).await;
+    let fixture = Fixture::new(&server, ClaimMode::Transaction).await;
     for lease_expires in [false, true] {
         let lease = if lease_expires { Duration::from_millis(50) } else { Policy::DEFAULT.lease };
         let policy = Policy::DEFAULT.with_lease(lease);
-        for way in ["complete", "complete undone", "release", "abandon", "keep"] {
-            let attempt = committed_by_its_handler(&stage, &policy).await;
+        for action in ["complete", "complete undone", "release", "abandon", "keep"] {
+            let attempt = commit_in_handler(&fixture, &policy).await;
             let id = *attempt.id();
             assert_eq!(
-                stage.found(&id).await,
+                fixture.effects_and_state(&id).await,
                 (1, Some(RecordState::InFlight)),
-                "nothing is committed"
+                "effect and claim were not committed"
             );
-            while lease_expires && !stage.is_lapsed(&id).await {
+            while lease_expires && !fixture.lease_expired(&id).await {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let ending = end(attempt, way).await;
-            let context = format!("{way}, lease expires: {lease_expires}, {ending:?}");
+            let ending = end(attempt, action).await;
+            let context = format!("{action}, lease expires: {lease_expires}, {ending:?}");
             assert!(matches!(ending, AttemptOutcome::NotCommitted { .. }), "{context}");
-            assert_eq!(stage.found(&id).await, (1, Some(RecordState::Held)), "{context}");
-            let retry = stage.begin(id).await;
+            assert_eq!(
+                fixture.effects_and_state(&id).await,
+                (1, Some(RecordState::Held)),
+                "{context}"
+            );
+            let retry = fixture.begin(id).await;
             assert!(
                 matches!(retry, Admission::Rejected(Verdict::Held { .. })),
-                "{context}: the retry is {retry:?}"
+                "{context}: the retry got {retry:?}"
             );
         }
     }
 }
 
-/// The documented limit of `claim = "lease"`: the record does not contain what the handler has
-/// committed.
+/// A documented limit of `claim = "lease"`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_a_lease_a_handler_that_commits_and_fails_has_effects_and_a_response() {
+async fn with_a_lease_effects_that_a_handler_commits_itself_are_not_rolled_back() {
     let server = server().await;
-    let stage = Stage::new(&server, Form::Leased).await;
-    for (way, completed) in [("complete undone", true), ("release", false)] {
-        let attempt = committed_by_its_handler(&stage, &Policy::DEFAULT).await;
+    let fixture = Fixture::new(&server, ClaimMode::Lease).await;
+    for (action, completed) in [("complete undone", true), ("release", false)] {
+        let attempt = commit_in_handler(&fixture, &Policy::DEFAULT).await;
         let id = *attempt.id();
-        assert_eq!(end(attempt, way).await, AttemptOutcome::Stored, "{way}");
-        let (effects, state) = stage.found(&id).await;
-        assert_eq!((effects, state.is_some()), (1, completed), "{way}: {state:?}");
+        assert_eq!(end(attempt, action).await, AttemptOutcome::Stored, "{action}");
+        let (effects, state) = fixture.effects_and_state(&id).await;
+        assert_eq!((effects, state.is_some()), (1, completed), "{action}: {state:?}");
     }
 }

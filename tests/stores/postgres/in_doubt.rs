@@ -1,4 +1,4 @@
-//! Rollbacks that time out while the server executes a handler's own `COMMIT`.
+//! Rollbacks that time out while the server still executes a statement of the handler.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use tokio::time::{sleep, timeout};
 use super::{id, number, sql, store};
 use test_support::cuts::{digest, runtime};
 
-/// The deferred work at the end of the commit outlasts the time limit of a rollback.
+/// A deferred trigger makes each commit take longer than the time limit of a rollback.
 const SLOW: &str = "CREATE TABLE effects (n int);
     CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5); \
     RETURN NEW; END $$;
     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
     FOR EACH ROW EXECUTE FUNCTION slow()";
 
-/// Drops a handler during this statement. Returns how its attempt ends; the first verdict on its
-/// key other than "in flight", or `None` where the next attempt runs; and the number of committed
+/// Drops a handler during this statement. Returns the outcome of its attempt; the first verdict on
+/// its key that is not "in flight", or `None` if the next attempt runs; and the number of committed
 /// effects.
-async fn dropped_in(statement: &'static str) -> (AttemptOutcome, Option<Verdict>, i64) {
+async fn drop_handler_during(statement: &'static str) -> (AttemptOutcome, Option<Verdict>, i64) {
     let (store, url) = store().await;
     sql(&url, SLOW).await;
     let (runtime, id) = (runtime(store.clone()), id());
@@ -30,7 +30,7 @@ async fn dropped_in(statement: &'static str) -> (AttemptOutcome, Option<Verdict>
     let Admission::Proceed(mut attempt) =
         runtime.begin_in_transaction(id, digest(), &policy).await.unwrap()
     else {
-        panic!("a new key")
+        panic!("the claim of a new key was rejected")
     };
     let mut transaction = attempt.take_transaction().unwrap();
     let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
@@ -46,7 +46,7 @@ async fn dropped_in(statement: &'static str) -> (AttemptOutcome, Option<Verdict>
             Admission::Rejected(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,
             Admission::Rejected(verdict) => break Some(verdict),
             Admission::Proceed(attempt) => {
-                assert_eq!(attempt.number(), 1, "nothing of the first attempt is left");
+                assert_eq!(attempt.number(), 1, "a trace of the first attempt is left");
                 attempt.release().await;
                 break None;
             }
@@ -63,16 +63,20 @@ async fn dropped_in(statement: &'static str) -> (AttemptOutcome, Option<Verdict>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_of_a_dropped_handler_that_outlasts_its_rollback_holds_the_key() {
-    // The server does not check whether its client is connected, as while it waits for a standby.
+    // The server does not check whether its client is still connected, like while it waits for a
+    // standby.
     let commit = "SET LOCAL client_connection_check_interval = 0; COMMIT";
     assert_eq!(
-        dropped_in(commit).await,
+        drop_handler_during(commit).await,
         (AttemptOutcome::Deferred, Some(Verdict::Held { newly: false }), 1)
     );
 }
 
-/// The server notices that the client has disconnected.
+/// Here the server notices that its client has disconnected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_statement_that_outlasts_the_rollback_is_rolled_back() {
-    assert_eq!(dropped_in("SELECT pg_sleep(600)").await, (AttemptOutcome::Deferred, None, 0));
+    assert_eq!(
+        drop_handler_during("SELECT pg_sleep(600)").await,
+        (AttemptOutcome::Deferred, None, 0)
+    );
 }

@@ -1,5 +1,5 @@
-//! What a handler leaves behind when it returns: responses that were not read, and transactions
-//! without a record.
+//! What a handler leaves on its connection: responses of the server that were not read, and changed
+//! sessions. Also transactions without a record.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use test_support::cuts::{digest, id, recording, runtime};
 
 const SCHEMA: &str = "CREATE TABLE effects (note text PRIMARY KEY)";
 
-struct World {
+struct Fixture {
     url: String,
     runtime: Runtime,
     store: PostgresStore,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         let url = database().await;
         sql(&url, SCHEMA).await;
@@ -44,26 +44,27 @@ fn connection(transaction: &mut dyn Transaction) -> &mut PgConnection {
     transaction.connection_mut().downcast_mut::<PgConnection>().unwrap()
 }
 
-async fn begin(runtime: &Runtime, within: bool, policy: &Policy) -> Attempt {
+async fn begin(runtime: &Runtime, in_transaction: bool, policy: &Policy) -> Attempt {
     let id = id();
-    let begun = if within {
+    let begun = if in_transaction {
         runtime.begin_in_transaction(id, digest(), policy).await.unwrap()
     } else {
         runtime.begin(id, digest(), policy).await.unwrap()
     };
     let Admission::Proceed(mut attempt) = begun else {
-        panic!("a new key does not run: {begun:?}")
+        panic!("the claim of a new key was rejected: {begun:?}")
     };
-    if !within {
+    if !in_transaction {
         attempt.begin_transaction().await.unwrap();
     }
     attempt
 }
 
-/// A handler exports data, the server refuses, and the handler continues.
-async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
-    let world = World::new().await;
-    let mut attempt = begin(&world.runtime, within, &Policy::DEFAULT).await;
+/// Runs a handler that tries to export data, which the server refuses, and that continues. Returns
+/// what is wrong afterwards.
+async fn check_after_failed_copy(nested: bool, in_transaction: bool) -> Result<(), String> {
+    let fixture = Fixture::new().await;
+    let mut attempt = begin(&fixture.runtime, in_transaction, &Policy::DEFAULT).await;
     let key = *attempt.id();
     let mut transaction = attempt.take_transaction().unwrap();
     let c = connection(&mut *transaction);
@@ -78,12 +79,12 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
     attempt.return_transaction(transaction);
     let ending = attempt.complete(&recording()).await;
     let mut wrong = Vec::new();
-    if ending == AttemptOutcome::Stored && !world.is_completed(&key).await {
-        wrong.push("it is not stored".to_owned());
+    if ending == AttemptOutcome::Stored && !fixture.is_completed(&key).await {
+        wrong.push("the record is not stored".to_owned());
     }
     // The server may still be executing a commit whose outcome the store does not know.
     for left in (0..200).rev() {
-        let (completed, effects) = (world.is_completed(&key).await, world.effects().await);
+        let (completed, effects) = (fixture.is_completed(&key).await, fixture.effects().await);
         if completed == (effects == 1) {
             break;
         }
@@ -92,11 +93,11 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // The requests that follow.
+    // Later requests.
     for n in 0..4 {
         let begun = tokio::time::timeout(
             Duration::from_secs(20),
-            world.runtime.begin_in_transaction(id(), digest(), &Policy::DEFAULT),
+            fixture.runtime.begin_in_transaction(id(), digest(), &Policy::DEFAULT),
         )
         .await;
         match begun {
@@ -109,7 +110,7 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
                     .await;
                 attempt.return_transaction(transaction);
                 let ending = attempt.complete(&recording()).await;
-                let completed = world.is_completed(&key).await;
+                let completed = fixture.is_completed(&key).await;
                 if ending != AttemptOutcome::Stored || !completed || done.is_err() {
                     wrong.push(format!("next {n}: {done:?}, {ending:?}, completed: {completed}"));
                 }
@@ -120,17 +121,18 @@ async fn after_a_failed_copy(nested: bool, within: bool) -> Result<(), String> {
     if wrong.is_empty() {
         Ok(())
     } else {
-        Err(format!("nested {nested}, within {within}: {}", wrong.join(" | ")))
+        Err(format!("nested {nested}, in transaction {in_transaction}: {}", wrong.join(" | ")))
     }
 }
 
-/// Fails if the response to a statement of the handler is taken for the response to the commit.
+/// Fails if the store takes the server's response to a statement of the handler for the response to
+/// the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_the_server_refuses_keeps_effects_and_record_together() {
     let mut wrong = Vec::new();
     for nested in [false, true] {
-        for within in [false, true] {
-            wrong.extend(after_a_failed_copy(nested, within).await.err());
+        for in_transaction in [false, true] {
+            wrong.extend(check_after_failed_copy(nested, in_transaction).await.err());
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -149,19 +151,21 @@ async fn a_transaction_without_a_record_is_committed_as_a_whole_or_not_at_all() 
         (&["INSERT INTO effects VALUES ('one')", "SELECT 1 / 0"], true),
         (&["INSERT INTO effects VALUES ('one')", "ROLLBACK"], true),
     ] {
-        let world = World::new().await;
+        let fixture = Fixture::new().await;
         let runtime = match shared {
             true => runtime(
-                PostgresStore::from_pool(PgPool::connect(&world.url).await.unwrap()).await.unwrap(),
+                PostgresStore::from_pool(PgPool::connect(&fixture.url).await.unwrap())
+                    .await
+                    .unwrap(),
             ),
-            false => world.runtime.clone(),
+            false => fixture.runtime.clone(),
         };
         let mut transaction = runtime.transaction().await.unwrap();
         for text in script {
             let _ = sqlx::raw_sql(*text).execute(connection(&mut *transaction)).await;
         }
         let committed = transaction.commit().await;
-        let effects = world.effects().await;
+        let effects = fixture.effects().await;
         if committed.is_ok() {
             wrong.push(format!("{script:?}, shared {shared}: {committed:?}, {effects} effects"));
         }
@@ -171,9 +175,9 @@ async fn a_transaction_without_a_record_is_committed_as_a_whole_or_not_at_all() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_temporary_table_of_a_handler_without_a_key_does_not_reach_the_next_one() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for _ in 0..2 {
-        let mut transaction = world.runtime.transaction().await.unwrap();
+        let mut transaction = fixture.runtime.transaction().await.unwrap();
         let create = "CREATE TEMP TABLE staging (note text)";
         sqlx::raw_sql(create).execute(connection(&mut *transaction)).await.unwrap();
         transaction.commit().await.unwrap();
@@ -182,23 +186,23 @@ async fn a_temporary_table_of_a_handler_without_a_key_does_not_reach_the_next_on
 
 /// The handler returns an error after the refusal, and the connection returns to the pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_the_server_refuses_costs_the_next_request_nothing() {
-    let world = World::new().await;
-    let mut transaction = world.runtime.transaction().await.unwrap();
+async fn a_copy_that_the_server_refuses_does_not_affect_the_next_request() {
+    let fixture = Fixture::new().await;
+    let mut transaction = fixture.runtime.transaction().await.unwrap();
     assert!(connection(&mut *transaction).copy_out_raw("COPY nowhere TO STDOUT").await.is_err());
     transaction.roll_back().await;
     for _ in 0..3 {
-        let attempt = begin(&world.runtime, true, &Policy::DEFAULT).await;
+        let attempt = begin(&fixture.runtime, true, &Policy::DEFAULT).await;
         assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_the_server_refuses_costs_nothing_on_connections_of_the_application() {
-    let world = World::new().await;
-    let pool = PgPoolOptions::new().max_connections(1).connect(&world.url).await.unwrap();
+async fn a_copy_that_the_server_refuses_does_not_affect_the_applications_later_requests() {
+    let fixture = Fixture::new().await;
+    let pool = PgPoolOptions::new().max_connections(1).connect(&fixture.url).await.unwrap();
     let runtime = runtime(PostgresStore::from_pool(pool).await.unwrap());
-    // Sends it as a prepared statement.
+    // Prepares the statements on the connection.
     let Admission::Proceed(attempt) =
         runtime.begin(id(), digest(), &Policy::DEFAULT).await.unwrap()
     else {

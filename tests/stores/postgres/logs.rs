@@ -1,5 +1,5 @@
-//! No log, including the server's, contains a byte of a stored response or of the digest of a
-//! request, and no statement fails on purpose.
+//! No log, including the server's, contains a stored response or the digest of a request, and no
+//! statement fails on purpose.
 
 use std::{error::Error as _, future::pending, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ mod events;
 const RESPONSE: &str = "a-response-that-is-in-no-log";
 /// The input of the request's digest.
 const DIGEST: &[u8; 4] = b"\xfe\xed\xfa\xce";
-/// Errors that occur only because the test provokes them.
+/// Errors that a statement could raise on purpose, to end its transaction. None may be in the log.
 const DELIBERATE: [&str; 3] = ["division by zero", "duplicate key", "square root"];
 
 /// Each completion waits for the first lock while it runs, and for the second one while it commits.
@@ -37,13 +37,13 @@ const WAITING: &str =
     "SELECT coalesce(min(pid), 0)::bigint FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// The transaction contains no statement of the handler.
-    Alone,
+enum ClaimMode {
+    /// The completion is a single statement, without a transaction of a handler.
+    NoTransaction,
     /// The claim is committed before the transaction.
-    Leased,
+    Lease,
     /// The claim is part of the transaction.
-    Within,
+    Transaction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ enum Fault {
     Dropped,
 }
 
-const FORMS: [Form; 3] = [Form::Alone, Form::Leased, Form::Within];
+const MODES: [ClaimMode; 3] = [ClaimMode::NoTransaction, ClaimMode::Lease, ClaimMode::Transaction];
 const FAULTS: [Fault; 7] = [
     Fault::None,
     Fault::Fenced,
@@ -79,12 +79,12 @@ fn confidential() -> Claim {
     request().with_fingerprint(Fingerprint::from_bytes(digest.try_into().unwrap()))
 }
 
-/// The response as plain text and in the formats of `bytea` (escape format equals plain text), and
-/// a digest as it is displayed.
+/// Asserts that a text contains neither the response, as plain text or in a format of `bytea` (the
+/// escape format equals plain text), nor the digest.
 fn assert_without_response(text: &str, context: &str) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    for form in [RESPONSE, &hex(RESPONSE.as_bytes()), &hex(DIGEST)] {
-        let line = text.lines().find(|line| line.to_lowercase().contains(form));
+    for secret in [RESPONSE, &hex(RESPONSE.as_bytes()), &hex(DIGEST)] {
+        let line = text.lines().find(|line| line.to_lowercase().contains(secret));
         assert_eq!(line, None, "{context}");
     }
 }
@@ -96,24 +96,27 @@ struct LoggedServer {
     name: &'static str,
 }
 
-type Admission = (Lease, Option<Box<dyn Transaction>>);
+type Begun = (Lease, Option<Box<dyn Transaction>>);
 
 impl LoggedServer {
-    async fn begun(&self, form: Form) -> Admission {
+    async fn begin(&self, mode: ClaimMode) -> Begun {
         let (id, claim) = (id(), confidential());
         let lease = Lease { id, owner: claim.owner };
         let transactions = self.store.transactions().unwrap();
-        if form == Form::Within {
+        if mode == ClaimMode::Transaction {
             return (lease, Some(granted(&self.store, &lease, &claim).await.expect("a new key")));
         }
         self.store.claim(&id, &claim).await.unwrap();
-        (lease, if form == Form::Leased { Some(transactions.begin().await.unwrap()) } else { None })
+        (
+            lease,
+            if mode == ClaimMode::Lease { Some(transactions.begin().await.unwrap()) } else { None },
+        )
     }
 
-    /// The outcome of a completion; `None` where it ended before the fault could happen, or was
+    /// The outcome of a completion during which a fault happens; `None` if the completion was
     /// dropped.
-    async fn completed(&self, form: Form, fault: Fault) -> Option<Result<Fence, StoreError>> {
-        let (lease, mut transaction) = self.begun(form).await;
+    async fn complete(&self, mode: ClaimMode, fault: Fault) -> Option<Result<Fence, StoreError>> {
+        let (lease, mut transaction) = self.begin(mode).await;
         if fault == Fault::Fenced {
             self.fence(&lease, transaction.as_mut()).await;
         }
@@ -127,44 +130,44 @@ impl LoggedServer {
         match fault {
             Fault::None | Fault::Fenced => Some(call.await),
             Fault::LockTimeout => {
-                let _locked = self.locked(1).await;
+                let _locked = self.hold_lock(1).await;
                 Some(call.await)
             }
-            Fault::Cancelled => self.struck(call, 1, "pg_cancel_backend").await,
-            Fault::Disconnected => self.struck(call, 1, "pg_terminate_backend").await,
-            Fault::DisconnectedInCommit => self.struck(call, 2, "pg_terminate_backend").await,
+            Fault::Cancelled => self.interrupt(call, 1, "pg_cancel_backend").await,
+            Fault::Disconnected => self.interrupt(call, 1, "pg_terminate_backend").await,
+            Fault::DisconnectedInCommit => self.interrupt(call, 2, "pg_terminate_backend").await,
             Fault::Dropped => {
-                let _locked = self.locked(1).await;
+                let _locked = self.hold_lock(1).await;
                 tokio::select! {
-                    _ = call => panic!("{form:?}: it waits for nothing"),
-                    _ = self.waiting() => None,
+                    _ = call => panic!("{mode:?}: the completion did not wait for the lock"),
+                    _ = self.await_waiting_session() => None,
                 }
             }
         }
     }
 
-    async fn struck(
+    async fn interrupt(
         &self,
         mut call: BoxFuture<'_, Result<Fence, StoreError>>,
         lock: i64,
-        strike: &str,
+        function: &str,
     ) -> Option<Result<Fence, StoreError>> {
-        let _locked = self.locked(lock).await;
-        let struck = async {
-            let waiting = self.waiting().await;
+        let _locked = self.hold_lock(lock).await;
+        let interrupted = async {
+            let waiting = self.await_waiting_session().await;
             assert_eq!(
-                number(&self.url, format!("SELECT {strike}({waiting})::int::bigint")).await,
+                number(&self.url, format!("SELECT {function}({waiting})::int::bigint")).await,
                 1
             );
             pending::<()>().await
         };
         tokio::select! {
             outcome = &mut call => Some(outcome),
-            () = struck => None,
+            () = interrupted => None,
         }
     }
 
-    async fn locked(&self, lock: i64) -> PgConnection {
+    async fn hold_lock(&self, lock: i64) -> PgConnection {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
         sqlx::query("SELECT pg_advisory_lock($1)")
             .bind(lock)
@@ -174,8 +177,8 @@ impl LoggedServer {
         connection
     }
 
-    /// The process id of a session that waits for a lock.
-    async fn waiting(&self) -> i64 {
+    /// Waits until a session waits for a lock, and returns its process id.
+    async fn await_waiting_session(&self) -> i64 {
         loop {
             match number(&self.url, WAITING).await {
                 0 => sleep(Duration::from_millis(2)).await,
@@ -184,7 +187,7 @@ impl LoggedServer {
         }
     }
 
-    /// Gives the record to another owner, within the transaction that has locked it.
+    /// Gives the record to another owner: in the transaction, if there is one, which has locked it.
     async fn fence(&self, lease: &Lease, transaction: Option<&mut Box<dyn Transaction>>) {
         let text =
             "UPDATE idempotency_records SET owner = decode(repeat('07', 16), 'hex') WHERE id = $1";
@@ -196,16 +199,16 @@ impl LoggedServer {
                     .await
             }
             None => {
-                let mut connection = self.locked(3).await;
+                let mut connection = self.hold_lock(3).await;
                 query.execute(&mut connection).await
             }
         };
         assert_eq!(fenced.unwrap().rows_affected(), 1);
     }
 
-    async fn assert_quiet(&self, form: Form, fault: Fault) {
-        let context = format!("{}, {form:?}, {fault:?}", self.name);
-        let outcome = self.completed(form, fault).await;
+    async fn assert_discloses_nothing(&self, mode: ClaimMode, fault: Fault) {
+        let context = format!("{}, {mode:?}, {fault:?}", self.name);
+        let outcome = self.complete(mode, fault).await;
         match (fault, &outcome) {
             (Fault::None, Some(Ok(Fence::Passed))) | (Fault::Fenced, Some(Ok(Fence::Fenced))) => {}
             (Fault::Dropped, None) => {}
@@ -220,8 +223,8 @@ impl LoggedServer {
         }
     }
 
-    /// Many concurrent claims of one key, of which the first one is completed. `lease` is the lease
-    /// of an existing record.
+    /// Claims one key many times concurrently; one claim must be granted, and is completed. If
+    /// `lease` is set, the key has a record with this lease.
     async fn assert_race_fails_no_statement(&self, lease: Option<Duration>) {
         let (id, claim) = (id(), confidential());
         if let Some(lease) = lease {
@@ -238,9 +241,9 @@ impl LoggedServer {
     }
 }
 
-/// Two claims, of each kind, that time out waiting for a transaction with the record: of a new key,
-/// and of one whose lease has expired.
-async fn assert_waits_in_vain(target: &LoggedServer) {
+/// Asserts that claims time out while a transaction has the record: claims of each kind, of a new
+/// key and of one whose lease has expired.
+async fn assert_claims_time_out(target: &LoggedServer) {
     let transactions = target.store.transactions().unwrap();
     for abandoned in [false, true] {
         let (id, claim) = (id(), confidential());
@@ -273,10 +276,10 @@ async fn granted(
     }
 }
 
-/// Every kind of connection to a server.
+/// A store on every kind of connection to the server.
 async fn logged_servers(server: &Postgres, pooler: &PgBouncer) -> Vec<LoggedServer> {
     let (url, pooled) = (server.url("postgres"), pooler.url("postgres"));
-    let whole = |url: &str| format!("{url}?statement-cache-capacity=0");
+    let without_cache = |url: &str| format!("{url}?statement-cache-capacity=0");
     let connect = async |url: &str| PostgresStore::connect(url).await.unwrap();
     let share = async |url: &str| {
         let options: PgConnectOptions = url.parse().unwrap();
@@ -285,38 +288,38 @@ async fn logged_servers(server: &Postgres, pooler: &PgBouncer) -> Vec<LoggedServ
     };
     let stores = [
         ("own", connect(&url).await),
-        ("own, whole", connect(&whole(&url)).await),
+        ("own, no statement cache", connect(&without_cache(&url)).await),
         ("own, pooler", connect(&pooled).await),
         ("shared", share(&url).await),
-        ("shared, whole", share(&whole(&url)).await),
-        ("shared, pooler", share(&whole(&pooled)).await),
+        ("shared, no statement cache", share(&without_cache(&url)).await),
+        ("shared, pooler", share(&without_cache(&pooled)).await),
     ];
     stores.into_iter().map(|(name, store)| LoggedServer { store, url: url.clone(), name }).collect()
 }
 
-/// On one thread, whose events are captured.
+/// Runs on one thread, whose events are captured.
 #[tokio::test]
-async fn no_byte_of_a_response_or_of_a_digest_is_in_any_log() {
+async fn no_log_contains_a_response_or_a_digest() {
     let server = Postgres::start();
-    let pooler = PgBouncer::before(server.port);
+    let pooler = PgBouncer::in_front_of(server.port);
     let events = Arc::new(Events::default());
-    // While there is only one dispatcher, an event that another thread reaches first is disabled
-    // permanently.
+    // While only one dispatcher exists, `tracing` disables an event permanently if another thread
+    // reaches it first.
     let _second = tracing::Dispatch::new(Events::default());
     let seen = tracing::subscriber::set_default(events.clone());
     let logged_servers = logged_servers(&server, &pooler).await;
     logged_servers[0].store.migrate().await.unwrap();
     sql(&server.url("postgres"), WAITS).await;
     for target in &logged_servers {
-        for (form, fault) in FORMS.iter().flat_map(|form| FAULTS.map(|fault| (*form, fault))) {
-            target.assert_quiet(form, fault).await;
+        for (mode, fault) in MODES.iter().flat_map(|mode| FAULTS.map(|fault| (*mode, fault))) {
+            target.assert_discloses_nothing(mode, fault).await;
         }
         for lease in [None, Some(Duration::ZERO)] {
             for _ in 0..5 {
                 target.assert_race_fails_no_statement(lease).await;
             }
         }
-        assert_waits_in_vain(target).await;
+        assert_claims_time_out(target).await;
     }
     drop(seen);
     let (log, events) = (server.log(), events.text());
@@ -331,12 +334,12 @@ async fn no_byte_of_a_response_or_of_a_digest_is_in_any_log() {
     }
     // Each of the faults appears in the log.
     for reason in ["lock timeout", "user request", "administrator command"] {
-        assert!(log.contains(reason), "nothing failed by {reason}");
+        assert!(log.contains(reason), "no statement failed with {reason:?}");
     }
-    assert!(events.contains("sqlx::query"), "nothing was seen of sqlx's events");
+    assert!(events.contains("sqlx::query"), "the events of sqlx were not captured");
 }
 
-/// A check constraint that an operator has added shows the row in the server's error.
+/// The server's error about a check constraint that an operator has added contains the row.
 #[tokio::test]
 async fn no_error_of_the_store_shows_a_row() {
     let (store, url) = store().await;

@@ -1,4 +1,4 @@
-//! Migrations that an operator or another release has run.
+//! Tables that an operator or another release has created or migrated.
 
 use bytes::Bytes;
 use idempotent_core::{
@@ -14,13 +14,13 @@ use super::{database, id, number, request, sql, store};
 const DOCUMENT: &str = include_str!("../../../MIGRATIONS.md");
 
 /// The document's SQL for Postgres.
-fn documented() -> &'static str {
+fn documented_sql() -> &'static str {
     let section = DOCUMENT.split("\n## Postgres, version 1\n").nth(1).unwrap();
     section.split("```sql\n").nth(1).unwrap().split("```").next().unwrap()
 }
 
 /// The catalog's description of the tables, without generated names.
-async fn described(url: &str) -> Vec<String> {
+async fn describe(url: &str) -> Vec<String> {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let text = "SELECT c.relname || ' ' || coalesce(c.reloptions::text, '') || ' ' || a.attname \
         || ' ' || a.atttypid::regtype || a.attnotnull
@@ -36,13 +36,13 @@ async fn described(url: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_documented_sql_is_what_migrate_does() {
+async fn the_documented_sql_creates_what_migrate_creates() {
     let url = database().await;
-    sql(&url, format!("BEGIN; {} COMMIT;", documented())).await;
+    sql(&url, format!("BEGIN; {} COMMIT;", documented_sql())).await;
     let (_, migrated) = store().await;
-    let (by_hand, by_us) = (described(&url).await, described(&migrated).await);
-    assert!(by_us.len() >= 20, "{by_us:#?}");
-    assert_eq!(by_hand, by_us);
+    let (by_hand, by_migrate) = (describe(&url).await, describe(&migrated).await);
+    assert!(by_migrate.len() >= 20, "{by_migrate:#?}");
+    assert_eq!(by_hand, by_migrate);
 }
 
 /// The server's query plan for looking up one record.
@@ -56,11 +56,11 @@ async fn plan(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_table_that_was_emptied_is_searched_by_its_index() {
+async fn an_empty_table_is_searched_with_its_index() {
     let (_, url) = store().await;
     sql(&url, "VACUUM ANALYZE idempotency_records").await;
     assert!(plan(&url).await.contains("Index Scan"), "{}", plan(&url).await);
-    // The plan without the fill factor.
+    // Without the store's table setting, `VACUUM` truncates the file, and the plan changes.
     sql(&url, "ALTER TABLE idempotency_records SET (vacuum_truncate = true)").await;
     sql(&url, "VACUUM ANALYZE idempotency_records").await;
     assert!(plan(&url).await.contains("Seq Scan"), "{}", plan(&url).await);
@@ -80,7 +80,7 @@ async fn a_user_without_create_privileges_works_with_existing_tables() {
          GRANT SELECT ON idempotency_records_migrations TO {user}; \
          REVOKE CREATE ON SCHEMA public FROM PUBLIC;"
     );
-    sql(&url, format!("{} {grants}", documented())).await;
+    sql(&url, format!("{} {grants}", documented_sql())).await;
     let store =
         PostgresStore::connect(&url.replace("postgres@", &format!("{user}@"))).await.unwrap();
     store.migrate().await.unwrap();

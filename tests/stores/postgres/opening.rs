@@ -1,4 +1,4 @@
-//! What is refused when a store is opened, and how its table is created.
+//! Opening a store: what is refused, and how the table is created.
 
 use std::{error::Error, time::Duration};
 
@@ -7,9 +7,9 @@ use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 
 use super::{database, id, number, request, sql, store, with};
-use test_support::{longest, servers::postgres::Postgres};
+use test_support::{longest_durations, servers::postgres::Postgres};
 
-/// An error with its causes.
+/// An error and its causes.
 fn describe(error: &StoreError) -> String {
     let mut message = format!("{error:?} {error}");
     let mut source = error.source();
@@ -20,28 +20,29 @@ fn describe(error: &StoreError) -> String {
     message
 }
 
-async fn refused(url: &str) -> StoreError {
-    PostgresStore::connect(url).await.expect_err("it was opened")
+async fn connect_error(url: &str) -> StoreError {
+    PostgresStore::connect(url).await.expect_err("the store was opened")
 }
 
 #[tokio::test]
 async fn durations_of_any_length_are_accepted() {
     let (store, url) = store().await;
-    let whole = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
+    let without_cache =
+        PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
     let pool = PgPoolOptions::new().connect(&url).await.unwrap();
-    for store in [store, whole, PostgresStore::from_pool(pool).await.unwrap()] {
-        longest::takes_them(store).await;
+    for store in [store, without_cache, PostgresStore::from_pool(pool).await.unwrap()] {
+        longest_durations::assert_accepted(store).await;
     }
 }
 
-/// Begins as many transactions as allowed, and asserts that another one is refused.
-async fn assert_room_for(most: usize, store: &PostgresStore) {
+/// Asserts that exactly this many transactions can be open.
+async fn assert_transaction_limit(most: usize, store: &PostgresStore) {
     let transactions = store.transactions().unwrap();
     let mut open = Vec::new();
     for _ in 0..most {
         open.push(transactions.begin().await.unwrap());
     }
-    let error = transactions.begin().await.expect_err("there is room for one more");
+    let error = transactions.begin().await.expect_err("one more transaction began");
     assert!(error.is_transient(), "{}", describe(&error));
     for transaction in open {
         transaction.roll_back().await;
@@ -55,9 +56,9 @@ async fn handlers_have_as_many_transactions_as_configured() {
         PostgresStore::connect(&with(&url, "max_transactions=13&namespace=shop")).await.unwrap();
     assert_eq!(by_url.namespace(), Some("shop"));
     let by_method = store.clone().max_transactions(2.try_into().unwrap());
-    tokio::join!(assert_room_for(2, &by_method), assert_room_for(13, &by_url));
+    tokio::join!(assert_transaction_limit(2, &by_method), assert_transaction_limit(13, &by_url));
     for value in ["0", "-1", "many", "", "65536", "1&max_transactions=1"] {
-        let error = refused(&with(&url, &format!("max_transactions={value}"))).await;
+        let error = connect_error(&with(&url, &format!("max_transactions={value}"))).await;
         assert!(
             !error.is_transient() && describe(&error).contains("`max_transactions`"),
             "{}",
@@ -74,7 +75,7 @@ async fn a_read_replica_is_refused() {
         number(&standby.url("postgres"), "SELECT pg_is_in_recovery()::int::bigint").await,
         1
     );
-    let error = refused(&standby.url("postgres")).await;
+    let error = connect_error(&standby.url("postgres")).await;
     assert!(
         !error.is_transient() && describe(&error).contains("pg_is_in_recovery()"),
         "{}",
@@ -90,7 +91,7 @@ async fn an_unsafe_setting_is_refused_by_its_name() {
         let url = database().await;
         let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
         sql(&url, format!("ALTER DATABASE {name} SET {setting} = {value}")).await;
-        let error = refused(&url).await;
+        let error = connect_error(&url).await;
         assert!(
             !error.is_transient() && describe(&error).contains(setting),
             "{}",
@@ -108,24 +109,24 @@ async fn no_error_shows_a_password() {
         "postgres://app:hunter2@127.0.0.1:1/nowhere".to_owned(),
         "postgres://app:hunter2@127.0.0.1:port/nowhere".to_owned(),
         "postgres://app:hunter2@/?sslmode=maybe".to_owned(),
-        format!("postgres://nobody_of_this_name:hunter2@{host}"),
+        format!("postgres://no_such_user:hunter2@{host}"),
         format!("postgres://postgres:hunter2@{host}&sslmode=require"),
     ];
     for url in urls {
-        let message = describe(&refused(&url).await);
+        let message = describe(&connect_error(&url).await);
         assert!(!message.contains("hunter2"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn tls_that_is_not_compiled_in_is_named() {
-    let error = refused(&format!("{}&sslmode=require", database().await)).await;
+async fn a_url_that_requires_tls_is_refused_without_tls_support() {
+    let error = connect_error(&format!("{}&sslmode=require", database().await)).await;
     assert!(describe(&error).contains("TLS"), "{}", describe(&error));
 }
 
 #[tokio::test]
 async fn an_unreachable_server_is_a_transient_error_with_its_cause() {
-    let error = refused("postgres://127.0.0.1:1/nowhere").await;
+    let error = connect_error("postgres://127.0.0.1:1/nowhere").await;
     assert!(error.is_transient() && describe(&error).contains("refused"), "{}", describe(&error));
 }
 
@@ -161,7 +162,7 @@ async fn table_names_are_identifiers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_processes_migrate_at_once() {
+async fn concurrent_migrations_create_one_table() {
     let url = database().await;
     let stores = (0..8).map(|_| {
         let url = url.clone();
@@ -194,7 +195,7 @@ async fn many_processes_migrate_at_once() {
 async fn a_migration_waits_for_another_one() {
     let url = database().await;
     let mut other = PgConnection::connect(&url).await.unwrap();
-    // Like a migration that takes longer than other statements wait for locks.
+    // Takes the lock like a migration that takes longer than other statements wait for locks.
     let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('idempotent ', 0))";
     sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
     let migration = tokio::spawn({
@@ -202,13 +203,13 @@ async fn a_migration_waits_for_another_one() {
         async move { store.migrate().await }
     });
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(!migration.is_finished(), "it does not wait");
+    assert!(!migration.is_finished(), "the migration did not wait");
     other.close().await.unwrap();
     migration.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_store_that_is_up_to_date_needs_no_right_to_create() {
+async fn an_up_to_date_store_needs_no_create_privilege() {
     let (_store, url) = store().await;
     let role = format!("reader_{}", std::process::id());
     sql(

@@ -1,4 +1,4 @@
-//! Broken connections.
+//! Connections that break or hang.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn claim(store: &PostgresStore) -> (RecordId, Claim) {
 }
 
 /// Opens every connection of the pool.
-async fn warm(store: &PostgresStore) {
+async fn open_all_connections(store: &PostgresStore) {
     let claims = (0..30).map(|_| {
         let store = store.clone();
         async move { claim(&store).await }
@@ -33,7 +33,7 @@ async fn a_restart_of_the_server_causes_errors_only_while_it_lasts() {
     let server = Postgres::start();
     let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
     store.migrate().await.unwrap();
-    warm(&store).await;
+    open_all_connections(&store).await;
     let (first, claimed) = claim(&store).await;
     let lease = Lease { id: first, owner: claimed.owner };
     assert_eq!(
@@ -47,22 +47,28 @@ async fn a_restart_of_the_server_causes_errors_only_while_it_lasts() {
         .unwrap()
         .unwrap_err();
     assert!(down.is_transient(), "{down:?}");
-    warm_start(&server, &store, lease, &claimed).await;
+    assert_restarts_go_unnoticed(&server, &store, lease, &claimed).await;
 }
 
-/// Every connection dates from before the restart; no call may notice.
-async fn warm_start(server: &Postgres, store: &PostgresStore, lease: Lease, claimed: &Claim) {
+/// After each restart all of the pool's connections are broken, and no call may fail because of
+/// that.
+async fn assert_restarts_go_unnoticed(
+    server: &Postgres,
+    store: &PostgresStore,
+    lease: Lease,
+    claimed: &Claim,
+) {
     server.start_again();
     assert_eq!(
         store.renew(&[Renewal::new(lease, claimed.lease)]).await.unwrap(),
         [RenewOutcome::Renewed]
     );
-    warm(store).await;
+    open_all_connections(store).await;
     server.stop();
     server.start_again();
     assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
     let (id, claimed) = claim(store).await;
-    warm(store).await;
+    open_all_connections(store).await;
     server.stop();
     server.start_again();
     assert_eq!(store.release(&Lease { id, owner: claimed.owner }).await.unwrap(), Fence::Passed);
@@ -71,10 +77,10 @@ async fn warm_start(server: &Postgres, store: &PostgresStore, lease: Lease, clai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terminated_sessions_are_replaced_unnoticed() {
+async fn terminated_sessions_are_replaced_transparently() {
     let (store, url) = super::store().await;
     for _ in 0..5 {
-        warm(&store).await;
+        open_all_connections(&store).await;
         let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                    WHERE application_name = 'idempotency' AND datname = current_database()";
         sql(&url, end).await;
@@ -90,9 +96,9 @@ async fn a_call_to_a_server_that_does_not_respond_times_out() {
     let (store, url) = super::store().await;
     let (id, claimed) = claim(&store).await;
     let mut other = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
-    let mut locking = sqlx::Connection::begin(&mut other).await.unwrap();
+    let mut hold_lock = sqlx::Connection::begin(&mut other).await.unwrap();
     sqlx::raw_sql("SELECT * FROM idempotency_records FOR UPDATE")
-        .execute(&mut *locking)
+        .execute(&mut *hold_lock)
         .await
         .unwrap();
     let lease = Lease { id, owner: claimed.owner };
@@ -101,6 +107,6 @@ async fn a_call_to_a_server_that_does_not_respond_times_out() {
         .unwrap()
         .unwrap_err();
     assert!(error.is_transient(), "{error:?}");
-    locking.rollback().await.unwrap();
+    hold_lock.rollback().await.unwrap();
     assert_eq!(store.complete(&lease, &Bytes::new()).await.unwrap(), Fence::Passed);
 }

@@ -1,4 +1,4 @@
-//! A store that lacks a privilege or a setting reports it before any handler runs.
+//! A missing privilege or an unsafe setting is reported before any handler runs.
 
 use std::error::Error;
 
@@ -44,15 +44,16 @@ impl Role {
         PostgresStore::connect(&url).await.unwrap().schema("records").unwrap()
     }
 
-    async fn refused(&self, named: &str) {
+    /// Asserts that each check fails permanently, with this text and the names of role and table.
+    async fn assert_refused(&self, expected: &str) {
         let store = self.store().await;
         let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
         for error in [store.check().await, store.migrate().await, runtime.check().await] {
-            let error = error.expect_err(named);
+            let error = error.expect_err(expected);
             let message = describe(&error);
             assert!(!error.is_transient(), "{message}");
             assert!(
-                message.contains(named)
+                message.contains(expected)
                     && message.contains(&self.name)
                     && message.contains("idempotency_records"),
                 "{message}"
@@ -75,7 +76,7 @@ async fn a_missing_privilege_is_named_before_the_first_claim() {
     for (number, missing) in all.into_iter().enumerate() {
         let granted = all.into_iter().filter(|one| *one != missing).collect::<Vec<_>>().join(", ");
         let role = Role::with(&granted, if number == 0 { 4 } else { 0 }).await;
-        role.refused(missing).await;
+        role.assert_refused(missing).await;
         role.drop().await;
     }
 }
@@ -91,7 +92,7 @@ async fn a_schema_that_may_not_be_used_is_named() {
             && describe(&error).contains(&role.name),
         "{error:?}"
     );
-    // Without a schema name the server skips the table.
+    // Where the table has no schema name, the server skips schemas without `USAGE`.
     sql(&role.url, format!("ALTER ROLE {} SET search_path = 'records, public'", role.name)).await;
     let url = role.url.replace("postgres@", &format!("{}@", role.name));
     sql(&role.url, format!("ALTER ROLE {} SET search_path = records, public", role.name)).await;
@@ -104,11 +105,11 @@ async fn a_schema_that_may_not_be_used_is_named() {
 }
 
 #[tokio::test]
-async fn rows_that_are_hidden_from_the_role_are_refused() {
+async fn row_level_security_that_applies_to_the_role_is_refused() {
     let role = Role::with("SELECT, INSERT, UPDATE, DELETE", 0).await;
     sql(&role.url, format!("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", role.table)).await;
-    role.refused("row-level security").await;
-    // The policy does not hide the rows from a role that it does not apply to.
+    role.assert_refused("row-level security").await;
+    // The policy does not apply to the owner of the table.
     let owner = PostgresStore::connect(&role.url).await.unwrap().schema("records").unwrap();
     owner.check().await.unwrap();
     role.drop().await;
@@ -129,9 +130,9 @@ async fn a_role_with_all_required_privileges_passes_and_works() {
 }
 
 #[tokio::test]
-async fn a_store_is_checked_behind_a_pooler_too() {
+async fn a_store_can_be_checked_behind_a_pooler() {
     let server = test_support::servers::postgres::Postgres::start();
-    let pooler = PgBouncer::before(server.port);
+    let pooler = PgBouncer::in_front_of(server.port);
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     let error = store.check().await.unwrap_err();
     assert!(!error.is_transient() && describe(&error).contains("call `migrate()`"), "{error:?}");
@@ -140,7 +141,7 @@ async fn a_store_is_checked_behind_a_pooler_too() {
 }
 
 #[tokio::test]
-async fn a_setting_that_has_become_unsafe_is_found() {
+async fn a_check_finds_a_setting_that_has_become_unsafe() {
     let (store, url) = super::store().await;
     store.check().await.unwrap();
     let name = url.rsplit_once('/').unwrap().1.split('?').next().unwrap();
@@ -157,7 +158,7 @@ async fn a_setting_that_has_become_unsafe_is_found() {
 }
 
 #[tokio::test]
-async fn a_column_that_cannot_be_read_is_an_error_of_that_record_alone() {
+async fn an_unreadable_column_is_an_error_for_that_record_only() {
     let (store, url) = super::store().await;
     let (id, other) = (id(), super::id());
     for id in [&id, &other] {
@@ -183,7 +184,7 @@ async fn a_column_that_cannot_be_read_is_an_error_of_that_record_alone() {
         .await;
         sql(&url, format!("UPDATE idempotency_records SET {damage} WHERE id = '\\x{literal}'"))
             .await;
-        let within = store
+        let in_transaction = store
             .transactions()
             .unwrap()
             .claim(&id, &request(), std::time::Duration::from_millis(80))
@@ -191,7 +192,7 @@ async fn a_column_that_cannot_be_read_is_an_error_of_that_record_alone() {
         let errors = [
             store.claim(&id, &request()).await.map(drop).unwrap_err(),
             store.look_up(&id).await.map(drop).unwrap_err(),
-            within.map(drop).unwrap_err(),
+            in_transaction.map(drop).unwrap_err(),
         ];
         assert!(errors.iter().all(StoreError::is_unreadable), "{damage}: {errors:?}");
         assert!(matches!(

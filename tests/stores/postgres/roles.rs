@@ -1,4 +1,4 @@
-//! Settings of the role that an operator has changed.
+//! Settings that an operator has changed for the role.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use super::{id, number, request, sql};
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
 
-/// A server whose role has these settings, and every kind of connection to it.
+/// A server whose role has these settings, and a store on every kind of connection to it.
 async fn stores(
     settings: &[(&str, &str)],
 ) -> (Vec<(&'static str, PostgresStore)>, (Postgres, PgBouncer)) {
@@ -24,11 +24,11 @@ async fn stores(
     for (name, value) in settings {
         sql(&url, format!("ALTER ROLE postgres SET {name} = '{value}'")).await;
     }
-    let pooler = PgBouncer::before(server.port);
+    let pooler = PgBouncer::in_front_of(server.port);
     let stores = vec![
         ("own", PostgresStore::connect(&url).await.unwrap()),
         (
-            "whole",
+            "no statement cache",
             PostgresStore::connect(&format!("{url}?statement-cache-capacity=0")).await.unwrap(),
         ),
         ("pooler", PostgresStore::connect(&pooler.url("postgres")).await.unwrap()),
@@ -37,7 +37,7 @@ async fn stores(
     (stores, (server, pooler))
 }
 
-async fn claim_within(
+async fn claim_in_transaction(
     store: &PostgresStore,
     lease: &Lease,
     claim: &Claim,
@@ -48,24 +48,24 @@ async fn claim_within(
     }
 }
 
-/// The settings that a handler finds.
-async fn set(transaction: &mut Box<dyn Transaction>, setting: &str) -> String {
+/// The value of a setting that a handler finds.
+async fn setting_in(transaction: &mut Box<dyn Transaction>, setting: &str) -> String {
     let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
     let text = AssertSqlSafe(format!("SELECT current_setting('{setting}')"));
     sqlx::query_scalar(text).persistent(false).fetch_one(connection).await.unwrap()
 }
 
-fn new() -> (Lease, Claim) {
+fn new_claim() -> (Lease, Claim) {
     let claim = request();
     (Lease { id: id(), owner: claim.owner }, claim)
 }
 
 #[tokio::test]
-async fn a_role_whose_rows_show_bytes_in_escape_form_has_replays() {
+async fn replays_work_with_bytea_output_escape() {
     let (stores, _servers) = stores(&[("bytea_output", "escape")]).await;
     let response = Bytes::from_static(b"\x00\x01\\done\xff");
     for (name, store) in stores {
-        let ((lease, claim), (within, claim_in)) = (new(), new());
+        let ((lease, claim), (tx_lease, tx_claim)) = (new_claim(), new_claim());
         assert_eq!(
             store.claim(&lease.id, &claim).await.unwrap(),
             ClaimOutcome::Granted { attempt: 1 },
@@ -74,21 +74,25 @@ async fn a_role_whose_rows_show_bytes_in_escape_form_has_replays() {
         let renewal = Renewal::new(lease, claim.lease);
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed], "{name}");
         assert_eq!(store.complete(&lease, &response).await.unwrap(), Fence::Passed, "{name}");
-        let mut transaction = claim_within(&store, &within, &claim_in).await.unwrap();
+        let mut transaction = claim_in_transaction(&store, &tx_lease, &tx_claim).await.unwrap();
         assert_eq!(
-            set(&mut transaction, "bytea_output").await,
+            setting_in(&mut transaction, "bytea_output").await,
             "escape",
-            "{name}: the handler's setting is another one"
+            "{name}: the handler's setting was changed"
         );
         assert_eq!(
-            transaction.complete_and_commit(&within, &response).await.unwrap(),
+            transaction.complete_and_commit(&tx_lease, &response).await.unwrap(),
             Fence::Passed,
             "{name}"
         );
-        for lease in [lease, within] {
+        for lease in [lease, tx_lease] {
             let found = ClaimOutcome::Completed(response.clone());
             assert_eq!(store.claim(&lease.id, &request()).await.unwrap(), found, "{name}");
-            assert_eq!(claim_within(&store, &lease, &request()).await.err(), Some(found), "{name}");
+            assert_eq!(
+                claim_in_transaction(&store, &lease, &request()).await.err(),
+                Some(found),
+                "{name}"
+            );
             assert!(store.look_up(&lease.id).await.unwrap().is_some(), "{name}");
         }
     }
@@ -102,34 +106,39 @@ const WAIT_LIMIT: Duration = Duration::from_secs(3);
 async fn a_claim_waits_for_longer_than_the_roles_timeouts() {
     let (stores, _servers) = stores(&WAITS).await;
     let waits = stores.into_iter().map(|(name, store)| async move {
-        let (lease, claim) = new();
-        let mut transaction = claim_within(&store, &lease, &claim).await.unwrap();
+        let (lease, claim) = new_claim();
+        let mut transaction = claim_in_transaction(&store, &lease, &claim).await.unwrap();
         for (setting, value) in WAITS {
             assert_eq!(
-                set(&mut transaction, setting).await,
+                setting_in(&mut transaction, setting).await,
                 value,
-                "{name}: the handler's setting is another one"
+                "{name}: the handler's setting was changed"
             );
         }
         let started = Instant::now();
-        let outcome = claim_within(&store, &lease, &request()).await.err();
+        let outcome = claim_in_transaction(&store, &lease, &request()).await.err();
         assert!(matches!(outcome, Some(ClaimOutcome::InFlight { .. })), "{name}: {outcome:?}");
-        assert!(started.elapsed() >= WAIT_LIMIT, "{name}: it waited {:?}", started.elapsed());
+        assert!(
+            started.elapsed() >= WAIT_LIMIT,
+            "{name}: the claim waited only {:?}",
+            started.elapsed()
+        );
         transaction.roll_back().await;
     });
     join_all(waits).await;
 }
 
-/// Like a `statement_timeout` of an application's session that does not have the store's settings.
+/// A cancellation stands for a `statement_timeout` of an application's session, which does not have
+/// the store's settings.
 #[tokio::test]
-async fn a_claim_whose_wait_for_a_record_the_server_ends_is_in_flight() {
+async fn a_claim_that_the_server_cancels_while_it_waits_is_in_flight() {
     let (stores, (server, _pooler)) = stores(&[]).await;
     let cancel = "SELECT count(*) FROM pg_stat_activity \
                   WHERE CASE wait_event_type WHEN 'Lock' THEN \
                   pg_cancel_backend(pid) ELSE false END";
     for (name, store) in stores {
-        let (lease, claim) = new();
-        let transaction = claim_within(&store, &lease, &claim).await.unwrap();
+        let (lease, claim) = new_claim();
+        let transaction = claim_in_transaction(&store, &lease, &claim).await.unwrap();
         let (mut cancelled, url) = (0, server.url("postgres"));
         while cancelled < 5 {
             let again = request();

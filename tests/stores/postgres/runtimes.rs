@@ -1,4 +1,4 @@
-//! A store that several runtimes share.
+//! A store that several tokio runtimes share.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -8,9 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::{id, request, store};
 use test_support::without_runtime;
 
-/// How long a worker computes unless it is released: longer than the other claims take on a busy
+/// How long a worker computes unless it is stopped: longer than the other claims take on a busy
 /// machine.
-const HELD_UP: Duration = Duration::from_secs(30);
+const COMPUTING_LIMIT: Duration = Duration::from_secs(30);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -29,79 +29,82 @@ async fn claim_many(store: &PostgresStore) {
 }
 
 #[test]
-fn a_store_outlives_the_runtime_it_was_opened_on() {
+fn a_store_outlives_the_runtime_that_it_was_opened_on() {
     let first = runtime();
     let (store, _) = first.block_on(store());
     first.block_on(claim_many(&store));
     drop(first);
     let second = runtime();
-    // Twice: the first claims would get connections that the first runtime took with it.
+    // Twice: the first claims could get connections that ended with the first runtime.
     for _ in 0..2 {
         second.block_on(claim_many(&store));
         second.block_on(store.migrate()).unwrap();
     }
 }
 
-/// A worker that computes until it is released, and does not poll its sockets meanwhile.
-struct Busy {
-    let_go: mpsc::Sender<()>,
+/// A worker that computes until it is stopped, and does not poll its sockets meanwhile.
+struct BusyWorker {
+    stop: mpsc::Sender<()>,
     working: thread::JoinHandle<bool>,
 }
 
-impl Busy {
+impl BusyWorker {
     /// Returns once the worker is computing.
-    fn keep(runtime: Runtime) -> Self {
+    fn start(runtime: Runtime) -> Self {
         let (started, has_started) = mpsc::channel();
-        let (let_go, done) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel();
         let working = thread::spawn(move || {
             runtime.block_on(async {
                 started.send(()).unwrap();
-                done.recv_timeout(HELD_UP).is_ok()
+                stopped.recv_timeout(COMPUTING_LIMIT).is_ok()
             })
         });
         has_started.recv().unwrap();
-        Self { let_go, working }
+        Self { stop, working }
     }
 
-    /// Ends the computation; returns whether it was still running.
+    /// Stops the computation; returns whether it was still running.
     fn end(self) -> bool {
         // The worker may have ended by itself.
-        let _ = self.let_go.send(());
+        let _ = self.stop.send(());
         self.working.join().unwrap()
     }
 }
 
 #[test]
-fn a_busy_runtime_holds_up_no_other_one() {
+fn a_busy_runtime_does_not_delay_another() {
     let busy = runtime();
     let (store, _) = busy.block_on(store());
     busy.block_on(claim_many(&store));
-    let busy = Busy::keep(busy);
+    let busy = BusyWorker::start(busy);
     runtime().block_on(claim_many(&store));
     assert!(busy.end(), "the claims waited for the busy runtime");
 }
 
-/// The same with a plain pool, as a control.
+/// A control: with a plain pool, which has no driver thread, the connection of a busy runtime
+/// hangs.
 #[test]
-fn a_busy_runtime_holds_up_the_connections_of_a_plain_pool() {
+fn a_busy_runtime_delays_the_connections_of_a_plain_pool() {
     let busy = runtime();
     let (_store, url) = busy.block_on(store());
     let pool = busy.block_on(async {
         sqlx::postgres::PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap()
     });
-    let busy = Busy::keep(busy);
+    let busy = BusyWorker::start(busy);
     let idle = runtime();
-    // The signal was sent before anyone waited for it.
     let slept = async {
         let sleep = sqlx::raw_sql("SELECT pg_sleep(0.2)").execute(&pool);
         tokio::time::timeout(Duration::from_secs(2), sleep).await.is_ok()
     };
-    assert!(!idle.block_on(slept), "the driver thread is not needed any more");
+    assert!(
+        !idle.block_on(slept),
+        "the connection does not hang, so the store needs no driver thread"
+    );
     assert!(busy.end());
 }
 
 #[test]
-fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
+fn calls_outside_of_a_tokio_runtime_are_refused_with_that_reason() {
     let runtime = runtime();
     let (own, url) = runtime.block_on(store());
     without_runtime::assert_done_or_refused(

@@ -27,14 +27,14 @@ use test_support::{
     timing::one_of_five_within,
 };
 
-/// How long a request may wait for a server that does not respond: half a second, the probe's
-/// second, and tolerance for a busy machine.
+/// How long a request may wait for a server that does not respond: half a second, one second for
+/// the probe, and tolerance for a busy machine.
 const LONGEST: Duration = Duration::from_secs(6);
-/// How soon the store works again: the longest time limit of a probe, the pause before the next
-/// one, and tolerance for a busy machine.
+/// How long the store may take to work again: the longest time limit of a probe, the pause before
+/// the next one, and tolerance for a busy machine.
 const RECOVERY: Duration = Duration::from_secs(12);
 
-/// Claims this many keys at once; returns how long the slowest took, and what failed.
+/// Claims this many keys concurrently; returns how long the slowest claim took, and the errors.
 async fn claims(store: &PostgresStore, many: usize) -> (Duration, Vec<StoreError>) {
     let claims = (0..many).map(|_| {
         let store = store.clone();
@@ -48,7 +48,8 @@ async fn claims(store: &PostgresStore, many: usize) -> (Duration, Vec<StoreError
     (slowest, outcomes.into_iter().filter_map(|(outcome, _)| outcome.err()).collect())
 }
 
-/// While the server is silent: the first requests wait for a probe, all others fail at once.
+/// Asserts that, while the server is silent, the first requests wait for a probe and all others
+/// fail at once.
 async fn assert_down(store: &PostgresStore) {
     let (slowest, errors) = claims(store, 20).await;
     println!("the slowest of twenty requests waited for {slowest:?}");
@@ -85,7 +86,7 @@ async fn assert_recovers(store: &PostgresStore) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_costs_a_request_one_probe_at_most() {
+async fn a_server_that_stops_responding_delays_a_request_by_one_probe_at_most() {
     let server = Postgres::start();
     let store = PostgresStore::connect(&server.url("postgres")).await.unwrap();
     store.migrate().await.unwrap();
@@ -97,7 +98,7 @@ async fn a_server_that_stops_costs_a_request_one_probe_at_most() {
         server.resume();
         assert_recovers(&store).await;
     }
-    // A handler that already had its transaction has lost only time.
+    // A handler that already had its transaction can still commit it.
     let (id, claim) = (id(), request());
     store.claim(&id, &claim).await.unwrap();
     let completed =
@@ -107,7 +108,7 @@ async fn a_server_that_stops_costs_a_request_one_probe_at_most() {
 
 async fn behind_proxy(url: &str) -> (PostgresStore, Proxy) {
     let options: PgConnectOptions = url.parse().unwrap();
-    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let address = format!("{}:{}", options.get_host(), options.get_port());
     let store =
         PostgresStore::connect(&url.replace(&address, &format!("127.0.0.1:{}", proxy.port)))
@@ -118,7 +119,7 @@ async fn behind_proxy(url: &str) -> (PostgresStore, Proxy) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_link_is_detected_by_one_probe() {
+async fn a_silent_connection_is_detected_by_one_probe() {
     let (_, url) = store().await;
     let (store, proxy) = behind_proxy(&url).await;
     proxy.silence_all();
@@ -127,17 +128,17 @@ async fn a_silent_link_is_detected_by_one_probe() {
     assert_recovers(&store).await;
 }
 
-/// sqlx's pool keeps dead connections, and waits for them before it hands one out.
+/// sqlx's pool keeps dead connections, and waits for each of them before it returns one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_link_is_detected_on_connections_of_the_application() {
+async fn silent_connections_of_the_application_are_detected() {
     let (_, url) = store().await;
     let options: PgConnectOptions = url.parse().unwrap();
-    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let options = options.host("127.0.0.1").port(proxy.port);
     let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
     let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
     assert!(claims(&store, 20).await.1.is_empty());
-    // sqlx pings a connection that is returned, and waits for the response without a time limit.
+    // sqlx pings a connection that is returned to the pool, without a time limit.
     while pool.num_idle() < usize::try_from(pool.size()).unwrap() {
         sleep(Duration::from_millis(5)).await;
     }
@@ -145,7 +146,7 @@ async fn a_silent_link_is_detected_on_connections_of_the_application() {
     assert_down(&store).await;
     proxy.restore();
     let started = Instant::now();
-    // One second for each of them, at most.
+    // This takes up to one second for each dead connection.
     let (slowest, errors) = loop {
         let (slowest, errors) = claims(&store, 4).await;
         if errors.is_empty() {
@@ -155,15 +156,15 @@ async fn a_silent_link_is_detected_on_connections_of_the_application() {
         assert!(started.elapsed() < Duration::from_secs(120), "{errors:?}");
         sleep(Duration::from_millis(20)).await;
     };
-    println!("the first to be served waited for {slowest:?}");
+    println!("the first successful request waited for {slowest:?}");
     assert!(errors.is_empty() && slowest < Duration::from_secs(10), "{slowest:?}");
     let (slowest, errors) = claims(&store, 20).await;
     assert!(errors.is_empty() && slowest < LONGEST, "{slowest:?} {errors:?}");
 }
 
-/// A router has dropped the open connections; new ones work.
+/// A router has forgotten the open connections; new ones work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_connections_that_were_dropped_cost_one_ping_in_total() {
+async fn idle_connections_that_a_router_forgot_are_all_detected_by_one_ping() {
     let (_, url) = store().await;
     let (store, proxy) = behind_proxy(&url).await;
     one_of_five_within(Duration::from_secs(1), async || {
@@ -181,7 +182,7 @@ async fn idle_connections_that_were_dropped_cost_one_ping_in_total() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_server_does_not_count_as_down() {
+async fn a_slow_server_is_not_considered_down() {
     let (store, url) = store().await;
     let slow =
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); \
@@ -197,7 +198,7 @@ async fn a_slow_server_does_not_count_as_down() {
     });
     for _ in 0..20 {
         sleep(Duration::from_millis(100)).await;
-        // The server does not count as down meanwhile.
+        // Meanwhile the server is not considered down.
         assert!(matches!(
             store.claim(&id, &request()).await.unwrap(),
             ClaimOutcome::InFlight { .. }
@@ -209,10 +210,10 @@ async fn a_slow_server_does_not_count_as_down() {
 
 /// A new connection and a statement take longer than the time limit of the first probe.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_distant_server_does_not_count_as_down() {
+async fn a_distant_server_is_not_considered_down() {
     let (_, url) = store().await;
     let options: PgConnectOptions = url.parse().unwrap();
-    let proxy = Proxy::before(options.get_host(), options.get_port()).await;
+    let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let address = format!("{}:{}", options.get_host(), options.get_port());
     let url = url.replace(&address, &format!("127.0.0.1:{}", proxy.port));
     let store = PostgresStore::connect(&url).await.unwrap();
@@ -227,18 +228,18 @@ async fn a_distant_server_does_not_count_as_down() {
         }
     };
     timeout(Duration::from_secs(60), first).await.unwrap();
-    // The server still counts as up.
+    // The server is not considered down.
     for _ in 0..4 {
         let (_, errors) = claims(&store, 2).await;
         assert!(errors.is_empty(), "{errors:?}");
     }
 }
 
-/// A pooler accepts the probe's connection and queues its statement.
+/// A pooler accepts the probe's connection, and queues its statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooler_whose_sessions_are_all_in_use_is_awaited() {
+async fn a_call_waits_for_a_pooler_whose_sessions_are_all_in_use() {
     let server = Postgres::start();
-    let pooler = PgBouncer::before(server.port);
+    let pooler = PgBouncer::in_front_of(server.port);
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     store.migrate().await.unwrap();
     let mut handlers = Vec::new();
@@ -255,7 +256,7 @@ async fn a_pooler_whose_sessions_are_all_in_use_is_awaited() {
         let store = store.clone();
         async move { claims(&store, 1).await }
     });
-    // Longer than a call and a probe wait.
+    // Longer than a call and a probe wait for a server that does not respond.
     sleep(Duration::from_secs(3)).await;
     assert!(!another.is_finished());
     for (transaction, lease) in transactions.into_iter().zip(handlers) {
@@ -268,12 +269,12 @@ async fn a_pooler_whose_sessions_are_all_in_use_is_awaited() {
     assert!(errors.is_empty() && waited > Duration::from_secs(2), "{waited:?} {errors:?}");
 }
 
-/// Fails if a fatal error with the code of a protocol violation, which a pooler uses for its own
-/// state, is taken for a misconfiguration.
+/// PgBouncer reports its own state with a fatal error that has the code of a protocol violation.
+/// Fails if that is taken for a misconfiguration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_disconnects_a_client_is_a_transient_failure() {
     let server = Postgres::start();
-    let pooler = PgBouncer::impatient(server.port);
+    let pooler = PgBouncer::with_wait_timeout(server.port);
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     store.migrate().await.unwrap();
     let mut transactions = Vec::new();
@@ -291,9 +292,9 @@ async fn a_pooler_that_disconnects_a_client_is_a_transient_failure() {
     store.claim(&id(), &request()).await.unwrap();
 }
 
-/// Several callers queue for each connection of the application's pool.
+/// Several tasks of the application queue for the only connection of the pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_pool_serves_the_store_in_turn() {
+async fn the_store_gets_its_turn_in_a_busy_pool() {
     let (_, url) = store().await;
     let options = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_secs(30));
     let pool = options.connect(&url).await.unwrap();
@@ -322,7 +323,7 @@ async fn a_busy_pool_serves_the_store_in_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_from_the_server_do_not_count_as_an_outage() {
+async fn errors_from_the_server_are_not_considered_an_outage() {
     let (store, url) = store().await;
     sql(&url, "ALTER TABLE idempotency_records RENAME TO gone").await;
     for _ in 0..20 {

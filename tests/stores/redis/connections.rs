@@ -1,4 +1,4 @@
-//! Connections, and the runtimes that drive them.
+//! Connections, and the tokio runtimes that drive them.
 #![allow(clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
 use std::{
@@ -14,9 +14,9 @@ use idempotent_core::protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal};
 use idempotent_core::store::{Store, connect, redis::RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
-use super::work::{GRANTED, complete, describe, key, lease, request};
+use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::{
-    servers::redis::{FORGETFUL, Server},
+    servers::redis::{IN_MEMORY, Server, wait_until},
     without_runtime,
 };
 
@@ -24,11 +24,10 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Fails if a connection is shared between runtimes: a connection ends with the runtime that drives
-/// it.
+/// Fails if runtimes share a connection: a connection ends with the runtime that drives it.
 #[test]
-fn a_runtime_that_ends_closes_no_other_runtimes_connection() {
-    let server = Server::start(FORGETFUL);
+fn a_runtime_that_ends_does_not_close_the_connections_of_others() {
+    let server = Server::start(IN_MEMORY);
     let first = runtime();
     let store = first.block_on(RedisStore::connect(&server.url())).unwrap();
     let worker = std::thread::spawn({
@@ -54,18 +53,18 @@ fn a_runtime_that_ends_closes_no_other_runtimes_connection() {
 /// Fails if connections of ended runtimes accumulate.
 #[test]
 fn the_connections_of_ended_runtimes_are_closed() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let lasting = runtime();
     let store = lasting.block_on(RedisStore::connect(&server.url())).unwrap();
     for _ in 0..20 {
         runtime().block_on(complete(&store, &Bytes::new())).unwrap();
     }
-    test_support::servers::redis::within("only the lasting one is left", || {
+    wait_until("only the connection of the lasting runtime is left", || {
         // The second connection is the one that runs this query.
         server.info("connected_clients").as_deref() == Some("2")
     });
     drop(store);
-    test_support::servers::redis::within("none is left", || {
+    wait_until("no connection of the store is left", || {
         lasting.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
         server.info("connected_clients").as_deref() == Some("1")
     });
@@ -74,7 +73,7 @@ fn the_connections_of_ended_runtimes_are_closed() {
 /// Fails if a renewal queues behind a handler's commands.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_have_a_separate_connection() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -88,7 +87,7 @@ async fn renewals_have_a_separate_connection() {
 /// Fails if many leases take one round trip each.
 #[tokio::test]
 async fn many_leases_are_renewed_in_one_round_trip() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let mut renewals = Vec::new();
     for _ in 0..500 {
@@ -97,7 +96,7 @@ async fn many_leases_are_renewed_in_one_round_trip() {
         renewals.push(Renewal::new(lease(id, &claim), claim.lease));
     }
     assert_eq!(store.renew(&renewals[..1]).await.unwrap(), [RenewOutcome::Renewed]);
-    let _: () = server.ask("CONFIG RESETSTAT");
+    let _: () = server.command("CONFIG RESETSTAT");
     let reads = || server.info("total_reads_processed").unwrap().parse::<u64>().unwrap();
     let before = reads();
     assert_eq!(store.renew(&renewals).await.unwrap(), vec![RenewOutcome::Renewed; 500]);
@@ -109,36 +108,36 @@ async fn many_leases_are_renewed_in_one_round_trip() {
 
 /// Fails if the next claim does not replace a connection that the server closed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_outlives_the_connection_that_it_was_sent_on() {
-    let server = Server::start(FORGETFUL);
+async fn a_closed_connection_is_replaced_transparently() {
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     for _ in 0..50 {
-        let _: () = server.ask("CLIENT KILL TYPE normal SKIPME yes");
+        let _: () = server.command("CLIENT KILL TYPE normal SKIPME yes");
         complete(&store, &Bytes::new()).await.unwrap();
     }
 }
 
-/// Fails if a lost acknowledgment makes a claim refuse itself, or if a response that takes too long
-/// blocks for ever.
+/// Fails if a claim whose acknowledgment was lost is then rejected as a duplicate of itself, or if
+/// a call without a response never ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_acknowledgment_was_lost_is_granted() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url())
         .await
         .unwrap()
         .response_timeout(Duration::from_millis(200));
     complete(&store, &Bytes::new()).await.unwrap();
     let (id, claim) = (key(), request());
-    // The claim waits in the server for longer than its caller does, and is executed there before
-    // it is sent again.
-    let _: () = server.ask("CLIENT PAUSE 300 ALL");
+    // The server holds the claim back for longer than the store waits, and executes it before the
+    // store sends it again.
+    let _: () = server.command("CLIENT PAUSE 300 ALL");
     let started = Instant::now();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     assert!(started.elapsed() >= Duration::from_millis(200));
     assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
 
     // The call times out long before the server continues.
-    let _: () = server.ask("CLIENT PAUSE 60000 ALL");
+    let _: () = server.command("CLIENT PAUSE 60000 ALL");
     let started = Instant::now();
     let error = store.claim(&key(), &request()).await.unwrap_err();
     assert!(
@@ -151,8 +150,8 @@ async fn a_claim_whose_acknowledgment_was_lost_is_granted() {
 /// Fails if an error shows a secret of the URL, or does not explain how to correct the URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_error_shows_a_password() {
-    let server = Server::start(FORGETFUL);
-    let _: () = server.ask("CONFIG SET requirepass right");
+    let server = Server::start(IN_MEMORY);
+    let _: () = server.command("CONFIG SET requirepass right");
     let port = server.port;
     let mut messages = Vec::new();
     for (url, needle) in [
@@ -181,7 +180,7 @@ async fn no_error_shows_a_password() {
 /// Fails if a URL does not open the store, or if a TLS URL fails without naming the feature.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_opens_the_store() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = connect(&server.url()).await.unwrap();
     store.migrate().await.unwrap();
     assert_eq!(store.purge(1_000).await.unwrap(), 0);
@@ -196,8 +195,8 @@ async fn a_url_opens_the_store() {
     }
 }
 
-/// The connections to a port of this machine according to its kernel, including those that a
-/// stopped server has not accepted.
+/// The number of connections to a port of this machine according to the kernel, including those
+/// that a suspended server has not accepted.
 fn established(port: u16) -> usize {
     let port = format!(":{port:04X}");
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -205,17 +204,18 @@ fn established(port: u16) -> usize {
     fields.filter(|fields| fields[1].ends_with(&port) && fields[3] == "01").count()
 }
 
-/// Fails if one late response costs concurrent calls more than a new connection.
+/// Fails if one late response makes concurrent calls fail, instead of making them use a new
+/// connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_slow_response_fails_no_claim() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url())
         .await
         .unwrap()
         .response_timeout(Duration::from_millis(200));
     complete(&store, &Bytes::new()).await.unwrap();
     let before: usize = server.info("total_connections_received").unwrap().parse().unwrap();
-    let _: () = server.ask("CLIENT PAUSE 350 ALL");
+    let _: () = server.command("CLIENT PAUSE 350 ALL");
     let claims: Vec<_> = (0..50)
         .map(|_| {
             let store = store.clone();
@@ -231,8 +231,8 @@ async fn a_single_slow_response_fails_no_claim() {
 
 /// Fails if connections or sent commands accumulate while a server hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs_costs_two_connections_at_most() {
-    let server = Server::start(FORGETFUL);
+async fn connections_to_a_hanging_server_do_not_accumulate() {
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url())
         .await
         .unwrap()
@@ -241,9 +241,7 @@ async fn a_server_that_hangs_costs_two_connections_at_most() {
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let renewal = Renewal::new(lease(id, &claim), claim.lease);
     assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
-    test_support::servers::redis::within("one connection for work and one for renewals", || {
-        established(server.port) == 2
-    });
+    wait_until("one connection for work and one for renewals", || established(server.port) == 2);
     for round in 0..3 {
         server.pause();
         let (began, mut most, mut failed, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
@@ -266,16 +264,15 @@ async fn a_server_that_hangs_costs_two_connections_at_most() {
             }
             // An abandoned connection is closed when the task that drives it is polled.
             most = most.max(established(server.port));
-            test_support::servers::redis::within("what was given up is closed", || {
-                established(server.port) <= 2
-            });
+            wait_until("abandoned connections are closed", || established(server.port) <= 2);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         println!(
             "round {round}: {failed} failed, the slowest took {slowest:?}, {most} connections at \
              most"
         );
-        // A busy machine closes them late. One connection per call would make twenty.
+        // On a busy machine they are closed late. With one connection per call there would be
+        // twenty.
         assert!(failed >= 40 && most < 16, "{failed} {most}");
         server.resume();
         let back = Instant::now();
@@ -285,19 +282,18 @@ async fn a_server_that_hangs_costs_two_connections_at_most() {
             assert!(back.elapsed() < Duration::from_secs(60));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        test_support::servers::redis::within(
-            "one connection for work and one for renewals",
-            || established(server.port) == 2,
-        );
+        wait_until("one connection for work and one for renewals", || {
+            established(server.port) == 2
+        });
     }
 }
 
-/// Fails if a handler that blocks its runtime makes the store treat the server as hanging: the
-/// calls of other runtimes would fail.
+/// Fails if the store takes a blocked runtime for a server that hangs, which would make the calls
+/// of other runtimes fail.
 #[test]
-fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
+fn a_blocked_runtime_does_not_disturb_the_connections_of_others() {
     const TIMEOUT: Duration = Duration::from_millis(300);
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let blocked = runtime();
     let store =
         blocked.block_on(RedisStore::connect(&server.url())).unwrap().response_timeout(TIMEOUT);
@@ -314,9 +310,7 @@ fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
             }
         }
     });
-    test_support::servers::redis::within("the other runtime works", || {
-        done.load(Ordering::Relaxed) > 0
-    });
+    wait_until("the other runtime works", || done.load(Ordering::Relaxed) > 0);
     let connections =
         || server.info("total_connections_received").unwrap().parse::<usize>().unwrap();
     let mut undisturbed = 0;
@@ -329,25 +323,25 @@ fn a_runtime_that_is_blocked_costs_no_other_its_connection() {
                     tokio::spawn(async move { store.claim(&key(), &request()).await })
                 })
                 .collect();
-            // It runs before the task that writes them to the socket.
+            // This task runs before the one that writes the claims to the socket.
             tokio::spawn(async { std::thread::sleep(TIMEOUT * 2) });
             for claim in claims {
                 assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
             }
         });
-        // This query uses a connection too.
+        // The query uses one connection itself.
         undisturbed += usize::from(connections() == before + 1);
     }
-    // On a busy machine the server itself may be late.
-    assert!(undisturbed > 0, "the server was taken for one that hangs");
+    // On a busy machine the server may be late in some rounds.
+    assert!(undisturbed > 0, "in no round was the server considered responsive");
     ended.store(true, Ordering::Relaxed);
     other.join().unwrap();
     assert!(done.load(Ordering::Relaxed) > 50, "{done:?}");
 }
 
 #[test]
-fn calls_from_outside_of_a_runtime_are_refused_for_that_reason() {
-    let server = Server::start(FORGETFUL);
+fn calls_outside_of_a_tokio_runtime_are_refused_with_that_reason() {
+    let server = Server::start(IN_MEMORY);
     without_runtime::assert_done_or_refused(
         "connect",
         without_runtime::call(RedisStore::connect(&server.url())),

@@ -3,22 +3,24 @@
 use idempotent_core::store::redis::RedisStore;
 
 use test_support::{
-    cuts::{self, Lane},
+    cuts::{self, ProxiedStore},
     proxy::Proxy,
-    servers::redis::{FORGETFUL, Server},
+    servers::redis::{IN_MEMORY, Server},
 };
 
-/// Fails if a step that is repeated after a cut has another outcome than without the cut, if a key
-/// is granted twice, or if a key is lost.
+/// Fails if a step that is repeated after a cut has a different outcome than without the cut, if a
+/// key is granted twice, or if a key is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_cut_at_any_byte_of_a_step_changes_nothing() {
-    let server = Server::start(FORGETFUL);
-    let mut lanes = Vec::new();
+async fn a_cut_at_any_byte_of_a_step_does_not_change_its_outcome() {
+    let server = Server::start(IN_MEMORY);
+    let mut stores = Vec::new();
     for _ in 0..16 {
-        let proxy = Proxy::before("127.0.0.1", server.port).await;
-        let cut = RedisStore::connect(&format!("redis://127.0.0.1:{}/", proxy.port)).await.unwrap();
+        let proxy = Proxy::in_front_of("127.0.0.1", server.port).await;
+        let url = format!("redis://127.0.0.1:{}/", proxy.port);
+        let proxied = RedisStore::connect(&url).await.unwrap();
         let direct = RedisStore::connect(&server.url()).await.unwrap();
-        lanes.push(Lane { cut, direct, proxy, calm: Box::new(|| true), after_each: [0, 0] });
+        let is_idle = Box::new(|| true);
+        stores.push(ProxiedStore { proxied, direct, proxy, is_idle, test_bytes: [0, 0] });
     }
-    cuts::everywhere(lanes).await.assert_at_least(16);
+    cuts::cut_at_each_byte(stores).await.assert_at_least(16);
 }

@@ -1,4 +1,4 @@
-//! Unreadable records: damaged, or of another type.
+//! Unreadable records: damaged values, and values of other types.
 
 use bytes::Bytes;
 use idempotent_core::{
@@ -7,11 +7,11 @@ use idempotent_core::{
     store::{Store, redis::RedisStore},
 };
 
-use super::work::{GRANTED, describe, key, lease, request};
-use test_support::servers::redis::{FORGETFUL, Server};
+use super::helpers::{GRANTED, describe, key, lease, request};
+use test_support::servers::redis::{IN_MEMORY, Server};
 
-/// Values that can be stored under a record's key, with the command that stores each.
-const FOREIGN: [(&str, &[&str]); 6] = [
+/// Values that are not records, with the command that stores each.
+const NOT_RECORDS: [(&str, &[&str]); 6] = [
     ("HSET", &["field", "value"]),
     ("RPUSH", &["value"]),
     ("SADD", &["value"]),
@@ -29,7 +29,7 @@ fn put(server: &Server, id: &RecordId, (command, args): (&str, &[&str])) {
         .unwrap();
 }
 
-/// The result of every step of the store on a record.
+/// The error of every step of the store on a record.
 async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, StoreError)> {
     let claim = request();
     let hold = claim.with_abandoned(Abandoned::Hold);
@@ -49,13 +49,13 @@ async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, Stor
     ]
 }
 
-/// Fails if an unreadable record is reported as a failing store, which a client would retry for
-/// ever, or as absent.
+/// Fails if an unreadable record is reported as absent, or as a failure of the store, which a
+/// client would retry forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_that_is_not_a_record_is_unreadable_in_every_step() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
-    for foreign in FOREIGN {
+    for foreign in NOT_RECORDS {
         let id = key();
         put(&server, &id, foreign);
         for (step, error) in every_step(&store, id).await {
@@ -74,14 +74,14 @@ async fn a_value_that_is_not_a_record_is_unreadable_in_every_step() {
         }
         let mut connection = server.client().get_connection().unwrap();
         let left: String = redis::cmd("TYPE").arg(id.as_bytes()).query(&mut connection).unwrap();
-        assert_ne!(left, "none", "a step removed what is no record");
+        assert_ne!(left, "none", "a step removed a value that is no record");
     }
 }
 
 /// Fails if one unreadable record prevents the renewal of other leases.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_record_costs_no_other_its_renewal() {
-    let server = Server::start(FORGETFUL);
+async fn a_damaged_record_does_not_prevent_other_renewals() {
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
     let mut renewals = Vec::new();
     for _ in 0..10 {
@@ -89,7 +89,7 @@ async fn a_damaged_record_costs_no_other_its_renewal() {
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         renewals.push(Renewal::new(lease(id, &claim), claim.lease));
     }
-    for (at, foreign) in [(3, FOREIGN[0]), (7, FOREIGN[5])] {
+    for (at, foreign) in [(3, NOT_RECORDS[0]), (7, NOT_RECORDS[5])] {
         server
             .client()
             .get_connection()

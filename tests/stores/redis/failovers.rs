@@ -1,4 +1,4 @@
-//! A planned failover by Sentinels, while the old master still serves.
+//! A planned failover by Sentinels, during which the old master still responds.
 #![allow(clippy::panic, clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
 use std::{
@@ -14,27 +14,28 @@ use idempotent_core::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-use super::work::{complete, describe, request};
-use test_support::servers::redis::{FORGETFUL, Server, within};
+use super::helpers::{complete, describe, request};
+use test_support::servers::redis::{IN_MEMORY, Server, wait_until};
 
-/// How long the store may use the old master once the Sentinels name the new one: the polling
-/// interval of a second, and as much again for a busy machine.
-const FOLLOWING: Duration = Duration::from_secs(2);
+/// How long the store may use the old master after the Sentinels name the new one: the polling
+/// interval of one second, and one second of tolerance for a busy machine.
+const SWITCH_LIMIT: Duration = Duration::from_secs(2);
 
-struct Watched {
+/// A master with a replica and three Sentinels.
+struct MonitoredMaster {
     master: Server,
     replica: Server,
     sentinels: [Server; 3],
 }
 
-impl Watched {
+impl MonitoredMaster {
     fn start() -> Self {
-        let master = Server::start(FORGETFUL);
-        let replica = master.replica(FORGETFUL);
+        let master = Server::start(IN_MEMORY);
+        let replica = master.replica(IN_MEMORY);
         let sentinels = [(); 3].map(|()| Server::sentinel(&master, 2));
-        within("the Sentinels know each other and the replica", || {
+        wait_until("the Sentinels know each other and the replica", || {
             sentinels.iter().all(|sentinel| {
-                let fields: Vec<String> = sentinel.ask("SENTINEL MASTER payments");
+                let fields: Vec<String> = sentinel.command("SENTINEL MASTER payments");
                 let field = |name| {
                     fields.iter().position(|field| field == name).map(|at| fields[at + 1].clone())
                 };
@@ -55,9 +56,9 @@ impl Watched {
 
     /// Starts a failover, and returns when the first Sentinel names the new master.
     async fn fail_over(&self) -> Instant {
-        // Until the Sentinel knows the replica's role it refuses with `NOGOODSLAVE`.
+        // A Sentinel that does not know the replica's role yet refuses with `NOGOODSLAVE`.
         let mut client = self.sentinels[0].client().get_connection().unwrap();
-        within("a failover began", || {
+        wait_until("a failover began", || {
             let mut order = redis::cmd("SENTINEL");
             order
                 .arg("FAILOVER")
@@ -100,10 +101,10 @@ fn load(store: &RedisStore) -> (JoinSet<()>, Done) {
     (workers, done)
 }
 
-/// The largest delay of a task that only sleeps: a measure of how busy the machine is.
+/// The largest delay of a task that only sleeps, as a measure of how busy the machine is.
 type Late = Arc<Mutex<Duration>>;
 
-fn control(workers: &mut JoinSet<()>) -> Late {
+fn measure_delay(workers: &mut JoinSet<()>) -> Late {
     let late = Late::default();
     let longest = late.clone();
     workers.spawn(async move {
@@ -117,46 +118,47 @@ fn control(workers: &mut JoinSet<()>) -> Late {
     late
 }
 
-async fn until_done_since(done: &Done, since: Instant, within: Duration) {
-    until_this_many_done_since(done, 1, since, within).await;
+async fn await_completion_since(done: &Done, since: Instant, within: Duration) {
+    await_completions_since(done, 1, since, within).await;
 }
 
-async fn until_this_many_done_since(done: &Done, count: usize, since: Instant, within: Duration) {
+async fn await_completions_since(done: &Done, count: usize, since: Instant, within: Duration) {
     while done.lock().unwrap().iter().filter(|(_, at)| *at > since).count() < count {
         assert!(since.elapsed() < within, "not {count} were completed within {within:?}");
         sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Which of the completed keys run again, as first attempts.
-async fn forgotten(store: &RedisStore, done: &Done) -> Vec<Instant> {
+/// When those completed keys were completed that run again, as first attempts.
+async fn lost_keys(store: &RedisStore, done: &Done) -> Vec<Instant> {
     let done = done.lock().unwrap().clone();
-    let mut forgotten = Vec::new();
+    let mut lost_keys = Vec::new();
     for (id, at) in done {
         match store.claim(&id, &request()).await {
-            Ok(ClaimOutcome::Granted { attempt: 1 }) => forgotten.push(at),
+            Ok(ClaimOutcome::Granted { attempt: 1 }) => lost_keys.push(at),
             Ok(_) => {}
             Err(error) => panic!("{}", describe(&error)),
         }
     }
-    forgotten
+    lost_keys
 }
 
 /// Fails if the store keeps using the old master after the Sentinels name a new one, so that
 /// acknowledged records are lost, or if a new process uses another master than a running one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_planned_failover_is_followed_at_once() {
-    let watched = Watched::start();
-    let store = watched.store().await;
+async fn the_store_follows_a_planned_failover_at_once() {
+    let setup = MonitoredMaster::start();
+    let store = setup.store().await;
     let (mut workers, done) = load(&store);
-    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
-    let late = control(&mut workers);
-    let named = watched.fail_over().await;
-    until_done_since(&done, named + FOLLOWING, FOLLOWING + Duration::from_secs(30)).await;
+    await_completion_since(&done, Instant::now(), Duration::from_secs(60)).await;
+    let late = measure_delay(&mut workers);
+    let named = setup.fail_over().await;
+    await_completion_since(&done, named + SWITCH_LIMIT, SWITCH_LIMIT + Duration::from_secs(30))
+        .await;
 
-    // The old master has not been demoted yet: it would acknowledge all of these.
-    println!("the old master is {:?}", watched.master.info("role"));
-    let other = watched.store().await;
+    // The old master has not been demoted yet, so it would still acknowledge these.
+    println!("the old master is {:?}", setup.master.info("role"));
+    let other = setup.store().await;
     for _ in 0..20 {
         let id = complete(&store, &Bytes::from_static(b"old")).await.unwrap();
         assert_eq!(
@@ -169,58 +171,62 @@ async fn a_planned_failover_is_followed_at_once() {
             ClaimOutcome::Completed(Bytes::from_static(b"new"))
         );
     }
-    until_this_many_done_since(&done, 20, named, Duration::from_secs(120)).await;
+    await_completions_since(&done, 20, named, Duration::from_secs(120)).await;
     drop(workers);
-    let last = forgotten(&other, &done).await;
+    let last = lost_keys(&other, &done).await;
     let longest = last.iter().map(|at| at.saturating_duration_since(named)).max();
     println!(
         "{} of {} run again; the last was acknowledged {longest:?} after the switch",
         last.len(),
         done.lock().unwrap().len()
     );
-    // A Sentinel names the new master a second after the promotion, and publishes when the
-    // promotion begins.
+    // Keys can be lost between the beginning of the promotion, which a Sentinel publishes, and the
+    // store's reaction to it. A Sentinel names the new master about a second later.
     let span = last.iter().max().zip(last.iter().min()).map(|(last, first)| *last - *first);
     println!("they were acknowledged within {span:?}");
-    // The Sentinel's message, the store's reaction and a worker's last completion may each be late.
+    // The Sentinel's message, the store's reaction, and a worker's last completion may each be
+    // late.
     let late = 4 * *late.lock().unwrap();
     assert!(
         span.is_none_or(|span| span < Duration::from_millis(600) + late),
         "{span:?}, {late:?} late"
     );
-    assert!(longest.is_none_or(|longest| longest < FOLLOWING + late), "{longest:?}, {late:?} late");
+    assert!(
+        longest.is_none_or(|longest| longest < SWITCH_LIMIT + late),
+        "{longest:?}, {late:?} late"
+    );
 }
 
-/// Fails if anything runs again where the old master refuses writes as soon as its replica has
-/// disconnected, and claims and completions wait for the replica. `replicas.rs` tests that they
-/// wait: here the window is too short to be hit each time.
+/// The old master refuses writes as soon as its replica has disconnected, and claims and
+/// completions wait for the replica. Fails if any key runs again. `replicas.rs` tests that they
+/// wait, because here a missing wait would not be noticed each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_with_acknowledged_replicas_forgets_nothing() {
-    let watched = Watched::start();
-    for server in [&watched.master, &watched.replica] {
-        let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+async fn a_failover_loses_nothing_that_a_replica_acknowledged() {
+    let setup = MonitoredMaster::start();
+    for server in [&setup.master, &setup.replica] {
+        let _: () = server.command("CONFIG SET min-replicas-to-write 1");
     }
-    let store = watched.store().await.wait_for_replicas(1, Duration::from_millis(500));
+    let store = setup.store().await.wait_for_replicas(1, Duration::from_millis(500));
     let (workers, done) = load(&store);
     let began = Instant::now();
     while done.lock().unwrap().len() <= 40 {
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing was completed");
         sleep(Duration::from_millis(10)).await;
     }
-    let named = watched.fail_over().await;
-    // The new master accepts no writes before the old one follows it, which the Sentinels arrange
-    // some ten seconds later.
-    until_done_since(&done, named + FOLLOWING, Duration::from_secs(40)).await;
+    let named = setup.fail_over().await;
+    // The new master accepts no writes before the old one replicates it, which the Sentinels
+    // arrange about ten seconds later.
+    await_completion_since(&done, named + SWITCH_LIMIT, Duration::from_secs(40)).await;
     sleep(Duration::from_millis(500)).await;
     drop(workers);
-    let again = forgotten(&watched.store().await, &done).await;
+    let again = lost_keys(&setup.store().await, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
     assert!(again.is_empty());
     assert!(done.lock().unwrap().iter().filter(|(_, at)| *at < named).count() > 20);
 }
 
 /// Waits until a Sentinel publishes that it is about to promote a replica.
-fn promoting(sentinel: &Server) -> tokio::task::JoinHandle<Instant> {
+fn await_promotion(sentinel: &Server) -> tokio::task::JoinHandle<Instant> {
     let mut client = sentinel.client().get_connection().unwrap();
     let (ready, subscribed) = std::sync::mpsc::channel();
     let waiting = tokio::task::spawn_blocking(move || {
@@ -238,16 +244,16 @@ fn promoting(sentinel: &Server) -> tokio::task::JoinHandle<Instant> {
 /// acknowledges would run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
-    let watched = Watched::start();
-    let promoting = promoting(&watched.sentinels[0]);
+    let setup = MonitoredMaster::start();
+    let promotion = await_promotion(&setup.sentinels[0]);
     let done = Done::default();
-    let young = async {
-        let began = promoting.await.unwrap();
+    let new_process = async {
+        let began = promotion.await.unwrap();
         sleep(Duration::from_millis(150)).await;
-        let store = watched.store().await;
+        let store = setup.store().await;
         println!("opened {:?} after the promotion began", began.elapsed());
         while began.elapsed() < Duration::from_secs(3) || done.lock().unwrap().len() <= 10 {
-            assert!(began.elapsed() < Duration::from_secs(60), "nothing is done");
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing was completed");
             if let Ok(id) = complete(&store, &Bytes::from_static(b"done")).await {
                 done.lock().unwrap().push((id, Instant::now()));
             }
@@ -255,28 +261,28 @@ async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
         }
         (store, began)
     };
-    let (named, (store, began)) = tokio::join!(watched.fail_over(), young);
+    let (named, (store, began)) = tokio::join!(setup.fail_over(), new_process);
     println!("named {:?} after the promotion began", named - began);
-    let again = forgotten(&store, &done).await;
+    let again = lost_keys(&store, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
     assert!(again.is_empty(), "{} run again", again.len());
 }
 
-/// Fails if the store returns to the old master while the failover is in progress: the replica is
-/// slow, and promoted later.
+/// The replica is slow, and promoted late. Fails if the store returns to the old master while the
+/// failover is in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_failover_is_awaited() {
-    let watched = Watched::start();
-    for sentinel in &watched.sentinels {
-        let _: () = sentinel.ask("SENTINEL SET payments failover-timeout 60000");
+async fn the_store_waits_for_the_end_of_a_long_failover() {
+    let setup = MonitoredMaster::start();
+    for sentinel in &setup.sentinels {
+        let _: () = sentinel.command("SENTINEL SET payments failover-timeout 60000");
     }
-    let store = watched.store().await;
-    let promoting = promoting(&watched.sentinels[0]);
+    let store = setup.store().await;
+    let promotion = await_promotion(&setup.sentinels[0]);
     let (workers, done) = load(&store);
-    until_done_since(&done, Instant::now(), Duration::from_secs(60)).await;
+    await_completion_since(&done, Instant::now(), Duration::from_secs(60)).await;
     let slow = async {
-        let began = promoting.await.unwrap();
-        watched.replica.pause();
+        let began = promotion.await.unwrap();
+        setup.replica.pause();
         sleep(Duration::from_secs(8)).await;
         let count = done
             .lock()
@@ -285,16 +291,16 @@ async fn a_long_failover_is_awaited() {
             .filter(|(_, at)| *at > began + Duration::from_secs(1))
             .count();
         println!("{count} done on the old master during the failover");
-        watched.replica.resume();
+        setup.replica.resume();
         Instant::now()
     };
-    let (named, resumed) = tokio::join!(watched.fail_over(), slow);
-    println!("named {:?} after the replica went on", named.saturating_duration_since(resumed));
-    until_done_since(&done, named + Duration::from_secs(1), Duration::from_secs(60)).await;
+    let (named, resumed) = tokio::join!(setup.fail_over(), slow);
+    println!("named {:?} after the replica was resumed", named.saturating_duration_since(resumed));
+    await_completion_since(&done, named + Duration::from_secs(1), Duration::from_secs(60)).await;
     drop(workers);
-    let again = forgotten(&watched.store().await, &done).await;
+    let again = lost_keys(&setup.store().await, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
-    // Records that were acknowledged in the last milliseconds before the promotion can be lost.
+    // Keys that were acknowledged in the last milliseconds before the promotion can be lost.
     let late = again.iter().filter(|at| **at > resumed - Duration::from_secs(7)).count();
     assert_eq!(late, 0);
 }

@@ -1,4 +1,4 @@
-//! What a server loses, and what it keeps.
+//! Which records a server loses, and which it keeps.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use idempotent_core::{
 };
 use tokio::sync::watch;
 
-use super::work::{GRANTED, complete, describe, key, lease, request};
-use test_support::servers::redis::{DURABLE, FORGETFUL, Server};
+use super::helpers::{GRANTED, complete, describe, key, lease, request};
+use test_support::servers::redis::{DURABLE, IN_MEMORY, Server};
 
 async fn work_until_it_fails(
     store: RedisStore,
@@ -30,11 +30,11 @@ async fn work_until_it_fails(
     }
 }
 
-/// Fails if an acknowledged claim or response is missing after `kill -9` and a restart with
-/// `appendfsync always`, if a call to the dead server fails with anything but a transient error, or
-/// if the store has not reconnected after 5 seconds: 2, and tolerance for a busy machine.
+/// With `appendfsync always`, fails if an acknowledged claim or response is missing after `kill -9`
+/// and a restart, if a call to the dead server fails with a permanent error, or if the store does
+/// not reconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_with_a_log_loses_nothing_that_it_acknowledged() {
+async fn a_killed_server_with_a_log_keeps_all_acknowledged_writes() {
     let mut server = Server::start(DURABLE);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let response = Bytes::from_static(b"response");
@@ -73,11 +73,11 @@ async fn a_killed_server_with_a_log_loses_nothing_that_it_acknowledged() {
     }
 }
 
-/// The documented loss: fails if a server without a log keeps its claims after all, because the
-/// documentation would be wrong.
+/// A documented loss: fails if a server without a log keeps its claims, because the documentation
+/// would be wrong.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_without_a_log_forgets_its_claims() {
-    for args in [FORGETFUL, &["--save", "3600 1", "--appendonly", "no"]] {
+async fn a_killed_server_without_a_log_loses_its_claims() {
+    for args in [IN_MEMORY, &["--save", "3600 1", "--appendonly", "no"]] {
         let mut server = Server::start(args);
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let id = key();
@@ -91,9 +91,9 @@ async fn a_killed_server_without_a_log_forgets_its_claims() {
 /// name the setting.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_evicts_is_refused() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     for limit in ["0", "100mb"] {
-        let _: () = server.ask(&format!("CONFIG SET maxmemory {limit}"));
+        let _: () = server.command(&format!("CONFIG SET maxmemory {limit}"));
         for policy in [
             "volatile-lru",
             "volatile-lfu",
@@ -103,7 +103,7 @@ async fn a_server_that_evicts_is_refused() {
             "allkeys-lfu",
             "allkeys-random",
         ] {
-            let _: () = server.ask(&format!("CONFIG SET maxmemory-policy {policy}"));
+            let _: () = server.command(&format!("CONFIG SET maxmemory-policy {policy}"));
             let error = RedisStore::connect(&server.url()).await.unwrap_err();
             assert!(!error.is_transient());
             let message = describe(&error);
@@ -114,7 +114,7 @@ async fn a_server_that_evicts_is_refused() {
                 "{message}"
             );
         }
-        let _: () = server.ask("CONFIG SET maxmemory-policy noeviction");
+        let _: () = server.command("CONFIG SET maxmemory-policy noeviction");
         RedisStore::connect(&server.url()).await.unwrap();
     }
 }
@@ -122,12 +122,12 @@ async fn a_server_that_evicts_is_refused() {
 /// Fails if a full server grants a claim, loses one, or refuses the response of a granted one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_refuses_claims_and_accepts_completions() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let lease = lease(id, &claim);
-    let _: () = server.ask("CONFIG SET maxmemory 1");
+    let _: () = server.command("CONFIG SET maxmemory 1");
     for abandoned in [Abandoned::Retry, Abandoned::Hold] {
         let error = store.claim(&key(), &request().with_abandoned(abandoned)).await.unwrap_err();
         assert!(error.is_transient(), "{}", describe(&error));
@@ -140,24 +140,25 @@ async fn a_full_server_refuses_claims_and_accepts_completions() {
     assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(response));
 }
 
-/// Fails if a server that accepts no writes, because it is full or has too few replicas, does not
-/// report the outcome of a key: reading suffices for that.
+/// A server accepts no writes if it is full or has too few replicas. Fails if it does not report
+/// the outcome of a key, for which reading suffices.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_still_reports_the_outcome_of_a_key() {
+async fn a_server_that_accepts_no_writes_still_reports_the_outcome_of_a_key() {
     for setting in ["maxmemory 1", "min-replicas-to-write 1"] {
-        let server = Server::start(FORGETFUL);
+        let server = Server::start(IN_MEMORY);
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let response = Bytes::from_static(b"response");
         let done = complete(&store, &response).await.unwrap();
-        let [(busy, at_work), (held, abandoned)] = [(key(), request()), (key(), request())];
-        for (id, claim) in [(&busy, &at_work), (&held, &abandoned)] {
+        let [(running, running_claim), (held, abandoned)] =
+            [(key(), request()), (key(), request())];
+        for (id, claim) in [(&running, &running_claim), (&held, &abandoned)] {
             assert_eq!(store.claim(id, claim).await.unwrap(), GRANTED);
         }
         assert_eq!(
             store.abandon(&lease(held, &abandoned), Abandoned::Hold).await.unwrap(),
             Fence::Passed
         );
-        let _: () = server.ask(&format!("CONFIG SET {setting}"));
+        let _: () = server.command(&format!("CONFIG SET {setting}"));
         for abandoned in [Abandoned::Retry, Abandoned::Hold] {
             let again = request().with_abandoned(abandoned);
             let outcome_of = async |id, claim: &Claim| {
@@ -167,16 +168,16 @@ async fn a_full_server_still_reports_the_outcome_of_a_key() {
                     .unwrap()
             };
             assert_eq!(outcome_of(&done, &again).await, ClaimOutcome::Completed(response.clone()));
-            assert!(matches!(outcome_of(&busy, &again).await, ClaimOutcome::InFlight { .. }));
+            assert!(matches!(outcome_of(&running, &again).await, ClaimOutcome::InFlight { .. }));
             assert_eq!(outcome_of(&held, &again).await, ClaimOutcome::Held { newly: false });
             let other = again.with_fingerprint(Fingerprint::from_bytes([8; Fingerprint::BYTES]));
-            for id in [&done, &busy, &held] {
+            for id in [&done, &running, &held] {
                 assert!(matches!(outcome_of(id, &other).await, ClaimOutcome::Mismatch { .. }));
                 assert!(store.look_up(id).await.unwrap().is_some());
             }
             assert_eq!(store.look_up(&key()).await.unwrap(), None);
-            // It refuses calls that would have to write.
-            assert!(store.claim(&busy, &at_work).await.is_err());
+            // Calls that have to write are refused.
+            assert!(store.claim(&running, &running_claim).await.is_err());
             assert!(store.claim(&key(), &again).await.is_err());
         }
     }

@@ -15,16 +15,16 @@ use idempotent_core::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-use super::work::{GRANTED, describe, key, lease, opened, request};
+use super::helpers::{GRANTED, describe, key, lease, open_store, request};
 use test_support::servers::redis::{Cluster, Server};
 
-/// How long a failover may take on a busy machine; the servers detect a dead master after 4
+/// How long a failover may take on a busy machine. The servers detect a dead master after 4
 /// seconds.
-const PROMOTION: Duration = Duration::from_secs(30);
+const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take to find a promoted replica.
-const FINDING: Duration = Duration::from_secs(15);
+const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
-/// The outcome of a claim and a completion.
+/// One claim and completion.
 struct Call {
     shard: usize,
     began: Instant,
@@ -32,8 +32,8 @@ struct Call {
     error: Option<String>,
 }
 
-/// The slot of a record's key: CRC-16/XMODEM modulo 16,384. The few keys with braces would be
-/// computed wrongly, and are left out.
+/// The slot of a record's key: CRC-16/XMODEM modulo 16,384. This is wrong for keys with braces,
+/// which the tests do not use.
 fn slot(id: &RecordId) -> usize {
     let key = [b"idempotency:", id.as_bytes().as_slice()].concat();
     let crc = key.iter().fold(0u16, |crc, byte| {
@@ -44,10 +44,10 @@ fn slot(id: &RecordId) -> usize {
     usize::from(crc % 16_384)
 }
 
-/// Keys of each master, more than any of these tests uses.
+/// Keys for each master, more than a test uses.
 fn keys(cluster: &Cluster) -> [Vec<RecordId>; 3] {
     let mut bounds = vec![0; 16_384];
-    let owned: Vec<Vec<redis::Value>> = cluster.0[0].ask("CLUSTER SLOTS");
+    let owned: Vec<Vec<redis::Value>> = cluster.0[0].command("CLUSTER SLOTS");
     for range in owned {
         let bound = |at: usize| redis::from_redis_value::<usize>(range[at].clone()).unwrap();
         let (_, port, ..): (redis::Value, u16, redis::Value, redis::Value) =
@@ -110,21 +110,22 @@ impl Load {
         Self { calls, _workers: workers }
     }
 
-    fn count(&self, is: impl Fn(&Call) -> bool) -> usize {
-        self.calls.lock().unwrap().iter().filter(|call| is(call)).count()
+    fn count(&self, matches: impl Fn(&Call) -> bool) -> usize {
+        self.calls.lock().unwrap().iter().filter(|call| matches(call)).count()
     }
 
-    async fn until(&self, what: &str, within: Duration, holds: impl Fn(&Call) -> bool) {
+    async fn wait_for(&self, what: &str, limit: Duration, matches: impl Fn(&Call) -> bool) {
         let began = Instant::now();
-        while self.count(&holds) == 0 {
-            if began.elapsed() > within {
+        while self.count(&matches) == 0 {
+            if began.elapsed() > limit {
                 self.report(began);
-                panic!("{what}: not within {within:?}");
+                panic!("{what}: not within {limit:?}");
             }
             sleep(Duration::from_millis(20)).await;
         }
     }
 
+    /// Prints the calls that began after `since`, for each shard.
     fn report(&self, since: Instant) {
         for shard in 0..3 {
             let after = |call: &&Call| call.shard == shard && call.began >= since;
@@ -144,8 +145,8 @@ impl Load {
     }
 }
 
-/// Writes to one server directly, at the pace of one of the load's workers, until it is dropped: a
-/// measure of the machine's capacity.
+/// As a control, writes to one server directly, as often as one worker of the load, until it is
+/// dropped. This measures how busy the machine is.
 struct Control {
     writes: Arc<Mutex<Vec<(Instant, Duration)>>>,
     _worker: JoinSet<()>,
@@ -178,7 +179,7 @@ impl Control {
         Self { writes, _worker: worker }
     }
 
-    fn within(&self, window: &Range<Instant>) -> usize {
+    fn count_in(&self, window: &Range<Instant>) -> usize {
         self.writes.lock().unwrap().iter().filter(|(began, _)| window.contains(began)).count()
     }
 
@@ -187,17 +188,19 @@ impl Control {
     }
 }
 
-async fn other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
+async fn assert_other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
     const DEAD: usize = 1;
     let mut cluster = Cluster::replicated();
-    let store = opened(&cluster.url()).await;
+    let store = open_store(&cluster.url()).await;
     let mut keys = keys(&cluster);
     let mut spare: Vec<_> = keys.iter_mut().map(|keys| keys.split_off(keys.len() - 100)).collect();
     let control = Control::start(&cluster.0[0], spare[0].pop().unwrap()).await;
     let load = Load::start(&store, keys);
     for shard in 0..3 {
-        load.until("work before", PROMOTION, |call| call.shard == shard && call.error.is_none())
-            .await;
+        load.wait_for("a success before the outage", PROMOTION_LIMIT, |call| {
+            call.shard == shard && call.error.is_none()
+        })
+        .await;
     }
     stop(&mut cluster.0[DEAD]);
     let stopped = Instant::now();
@@ -205,9 +208,9 @@ async fn other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
     // A process that starts during the outage serves the live shards.
     sleep(Duration::from_millis(200)).await;
     let other = RedisStore::connect(&cluster.url()).await.unwrap();
-    println!("a new store opened in {:?}", stopped.elapsed());
+    println!("a new store was opened in {:?}", stopped.elapsed());
     other.check().await.unwrap();
-    println!("it was checked after {:?}", stopped.elapsed());
+    println!("the new store was checked after {:?}", stopped.elapsed());
     for shard in [0, 2] {
         for _ in 0..20 {
             claim_and_complete(&other, spare[shard].pop().unwrap()).await.unwrap();
@@ -218,19 +221,22 @@ async fn other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
         nodes.iter().filter(|node| node.info("role").as_deref() == Some("master")).count()
     };
     while masters(&cluster.0[3..]) == 0 {
-        assert!(stopped.elapsed() < PROMOTION, "no replica was promoted");
+        assert!(stopped.elapsed() < PROMOTION_LIMIT, "no replica was promoted");
         sleep(Duration::from_millis(20)).await;
     }
     let promoted = Instant::now();
     println!("promoted after {:?}", stopped.elapsed());
-    load.until("the dead shard is back", FINDING, |call| {
+    load.wait_for("a success on the dead shard", DISCOVERY_LIMIT, |call| {
         call.shard == DEAD && call.began > promoted && call.error.is_none()
     })
     .await;
-    println!("found {:?} after that", promoted.elapsed());
+    println!("the load's store found the promoted replica after {:?}", promoted.elapsed());
     // An idle process may detect the outage with its first call.
     while claim_and_complete(&other, spare[DEAD].pop().unwrap()).await.is_err() {
-        assert!(promoted.elapsed() < FINDING, "the idle store does not find the promoted replica");
+        assert!(
+            promoted.elapsed() < DISCOVERY_LIMIT,
+            "the idle store does not find the promoted replica"
+        );
         sleep(Duration::from_millis(100)).await;
     }
     let found = Instant::now();
@@ -246,19 +252,18 @@ async fn other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
         let window =
             stopped + Duration::from_secs(second)..stopped + Duration::from_secs(second + 1);
         let done = load.count(|call| call.shard != DEAD && window.contains(&call.began));
-        // Eight workers, each with two calls for one write of the control.
-        let written = control.within(&window);
+        // The live shards have eight workers, each with two calls for one write of the control.
+        let written = control.count_in(&window);
         assert!(
             done >= written / 2,
-            "{done} on the live shards in second {second}, beside {written} of the control"
+            "second {second}: only {done} on the live shards, and {written} writes of the control"
         );
     }
     assert!(
         load.count(|call| call.shard == DEAD && call.error.is_some()) >= 10,
-        "the dead shard was not missed"
+        "too few calls to the dead shard failed"
     );
-    // The first worker to detect the outage has waited for its response, and perhaps for another
-    // connection.
+    // The first workers that meet the outage wait for a response, and perhaps for a new connection.
     let known = stopped + Duration::from_secs(3);
     let slow = |call: &Call| {
         call.shard == DEAD
@@ -269,44 +274,38 @@ async fn other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
     let fast = |call: &Call| {
         call.shard == DEAD && call.began > known && call.error.is_some() && !slow(call)
     };
-    println!(
-        "once it was known to be dead: {} failed fast, {} did not",
-        load.count(fast),
-        load.count(slow)
-    );
-    assert!(
-        load.count(fast) > 20 && load.count(slow) * 4 <= load.count(fast),
-        "the dead shard's keys do not fail fast"
-    );
-    // Each unit is two calls.
+    let (fast, slow) = (load.count(fast), load.count(slow));
+    println!("after the outage was known: {fast} failed fast, {slow} did not");
+    assert!(fast > 20 && slow * 4 <= fast, "calls to the dead shard do not fail fast");
+    // Each measurement covers two calls.
     let limit = Duration::from_millis(1_500) + 2 * control.longest();
     assert_eq!(
         load.count(|call| call.began > known && call.took > limit),
         0,
-        "longer than {limit:?}"
+        "some calls took longer than {limit:?}"
     );
     assert_eq!(
         load.count(|call| call.began > found && call.error.is_some()),
         0,
-        "failures after the recovery"
+        "calls failed after the recovery"
     );
 }
 
-/// Fails if a hanging master affects keys of another shard, if its own keys do not fail fast or do
-/// not recover with the promotion, or if no new store opens meanwhile.
+/// Fails if a hanging master affects keys of other shards, if calls for its own keys do not fail
+/// fast or do not recover with the promotion, or if no new store can be opened meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_hangs_stops_no_other_shard() {
-    other_shards_continue_without(|master| master.pause()).await;
+async fn a_hanging_master_does_not_stop_other_shards() {
+    assert_other_shards_continue_without(|master| master.pause()).await;
 }
 
-/// The same for a master whose process is gone.
+/// Like [`a_hanging_master_does_not_stop_other_shards`], for a master whose process is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_killed_stops_no_other_shard() {
-    other_shards_continue_without(Server::kill).await;
+async fn a_killed_master_does_not_stop_other_shards() {
+    assert_other_shards_continue_without(Server::kill).await;
 }
 
 /// Waits until all of these leases are renewed.
-async fn renewed(store: &RedisStore, renewals: &[Renewal], limit: Duration) {
+async fn await_renewals(store: &RedisStore, renewals: &[Renewal], limit: Duration) {
     let began = Instant::now();
     let all = |outcomes: Vec<RenewOutcome>| {
         outcomes.iter().all(|outcome| *outcome == RenewOutcome::Renewed)
@@ -317,11 +316,11 @@ async fn renewed(store: &RedisStore, renewals: &[Renewal], limit: Duration) {
     }
 }
 
-/// Renews leases four times while a shard hangs; returns the calls that took too long.
+/// Renews leases four times while a shard hangs. Returns an error if a round took too long.
 ///
 /// # Panics
 /// Panics if an outcome is wrong, however busy the machine is.
-async fn renewals_beside(
+async fn renew_while_a_shard_hangs(
     dead: usize,
     store: &RedisStore,
     leases: &[(usize, Renewal)],
@@ -337,14 +336,14 @@ async fn renewals_beside(
         for outcome in &outcomes {
             let right =
                 matches!(outcome, (true, RenewOutcome::Unknown) | (false, RenewOutcome::Renewed));
-            // A live shard may be late on a busy machine; its leases are then unknown, and never
-            // lost.
+            // On a busy machine a live shard may be late. Then the outcome for its leases is
+            // unknown, but they are not lost.
             assert!(
                 right || *outcome == (false, RenewOutcome::Unknown),
-                "on the dead shard, and its outcome: {outcome:?}"
+                "whether the shard hangs, and the outcome: {outcome:?}"
             );
         }
-        // The runtime waits for a second for leases as short as these.
+        // For leases as short as these, the runtime waits at most one second.
         let late =
             outcomes.iter().filter(|outcome| **outcome == (false, RenewOutcome::Unknown)).count();
         if took >= Duration::from_secs(1) || late > 0 {
@@ -357,14 +356,14 @@ async fn renewals_beside(
     Ok(())
 }
 
-/// Fails if one hanging shard prevents the renewal of other leases, or delays the report that they
-/// were renewed. A busy machine may take longer than a second for a round by itself, so one timely
-/// sequence of five is enough; a wrong outcome fails at once.
+/// Fails if one hanging shard prevents or delays the renewal of other leases. On a busy machine a
+/// round may take longer than a second anyway, so one timely sequence of five is enough. A wrong
+/// outcome fails at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
+async fn a_hanging_shard_does_not_prevent_the_renewals_of_others() {
     const DEAD: usize = 1;
     let cluster = Cluster::start();
-    let store = opened(&cluster.url()).await;
+    let store = open_store(&cluster.url()).await;
     let mut leases: Vec<(usize, Renewal)> = Vec::new();
     for (shard, keys) in keys(&cluster).into_iter().enumerate() {
         for id in keys.into_iter().take(20) {
@@ -382,13 +381,13 @@ async fn a_shard_that_hangs_costs_no_other_shard_its_renewals() {
         leases.iter().filter(|(shard, _)| *shard == DEAD).map(|(_, renewal)| *renewal).collect();
     let mut faults = Vec::new();
     while faults.len() < 5 {
-        renewed(&store, &all, Duration::from_secs(20)).await;
+        await_renewals(&store, &all, Duration::from_secs(20)).await;
         cluster.0[DEAD].pause();
-        let outcome = renewals_beside(DEAD, &store, &leases).await;
-        let alone = store.renew(&dead).await;
+        let outcome = renew_while_a_shard_hangs(DEAD, &store, &leases).await;
+        let renewed_dead = store.renew(&dead).await;
         cluster.0[DEAD].resume();
-        assert!(alone.is_err_and(|error| error.is_transient()));
-        renewed(&store, &dead, FINDING).await;
+        assert!(renewed_dead.is_err_and(|error| error.is_transient()));
+        await_renewals(&store, &dead, DISCOVERY_LIMIT).await;
         match outcome {
             Ok(()) => return,
             Err(fault) => faults.push(fault),

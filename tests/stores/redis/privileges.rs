@@ -1,4 +1,4 @@
-//! The privileges of the URL's user.
+//! The privileges that the store's Redis user needs.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use idempotent_core::{
     store::{Store, redis::RedisStore},
 };
 
-use super::work::{GRANTED, complete, describe, key, lease, request};
-use test_support::servers::redis::{Cluster, FORGETFUL, Server};
+use super::helpers::{GRANTED, complete, describe, key, lease, request};
+use test_support::servers::redis::{Cluster, IN_MEMORY, Server, command};
 
-const NEEDED: [&str; 13] = [
+const REQUIRED_COMMANDS: [&str; 13] = [
     "info",
     "set",
     "get",
@@ -29,18 +29,18 @@ const NEEDED: [&str; 13] = [
 
 fn grant(server: &Server, keys: &str, commands: &[&str]) {
     let commands: String = commands.iter().map(|command| format!(" +{command}")).collect();
-    let _: () = server.ask(&format!("ACL SETUSER limited reset on >secret {keys}{commands}"));
+    let _: () = server.command(&format!("ACL SETUSER limited reset on >secret {keys}{commands}"));
 }
 
-fn without(lacking: &str) -> Vec<&'static str> {
-    NEEDED.into_iter().filter(|command| *command != lacking).collect()
+fn all_except(lacking: &str) -> Vec<&'static str> {
+    REQUIRED_COMMANDS.into_iter().filter(|command| *command != lacking).collect()
 }
 
 /// Fails if the store opens with a user that lacks a required command or key pattern: a handler
 /// would run, and its response would not be stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_privilege_is_found_before_the_first_claim() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
     let checked = async |waiting: bool| {
         let store = RedisStore::connect(&url).await?.key_prefix("payments:");
@@ -48,14 +48,14 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
             if waiting { store.wait_for_replicas(1, Duration::from_millis(1)) } else { store };
         store.check().await.map(|()| store)
     };
-    for lacking in NEEDED {
-        grant(&server, "~payments:*", &without(lacking));
-        let missed = !lacking.starts_with("cluster|");
+    for lacking in REQUIRED_COMMANDS {
+        grant(&server, "~payments:*", &all_except(lacking));
+        let required = !lacking.starts_with("cluster|");
         match checked(true).await {
-            Ok(_) => assert!(!missed, "{lacking} is not missed"),
+            Ok(_) => assert!(!required, "{lacking} is missing and the check passes"),
             Err(error) => {
                 let message = describe(&error);
-                assert!(missed && !error.is_transient() && !error.is_unreadable(), "{message}");
+                assert!(required && !error.is_transient() && !error.is_unreadable(), "{message}");
                 assert!(
                     message.contains("ACL SETUSER") && message.contains(&format!("+{lacking}")),
                     "{lacking}: {message}"
@@ -64,12 +64,12 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
         }
     }
     // A store that does not wait for replicas needs no `WAIT`.
-    grant(&server, "~payments:*", &without("wait"));
+    grant(&server, "~payments:*", &all_except("wait"));
     let store = checked(false).await.unwrap();
     complete(&store, &bytes::Bytes::new()).await.unwrap();
 
     for keys in ["~other:*", "%R~payments:*", "%W~payments:*", "resetkeys"] {
-        grant(&server, keys, &NEEDED);
+        grant(&server, keys, &REQUIRED_COMMANDS);
         let error = checked(true).await.unwrap_err();
         assert!(!error.is_transient(), "{}", describe(&error));
         assert!(describe(&error).contains("~payments:*"), "{keys}: {}", describe(&error));
@@ -78,43 +78,42 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
 
 /// Fails if the error does not name the privilege that only a database other than 0 needs.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_database_needs_one_more_privilege() {
-    let server = Server::start(FORGETFUL);
+async fn a_database_other_than_0_needs_one_more_privilege() {
+    let server = Server::start(IN_MEMORY);
     let url = format!("redis://limited:secret@127.0.0.1:{}/1", server.port);
-    grant(&server, "~idempotency:*", &NEEDED);
+    grant(&server, "~idempotency:*", &REQUIRED_COMMANDS);
     let error = RedisStore::connect(&url).await.unwrap_err();
     assert!(
         !error.is_transient() && describe(&error).contains("`ACL SETUSER <user> +select`"),
         "{}",
         describe(&error)
     );
-    grant(&server, "~idempotency:*", &[NEEDED.as_slice(), &["select"]].concat());
+    grant(&server, "~idempotency:*", &[REQUIRED_COMMANDS.as_slice(), &["select"]].concat());
     RedisStore::connect(&url).await.unwrap().check().await.unwrap();
 }
 
-/// Fails if the check leaves anything behind, or if it fails because the server is full or has no
-/// replica.
+/// Fails if the check writes anything, or if it fails because the server is full or has no replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_changes_nothing() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     store.check().await.unwrap();
-    assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+    assert_eq!(server.command::<u64>("DBSIZE"), 0);
     assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("0"));
     for setting in ["maxmemory 1", "min-replicas-to-write 1"] {
-        let _: () = server.ask(&format!("CONFIG SET {setting}"));
+        let _: () = server.command(&format!("CONFIG SET {setting}"));
         store.check().await.unwrap();
     }
-    assert_eq!(server.ask::<u64>("DBSIZE"), 0);
+    assert_eq!(server.command::<u64>("DBSIZE"), 0);
 }
 
-/// Returns why the check of a new store fails. A node that is too busy to respond in time is
-/// skipped.
-async fn refused(url: &str) -> StoreError {
+/// The error of the check of a new store. The check skips a node that is too busy to respond in
+/// time; then this tries again.
+async fn check_error(url: &str) -> StoreError {
     loop {
         let began = Instant::now();
         let Err(error) = RedisStore::connect(url).await.unwrap().check().await else {
-            assert!(began.elapsed() > Duration::from_millis(500), "it is not refused");
+            assert!(began.elapsed() > Duration::from_millis(500), "the check passes");
             continue;
         };
         return error;
@@ -129,15 +128,15 @@ async fn each_node_of_a_cluster_is_checked() {
     let url = format!("redis+cluster://limited:secret@{}", hosts.join(","));
     for lacking in 0..3 {
         for (at, node) in cluster.0.iter().enumerate() {
-            let all = [NEEDED.as_slice(), &["asking"]].concat();
+            let all = [REQUIRED_COMMANDS.as_slice(), &["asking"]].concat();
             let commands = if at == lacking {
-                [without("evalsha").as_slice(), &["asking"]].concat()
+                [all_except("evalsha").as_slice(), &["asking"]].concat()
             } else {
                 all
             };
             grant(node, "~idempotency:*", &commands);
         }
-        let error = refused(&url).await;
+        let error = check_error(&url).await;
         assert!(
             !error.is_transient() && describe(&error).contains("+evalsha"),
             "{}",
@@ -145,7 +144,7 @@ async fn each_node_of_a_cluster_is_checked() {
         );
     }
     for node in &cluster.0 {
-        grant(node, "~{payments}*", &[NEEDED.as_slice(), &["asking"]].concat());
+        grant(node, "~{payments}*", &[REQUIRED_COMMANDS.as_slice(), &["asking"]].concat());
     }
     let store = RedisStore::connect(&url).await.unwrap();
     assert!(store.check().await.is_err());
@@ -153,13 +152,13 @@ async fn each_node_of_a_cluster_is_checked() {
     store.check().await.unwrap();
     complete(&store, &bytes::Bytes::new()).await.unwrap();
     for node in &cluster.0 {
-        grant(node, "~{payments}*", &NEEDED);
+        grant(node, "~{payments}*", &REQUIRED_COMMANDS);
     }
     let error = store.check().await.unwrap_err();
     assert!(!error.is_transient() && describe(&error).contains("+asking"), "{}", describe(&error));
     for lacking in ["cluster|slots", "cluster|info"] {
         for node in &cluster.0 {
-            grant(node, "~{payments}*", &[without(lacking).as_slice(), &["asking"]].concat());
+            grant(node, "~{payments}*", &[all_except(lacking).as_slice(), &["asking"]].concat());
         }
         let error = RedisStore::connect(&url).await.unwrap_err();
         let granted = format!("+{lacking}");
@@ -173,16 +172,16 @@ async fn each_node_of_a_cluster_is_checked() {
 
 /// Fails if a permanent misconfiguration is reported as an outage, or an outage as permanent.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_privilege_is_permanent_and_a_crowded_server_is_not() {
-    let server = Server::start(FORGETFUL);
-    grant(&server, "~idempotency:*", &NEEDED);
+async fn a_revoked_privilege_is_permanent_and_too_many_clients_are_transient() {
+    let server = Server::start(IN_MEMORY);
+    grant(&server, "~idempotency:*", &REQUIRED_COMMANDS);
     let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
     let store = RedisStore::connect(&url).await.unwrap();
     store.check().await.unwrap();
     let (id, claim) = (key(), request());
     let lease = lease(id, &claim);
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
-    grant(&server, "~idempotency:*", &without("evalsha"));
+    grant(&server, "~idempotency:*", &all_except("evalsha"));
     let renewal = Renewal::new(lease, claim.lease);
     for error in [
         store.complete(&lease, &bytes::Bytes::new()).await.unwrap_err(),
@@ -192,19 +191,19 @@ async fn a_revoked_privilege_is_permanent_and_a_crowded_server_is_not() {
     ] {
         assert!(!error.is_transient() && !error.is_unreadable(), "{}", describe(&error));
     }
-    grant(&server, "~other:*", &NEEDED);
+    grant(&server, "~other:*", &REQUIRED_COMMANDS);
     let error = store.claim(&key(), &request()).await.unwrap_err();
     assert!(!error.is_transient(), "{}", describe(&error));
-    grant(&server, "~idempotency:*", &NEEDED);
+    grant(&server, "~idempotency:*", &REQUIRED_COMMANDS);
     assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
 
     let mut admin = server.client().get_connection().unwrap();
-    let _: () = test_support::servers::redis::ask(&mut admin, "CONFIG SET maxclients 1");
+    let _: () = command(&mut admin, "CONFIG SET maxclients 1");
     for url in [&url, &server.url()] {
         let error = RedisStore::connect(url).await.unwrap_err();
         assert!(error.is_transient(), "{}", describe(&error));
     }
-    let _: () = test_support::servers::redis::ask(&mut admin, "CONFIG SET maxclients 1000");
+    let _: () = command(&mut admin, "CONFIG SET maxclients 1000");
     let error = RedisStore::connect(&url.replace("secret", "wrong")).await.unwrap_err();
     assert!(!error.is_transient(), "{}", describe(&error));
 }

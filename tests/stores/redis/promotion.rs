@@ -6,17 +6,17 @@ use idempotent_core::protocol::ClaimOutcome;
 
 use idempotent_core::store::{Store, redis::RedisStore};
 
-use super::work::{GRANTED, key, request};
-use test_support::servers::redis::{FORGETFUL, Server};
+use super::helpers::{GRANTED, key, request};
+use test_support::servers::redis::{IN_MEMORY, Server};
 
 const CLAIMS: usize = 200;
 
-/// Fails if a replica grants a claim again that was granted once it had received it. The claims
+/// Fails if a promoted replica grants a key again whose claim it had acknowledged. The claims
 /// follow each other without a pause, and the master is killed right after the last one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_waited_for_a_replica_outlives_the_master() {
-    let mut master = Server::start(FORGETFUL);
-    let replica = master.replica(FORGETFUL);
+async fn a_claim_that_a_replica_acknowledged_outlives_the_master() {
+    let mut master = Server::start(IN_MEMORY);
+    let replica = master.replica(IN_MEMORY);
     let store = RedisStore::connect(&master.url()).await.unwrap();
     let store = store.wait_for_replicas(1, Duration::from_secs(5));
     let claims: Vec<_> = (0..CLAIMS).map(|_| (key(), request())).collect();
@@ -24,7 +24,7 @@ async fn a_claim_that_waited_for_a_replica_outlives_the_master() {
         assert_eq!(store.claim(id, claim).await.unwrap(), GRANTED);
     }
     master.kill();
-    let _: () = replica.ask("REPLICAOF NO ONE");
+    let _: () = replica.command("REPLICAOF NO ONE");
     let store = RedisStore::connect(&replica.url()).await.unwrap();
     for (id, claim) in &claims {
         assert!(matches!(

@@ -1,4 +1,4 @@
-//! Attempts whose server restarts without its data before they end.
+//! A server that restarts without its data while attempts are in flight.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use idempotent_core::{
 };
 use tokio::task::JoinSet;
 
-use super::work::key;
-use test_support::servers::redis::{FORGETFUL, Server};
+use super::helpers::key;
+use test_support::servers::redis::{IN_MEMORY, Server};
 
 const ATTEMPTS: usize = 32;
 
@@ -24,23 +24,23 @@ fn response(run: usize) -> Recording {
     Recording::new(201, Vec::new(), body)
 }
 
-async fn run(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {
+async fn begin_first(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {
     let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await.unwrap();
     let attempt = if let Admission::Proceed(attempt) = begun { Some(attempt) } else { None };
-    attempt.expect("a new key runs")
+    attempt.expect("the claim of a new key is granted")
 }
 
-/// Fails if one of 32 clients that retry at once after the restart gets any response but the first
-/// one of its request, or if a record is missing at the end: the server has lost all of them.
+/// The restart loses all records. Fails if one of 32 clients that retry at once gets any response
+/// but the first response to its request, or if a record is missing at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_after_a_restart_without_data_get_the_first_response() {
     for ends_before_the_restart in [true, false] {
-        let mut server = Server::start(FORGETFUL);
+        let mut server = Server::start(IN_MEMORY);
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let runtime = Runtime::new(store, RuntimeOptions::default());
         let mut attempts = Vec::new();
         for _ in 0..ATTEMPTS {
-            attempts.push(run(&runtime, key()).await);
+            attempts.push(begin_first(&runtime, key()).await);
         }
         let ids: Vec<_> = attempts.iter().map(|attempt| *attempt.id()).collect();
         server.kill();
@@ -53,7 +53,7 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
         }
         server.restart();
         for (number, attempt) in attempts.into_iter().enumerate() {
-            // The store may have to reconnect.
+            // `Deferred` if the store has not reconnected yet.
             let ending = attempt.complete(&response(number)).await;
             assert!(
                 matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred),
@@ -74,13 +74,13 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
         assert_eq!(
             retries.join_all().await,
             vec![true; ATTEMPTS],
-            "a retry ran, or got something else"
+            "a retry ran, or got another response"
         );
         tokio::time::timeout(Duration::from_secs(30), runtime.drained())
             .await
-            .expect("all ends are stored");
+            .expect("some ends were not stored");
         for id in &ids {
-            let found = runtime.look_up(id).await.unwrap().expect("the record is there again");
+            let found = runtime.look_up(id).await.unwrap().expect("a record");
             assert!(matches!(found.record.state, RecordState::Completed(_)));
         }
     }

@@ -10,15 +10,15 @@ use idempotent_core::protocol::ClaimOutcome;
 use idempotent_core::store::{Store, redis::RedisStore};
 use redis::Value;
 
-use super::work::{GRANTED, complete, describe, key, opened, request};
-use test_support::servers::redis::{Cluster, DURABLE, Server, within};
+use super::helpers::{GRANTED, complete, describe, key, open_store, request};
+use test_support::servers::redis::{Cluster, DURABLE, Server, wait_until};
 
 /// Fails if a key is claimed on a node that does not own it, or if a store for one server opens on
 /// a cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_shares_the_records_among_its_nodes() {
     let cluster = Cluster::start();
-    let store = opened(&cluster.url()).await;
+    let store = open_store(&cluster.url()).await;
     let response = Bytes::from_static(b"response");
     for _ in 0..60 {
         let id = complete(&store, &response).await.unwrap();
@@ -28,12 +28,12 @@ async fn a_cluster_shares_the_records_among_its_nodes() {
         );
     }
     for node in &cluster.0 {
-        assert!(node.ask::<u64>("DBSIZE") > 0);
+        assert!(node.command::<u64>("DBSIZE") > 0);
     }
     let error = RedisStore::connect(&cluster.0[0].url()).await.unwrap_err();
     assert!(describe(&error).contains("redis+cluster://"), "{}", describe(&error));
 
-    // There are no replicas here.
+    // This cluster has no replicas.
     let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
     let id = key();
     let error = waiting.claim(&id, &request()).await.unwrap_err();
@@ -44,21 +44,21 @@ async fn a_cluster_shares_the_records_among_its_nodes() {
     );
     assert_eq!(store.look_up(&id).await.unwrap(), None);
 
-    let _: () = cluster.0[2].ask("CONFIG SET maxmemory-policy allkeys-lru");
+    let _: () = cluster.0[2].command("CONFIG SET maxmemory-policy allkeys-lru");
     let error = RedisStore::connect(&cluster.url()).await.unwrap_err();
     assert!(describe(&error).contains("maxmemory-policy"), "{}", describe(&error));
 }
 
-/// Fails if the store does not find the new master, or if it grants a key that the replica already
+/// Fails if the store does not find the new master, or if it grants a key again that the replica
 /// had.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_failover_the_store_finds_the_new_master() {
     let mut master = Server::start(DURABLE);
     let replica = master.replica(DURABLE);
     let sentinels = [(); 3].map(|()| Server::sentinel(&master, 2));
-    within("the Sentinels know each other and the replica", || {
+    wait_until("the Sentinels know each other and the replica", || {
         sentinels.iter().all(|sentinel| {
-            let message: Vec<String> = sentinel.ask("SENTINEL MASTER payments");
+            let message: Vec<String> = sentinel.command("SENTINEL MASTER payments");
             let field = |name| {
                 message.iter().position(|field| field == name).map(|at| message[at + 1].clone())
             };
@@ -68,12 +68,12 @@ async fn after_a_failover_the_store_finds_the_new_master() {
     });
     let hosts: Vec<_> =
         sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-    let store = opened(&format!("redis+sentinel://{}/payments", hosts.join(","))).await;
+    let store = open_store(&format!("redis+sentinel://{}/payments", hosts.join(","))).await;
     let response = Bytes::from_static(b"response");
     let id = complete(&store.clone().wait_for_replicas(1, Duration::from_secs(1)), &response)
         .await
         .unwrap();
-    within("the replica has it", || replica.ask::<u64>("DBSIZE") == 1);
+    wait_until("the replica has the record", || replica.command::<u64>("DBSIZE") == 1);
 
     master.kill();
     let killed = Instant::now();
@@ -91,17 +91,17 @@ async fn after_a_failover_the_store_finds_the_new_master() {
     assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
 }
 
-/// Fails if a key that moves with its slot from one node to another is granted twice, refused, or
-/// fails. While a slot moves, its old owner redirects for each key that has moved already (`ASK`),
-/// and afterwards for all of them (`MOVED`).
+/// Fails if a claim of a key whose slot moves to another node is granted twice or fails. While the
+/// slot moves, its old owner redirects calls for keys that have moved (`ASK`), and afterwards calls
+/// for all keys (`MOVED`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_found_while_their_slot_moves() {
     let cluster = Cluster::start();
     let prefix = "{payments}";
-    let store = opened(&cluster.url()).await.key_prefix(prefix);
+    let store = open_store(&cluster.url()).await.key_prefix(prefix);
     store.check().await.unwrap();
-    let slot: u16 = cluster.0[0].ask(&format!("CLUSTER KEYSLOT {prefix}"));
-    let count = |node: &Server| node.ask::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
+    let slot: u16 = cluster.0[0].command(&format!("CLUSTER KEYSLOT {prefix}"));
+    let count = |node: &Server| node.command::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
     let response = Bytes::from_static(b"response");
     let mut done = Vec::new();
     for _ in 0..40 {
@@ -110,12 +110,12 @@ async fn keys_are_found_while_their_slot_moves() {
     for round in 0..2 {
         let from = cluster.0.iter().find(|node| count(node) > 0).unwrap();
         let to = cluster.0.iter().find(|node| count(node) == 0).unwrap();
-        let ids = [from, to].map(|node| node.ask::<String>("CLUSTER MYID"));
-        let _: () = to.ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
-        let _: () = from.ask(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
-        // Half of the keys are moved, and new ones are created at the slot's destination.
+        let ids = [from, to].map(|node| node.command::<String>("CLUSTER MYID"));
+        let _: () = to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+        let _: () = from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+        // Half of the keys are moved. New keys are created on the destination.
         let migrate = |most: usize| {
-            let keys: Vec<Vec<u8>> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} {most}"));
+            let keys: Vec<Vec<u8>> = from.command(&format!("CLUSTER GETKEYSINSLOT {slot} {most}"));
             let mut migrate = redis::cmd("MIGRATE");
             migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
             migrate.query::<()>(&mut from.client().get_connection().unwrap()).unwrap();
@@ -134,7 +134,7 @@ async fn keys_are_found_while_their_slot_moves() {
         }
         migrate(1_000);
         for node in [to, from] {
-            let _: () = node.ask(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+            let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
         }
         for id in &done {
             assert_eq!(
@@ -147,12 +147,12 @@ async fn keys_are_found_while_their_slot_moves() {
 }
 
 fn slot(node: &Server, key: &str) -> i64 {
-    node.ask(&format!("CLUSTER KEYSLOT {key}"))
+    node.command(&format!("CLUSTER KEYSLOT {key}"))
 }
 
-/// The number of slots that a node knows a master for.
-fn known(node: &Server) -> Vec<RangeInclusive<i64>> {
-    let ranges: Vec<Vec<Value>> = node.ask("CLUSTER SLOTS");
+/// The ranges of slots that a node knows a master for.
+fn known_slots(node: &Server) -> Vec<RangeInclusive<i64>> {
+    let ranges: Vec<Vec<Value>> = node.command("CLUSTER SLOTS");
     let range = |range: &Vec<Value>| match range[..] {
         [Value::Int(first), Value::Int(last), ..] => first..=last,
         _ => unreachable!("{range:?}"),
@@ -160,54 +160,55 @@ fn known(node: &Server) -> Vec<RangeInclusive<i64>> {
     ranges.iter().map(range).collect()
 }
 
-/// Makes the last node forget the others, like a node that has just joined again. Returns prefixes
-/// of keys: one that it serves, and one that another node serves.
-fn cut_off(cluster: &Cluster) -> [String; 2] {
+/// Makes the last node forget the others, like a node that has just rejoined. Returns two prefixes
+/// of keys: one that this node serves, and one that another node serves.
+fn isolate_last_node(cluster: &Cluster) -> [String; 2] {
     let (node, others) = cluster.0.split_last().unwrap();
     for other in others {
-        let _: () = node.ask(&format!("CLUSTER FORGET {}", other.ask::<String>("CLUSTER MYID")));
+        let _: () =
+            node.command(&format!("CLUSTER FORGET {}", other.command::<String>("CLUSTER MYID")));
     }
-    let own = known(node);
+    let own = known_slots(node);
     let has = |key: &String| own.iter().any(|range| range.contains(&slot(node, key)));
     let prefix =
         |wanted: bool| (0..).map(|n| format!("{{{n}}}")).find(|key| has(key) == wanted).unwrap();
     let prefixes = [true, false].map(prefix);
-    assert!(others.iter().all(|other| known(other).len() >= cluster.0.len()));
+    assert!(others.iter().all(|other| known_slots(other).len() >= cluster.0.len()));
     prefixes
 }
 
 /// Fails if the store adopts the view of a node that knows only some of the slots while others know
 /// all of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_knows_only_its_own_slots_hides_no_others() {
+async fn a_node_that_knows_only_its_own_slots_hides_no_other_slots() {
     let cluster = Cluster::start();
-    let [_, elsewhere] = cut_off(&cluster);
+    let [_, of_other_node] = isolate_last_node(&cluster);
     let node = &cluster.0[2];
-    let looked = node.calls("cluster|slots");
-    // Each store looks the slots up separately.
+    let looked_up = node.calls("cluster|slots");
+    // Each store looks up the slots itself.
     for _ in 0..20 {
-        let store = opened(&cluster.url()).await.key_prefix(&elsewhere);
+        let store = open_store(&cluster.url()).await.key_prefix(&of_other_node);
         assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
     }
-    assert!(node.calls("cluster|slots") > looked, "the node was never queried");
-    assert!(known(node).len() < cluster.0.len(), "the node has met the others");
+    assert!(node.calls("cluster|slots") > looked_up, "the node was never queried");
+    assert!(known_slots(node).len() < cluster.0.len(), "the node has met the others");
 }
 
-/// Fails if a node that refuses its keys does not make the store look up the slots at once.
+/// Fails if the store does not look up the slots at once when a node refuses its keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_down_makes_the_store_look_up_the_slots() {
     let cluster = Cluster::start();
-    let store = opened(&cluster.url()).await;
+    let store = open_store(&cluster.url()).await;
     let node = &cluster.0[2];
-    let _: () = node.ask("CONFIG SET cluster-require-full-coverage yes");
-    let [own, _] = cut_off(&cluster);
-    within("the node serves no keys", || {
-        node.ask::<String>("CLUSTER INFO").contains("cluster_state:fail")
+    let _: () = node.command("CONFIG SET cluster-require-full-coverage yes");
+    let [own, _] = isolate_last_node(&cluster);
+    wait_until("the node serves no keys", || {
+        node.command::<String>("CLUSTER INFO").contains("cluster_state:fail")
     });
     let store = store.key_prefix(&own);
-    let (started, looked) = (Instant::now(), node.calls("cluster|slots"));
-    // Otherwise the slots are looked up every 5 seconds, which would take at least half a minute.
-    while node.calls("cluster|slots") < looked + 12 {
+    let (started, looked_up) = (Instant::now(), node.calls("cluster|slots"));
+    // With the regular look-up every 5 seconds this would take at least half a minute.
+    while node.calls("cluster|slots") < looked_up + 12 {
         let error = store.claim(&key(), &request()).await.unwrap_err();
         assert!(
             error.is_transient() && describe(&error).contains("ClusterDown"),
@@ -217,7 +218,7 @@ async fn a_cluster_that_is_down_makes_the_store_look_up_the_slots() {
         assert!(
             started.elapsed() < Duration::from_secs(25),
             "{} look-ups",
-            node.calls("cluster|slots") - looked
+            node.calls("cluster|slots") - looked_up
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,4 +1,4 @@
-//! What an owner does.
+//! The steps of a granted attempt.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Checked, Count, Field, RENEWED, holds, ledger::Ledger};
+use super::{Checked, Count, RENEWED_LEASE, SharedState, ensure, ledger::Ledger};
 use idempotent_core::{
     Abandoned, Lease,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
     store::Store,
 };
 
-/// How far the clocks of a store and of this process may drift during a lease.
+/// How far the clocks of the store and of this process may drift apart during a lease.
 const SLACK: Duration = Duration::from_millis(3);
 
 /// A claim that was granted.
 pub(super) struct Attempt<'a> {
     pub(super) store: &'a dyn Store,
-    pub(super) field: &'a Field,
+    pub(super) shared: &'a SharedState,
     pub(super) ledger: &'a Ledger,
     pub(super) claim: Claim,
     pub(super) lease: Lease,
@@ -30,19 +30,21 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     pub(super) async fn run(&mut self, rng: &mut Rng) -> Checked {
-        self.field.tally.count(if self.attempt > 1 { Count::Takeovers } else { Count::Firsts });
-        // A token that is reused after others had the key makes their attempts hard to distinguish.
+        self.shared.tally.count(if self.attempt > 1 { Count::Takeovers } else { Count::Firsts });
+        // With a lease of zero, others may have had the key before the token is used again, and the
+        // ledger could not tell the attempts apart.
         if rng.u8(..16) == 0 && !self.claim.lease.is_zero() && !self.claim_again().await? {
             return Ok(());
         }
-        let last = if self.ledger.doomed && self.field.effects.is_none() { 15 } else { 100 };
+        let last =
+            if self.ledger.never_completes && self.shared.effects.is_none() { 15 } else { 100 };
         match rng.u8(..last) {
             0..15 => {
-                self.field.tally.count(Count::Deaths);
+                self.shared.tally.count(Count::Deaths);
                 Ok(())
             }
             15..30 => {
-                self.field.tally.count(Count::Pauses);
+                self.shared.tally.count(Count::Pauses);
                 self.pause(rng).await;
                 if rng.bool() {
                     self.renew().await?;
@@ -59,10 +61,10 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sends the claim once more, as if its acknowledgment had been lost; returns whether the owner
-    /// still has the key.
+    /// Repeats the claim, as if its acknowledgment had been lost. Returns whether the owner still
+    /// has the key.
     async fn claim_again(&mut self) -> Checked<bool> {
-        let asked = Instant::now();
+        let sent = Instant::now();
         let Ok(outcome) = self.store.claim(&self.lease.id, &self.claim).await else {
             return Ok(false);
         };
@@ -70,17 +72,17 @@ impl Attempt<'_> {
         match outcome {
             ClaimOutcome::Granted { attempt } => {
                 let same = attempt == self.attempt || !in_time;
-                holds(same, || format!("attempt {} became attempt {attempt}", self.attempt))?;
+                ensure(same, || format!("attempt {} became attempt {attempt}", self.attempt))?;
                 self.ledger.granted(attempt, self.lease.owner)?;
-                (self.attempt, self.safe_until) = (attempt, asked + self.claim.lease);
-                self.field.tally.count(Count::Resent);
+                (self.attempt, self.safe_until) = (attempt, sent + self.claim.lease);
+                self.shared.tally.count(Count::Resent);
                 Ok(true)
             }
             lost @ (ClaimOutcome::Completed(_)
             | ClaimOutcome::InFlight { .. }
             | ClaimOutcome::Held { .. }
             | ClaimOutcome::Mismatch { .. }) => {
-                holds(!in_time, || format!("a repeated claim returned {lost:?}")).map(|()| false)
+                ensure(!in_time, || format!("a repeated claim returned {lost:?}")).map(|()| false)
             }
         }
     }
@@ -89,21 +91,21 @@ impl Attempt<'_> {
     async fn pause(&self, rng: &mut Rng) {
         let lease = self.claim.lease;
         sleep(lease + Duration::from_millis(rng.u64(1..10))).await;
-        let patience = Instant::now() + if rng.u8(..4) == 0 { Duration::ZERO } else { lease * 20 };
+        let deadline = Instant::now() + if rng.u8(..4) == 0 { Duration::ZERO } else { lease * 20 };
         while self.ledger.last_attempt() == self.attempt
-            && !self.ledger.done()
-            && Instant::now() < patience
+            && !self.ledger.is_completed()
+            && Instant::now() < deadline
         {
             sleep(Duration::from_millis(2)).await;
         }
     }
 
     async fn renew(&mut self) -> Checked {
-        let asked = Instant::now();
-        match self.renewed(RENEWED).await? {
+        let sent = Instant::now();
+        match self.send_renewal(RENEWED_LEASE).await? {
             RenewOutcome::Renewed => {
-                self.safe_until = asked + RENEWED;
-                self.field.tally.count(Count::Renewals);
+                self.safe_until = sent + RENEWED_LEASE;
+                self.shared.tally.count(Count::Renewals);
             }
             RenewOutcome::Fenced => self.assert_late()?,
             RenewOutcome::Unknown => {}
@@ -111,13 +113,13 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    async fn renewed(&self, extend: Duration) -> Checked<RenewOutcome> {
-        // A renewal that has no outcome in time fails, as on a busy machine.
+    async fn send_renewal(&self, extend: Duration) -> Checked<RenewOutcome> {
+        // On a busy machine a renewal may fail because it takes too long.
         let fences = match self.store.renew(&[Renewal::new(self.lease, extend)]).await {
             Err(error) if error.is_transient() => return Ok(RenewOutcome::Unknown),
             renewed => renewed?,
         };
-        holds(fences.len() == 1, || format!("one renewal returned {fences:?}"))?;
+        ensure(fences.len() == 1, || format!("one renewal returned {fences:?}"))?;
         Ok(fences[0])
     }
 
@@ -128,7 +130,7 @@ impl Attempt<'_> {
             self.lease.id,
             self.lease.owner.as_bytes()
         ));
-        let fence = match &self.field.effects {
+        let fence = match &self.shared.effects {
             None => Some(self.store.complete(&self.lease, &response).await?),
             Some(effects) => self.complete_with(effects, &response, rng).await?,
         };
@@ -136,12 +138,12 @@ impl Attempt<'_> {
         match fence {
             Fence::Passed => {
                 self.ledger.completed(self.attempt, self.lease.owner, response)?;
-                self.field.tally.count(Count::Completions);
+                self.shared.tally.count(Count::Completions);
                 if rng.u8(..4) == 0 { self.after_completion().await } else { Ok(()) }
             }
             Fence::Fenced => {
                 self.assert_late()?;
-                self.field.tally.count(Count::FencedCompletions);
+                self.shared.tally.count(Count::FencedCompletions);
                 self.after_fence().await
             }
         }
@@ -150,20 +152,20 @@ impl Attempt<'_> {
     /// Checks that an attempt was fenced only after its lease had expired.
     fn assert_late(&self) -> Checked {
         let late = Instant::now() + SLACK >= self.safe_until;
-        holds(late, || format!("attempt {} was fenced within its lease", self.attempt))
+        ensure(late, || format!("attempt {} was fenced within its lease", self.attempt))
     }
 
-    /// Its owner can repeat the completion, and nothing else.
+    /// After a completion, its owner can repeat the completion, and nothing else.
     async fn after_completion(&self) -> Checked {
         let again = self.store.complete(&self.lease, &Bytes::from_static(b"again")).await?;
-        holds(again == Fence::Passed, || "an owner could not complete again".into())?;
+        ensure(again == Fence::Passed, || "an owner could not complete again".into())?;
         self.assert_fenced("the owner of a recorded response").await
     }
 
-    /// An attempt that was fenced once stays fenced.
+    /// A fenced attempt stays fenced.
     async fn after_fence(&self) -> Checked {
         let again = self.store.complete(&self.lease, &Bytes::from_static(b"stale")).await?;
-        holds(again == Fence::Fenced, || "a fenced owner completed".into())?;
+        ensure(again == Fence::Fenced, || "a fenced owner completed".into())?;
         self.assert_fenced("a fenced owner").await
     }
 
@@ -172,12 +174,12 @@ impl Attempt<'_> {
             ("released", self.store.release(&self.lease).await?),
             ("abandoned", self.store.abandon(&self.lease, Abandoned::Retry).await?),
         ] {
-            holds(fence == Fence::Fenced, || format!("{who} {what} the key"))?;
+            ensure(fence == Fence::Fenced, || format!("{who} {what} the key"))?;
         }
-        holds(self.renewed(RENEWED).await? != RenewOutcome::Renewed, || {
+        ensure(self.send_renewal(RENEWED_LEASE).await? != RenewOutcome::Renewed, || {
             format!("{who} renewed the key")
         })?;
-        self.field.tally.count(Count::Refused);
+        self.shared.tally.count(Count::FencedCalls);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the workers know about a key, independently of the store.
+//! What the workers record about a key, independently of the store.
 
 use std::{
     collections::BTreeMap,
@@ -7,14 +7,14 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Checked, Violation, holds};
+use super::{Checked, Violation, ensure};
 use crate::effects::hex;
 use idempotent_core::{OwnerToken, RecordId, RecordState, protocol::Snapshot};
 
 pub(super) struct Ledger {
     pub(super) id: RecordId,
-    /// Its owners die.
-    pub(super) doomed: bool,
+    /// Whether all owners of this key die.
+    pub(super) never_completes: bool,
     entries: Mutex<Entries>,
 }
 
@@ -27,17 +27,16 @@ struct Entries {
 }
 
 impl Ledger {
-    /// Ledgers of unique keys; to this many keys that are to be completed, a few are added that
-    /// never are.
+    /// Ledgers of this many keys that have to be completed, and a few more that never are.
     pub(super) fn many(keys: usize) -> Vec<Self> {
         let id = || {
             let mut id = [0; 32];
             id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
             RecordId::from_bytes(id)
         };
-        let doomed = keys / 20;
-        (0..keys + doomed)
-            .map(|key| Self { id: id(), doomed: key >= keys, entries: Mutex::default() })
+        let never_completes = keys / 20;
+        (0..keys + never_completes)
+            .map(|key| Self { id: id(), never_completes: key >= keys, entries: Mutex::default() })
             .collect()
     }
 
@@ -45,7 +44,7 @@ impl Ledger {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn done(&self) -> bool {
+    pub(super) fn is_completed(&self) -> bool {
         self.entries().completed.is_some()
     }
 
@@ -53,55 +52,56 @@ impl Ledger {
         self.entries().granted.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// No key is released here, so each attempt has one owner.
+    /// Records a granted attempt. The workers release no key, so each attempt has one owner.
     pub(super) fn granted(&self, attempt: u32, owner: OwnerToken) -> Checked {
         let before = self.entries().granted.insert(attempt, owner);
-        holds(before.is_none_or(|before| before == owner), || {
-            format!("attempt {attempt} was granted to two")
+        ensure(before.is_none_or(|before| before == owner), || {
+            format!("attempt {attempt} was granted to two owners")
         })
     }
 
     pub(super) fn completed(&self, attempt: u32, owner: OwnerToken, response: Bytes) -> Checked {
         let before = self.entries().completed.replace((attempt, owner, response));
-        holds(before.is_none(), || format!("attempts {before:?} and {attempt} completed"))
+        ensure(before.is_none(), || format!("attempts {before:?} and {attempt} completed"))
     }
 
     pub(super) fn replayed(&self, recording: Bytes) -> Checked {
         let before = self.entries().replayed.replace(recording.clone());
-        holds(before.is_none_or(|before| before == recording), || {
+        ensure(before.is_none_or(|before| before == recording), || {
             "two responses were replayed".into()
         })
     }
 
-    /// At the end: the key is completed by its last owner, and by no other.
+    /// Checks, at the end, that the key was completed by its last owner and by no other.
     pub(super) fn check(&self, found: Option<Snapshot>) -> Checked {
         let entries = self.entries();
         let Some((attempt, owner, response)) = &entries.completed else {
             let open = found.is_none_or(|found| found.record.state == RecordState::InFlight);
-            return holds(self.doomed && open, || {
-                "a key was left, or completed by the dead".into()
+            return ensure(self.never_completes && open, || {
+                "a key was not completed, or completed by an owner that died".into()
             });
         };
         let last = entries.granted.last_key_value();
-        holds(last == Some((attempt, owner)), || {
+        ensure(last == Some((attempt, owner)), || {
             format!("{last:?} was granted, {attempt} {owner:?} completed")
         })?;
         let replayed = entries.replayed.as_ref().is_none_or(|replayed| replayed == response);
-        holds(replayed, || format!("{:?} was replayed", entries.replayed))?;
+        ensure(replayed, || format!("{:?} was replayed", entries.replayed))?;
         let Some(record) = found.map(|found| found.record) else {
-            return Err(Violation("a completed key is gone".into()));
+            return Err(Violation("a completed key is absent".into()));
         };
         let kept = record.owner == *owner && record.attempt == *attempt;
-        holds(kept && record.state == RecordState::Completed(response.clone()), || {
+        ensure(kept && record.state == RecordState::Completed(response.clone()), || {
             format!("{response:?} became {record:?}")
         })
     }
 
-    /// At the end: the owner that completed the key had one effect, and no other owner had any.
+    /// Checks, at the end, that the owner that completed the key has one effect, and no other owner
+    /// has any.
     pub(super) fn check_effects(&self, owners: &[String]) -> Checked {
         let completed =
             self.entries().completed.as_ref().map(|(_, owner, _)| hex(owner.as_bytes()));
-        holds(owners.iter().eq(&completed), || {
+        ensure(owners.iter().eq(&completed), || {
             format!("{owners:?} had effects, {completed:?} completed")
         })
     }

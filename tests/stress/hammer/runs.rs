@@ -1,26 +1,26 @@
-//! Every store under the hammer.
+//! The hammer on every store.
 
 use super::{Count, Hammer};
 use crate::fixtures::Fixture;
 
 /// Hammers a store, and asserts that each of these events occurred at least this often.
-async fn strike(hammer: Hammer, fixture: Fixture, hits: &[(Count, usize)]) {
-    let tally = hammer.strike(&fixture).await.unwrap_or_else(|violation| panic!("{violation}"));
+async fn run_hammer(hammer: Hammer, fixture: Fixture, expected: &[(Count, usize)]) {
+    let tally = hammer.run(&fixture).await.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{tally:?}");
     assert_eq!(tally.of(Count::Completions), hammer.keys);
-    for (what, at_least) in hits {
+    for (what, at_least) in expected {
         assert!(tally.of(*what) >= *at_least, "{what:?} fewer than {at_least} times: {tally:?}");
     }
-    // A claim may lose against others repeatedly, but that is rare.
+    // A claim may fail because of contention, but that is rare.
     assert!(tally.of(Count::Unknown) * 20 <= tally.of(Count::Completions), "{tally:?}");
 }
 
-const HITS: &[(Count, usize)] = &[
+const EXPECTED: &[(Count, usize)] = &[
     (Count::Takeovers, 100),
     (Count::FencedCompletions, 30),
     (Count::Deaths, 30),
     (Count::Pauses, 30),
-    (Count::Refused, 60),
+    (Count::FencedCalls, 60),
     (Count::Renewals, 40),
     (Count::Resent, 5),
     (Count::Replays, 5),
@@ -28,12 +28,12 @@ const HITS: &[(Count, usize)] = &[
     (Count::Mismatches, 5),
 ];
 
-/// Three of four claims are part of the transaction; the others expire and are taken over.
-const WITHIN: Hammer = Hammer { within: 75, ..Hammer::WHOLE };
-const HITS_WITHIN: &[(Count, usize)] = &[
-    (Count::InTransaction, 300),
-    (Count::DeathsWithin, 40),
-    (Count::AbandonedWithin, 20),
+/// Three of four claims are part of the transaction. The others can expire and be taken over.
+const IN_TRANSACTION: Hammer = Hammer { transaction_percent: 75, ..Hammer::FULL };
+const EXPECTED_IN_TRANSACTION: &[(Count, usize)] = &[
+    (Count::GrantedInTransaction, 300),
+    (Count::DeathsInTransaction, 40),
+    (Count::AbandonedInTransaction, 20),
     (Count::Takeovers, 60),
     (Count::Pauses, 40),
     (Count::Replays, 5),
@@ -42,49 +42,49 @@ const HITS_WITHIN: &[(Count, usize)] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_memory_store_completes_each_key_once() {
-    strike(Hammer::WHOLE, Fixture::memory(), HITS).await;
+    run_hammer(Hammer::FULL, Fixture::memory(), EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_hammer_breaks_a_store_that_checks_then_acts_in_each_of_twenty_runs() {
-    let mut unbroken = 0;
+async fn the_hammer_finds_the_race_of_a_check_then_act_store_in_each_of_20_runs() {
+    let mut undetected = 0;
     for _ in 0..20 {
-        unbroken += usize::from(Hammer::WHOLE.strike(&Fixture::check_then_act()).await.is_ok());
+        undetected += usize::from(Hammer::FULL.run(&Fixture::check_then_act()).await.is_ok());
     }
-    assert_eq!(unbroken, 0);
+    assert_eq!(undetected, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_sqlite_store_completes_each_key_once() {
-    strike(Hammer::WHOLE, Fixture::sqlite().await.without_effects(), HITS).await;
+    run_hammer(Hammer::FULL, Fixture::sqlite().await.without_effects(), EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_postgres_store_completes_each_key_once() {
-    strike(Hammer::WHOLE, Fixture::postgres().await.without_effects(), HITS).await;
+    run_hammer(Hammer::FULL, Fixture::postgres().await.without_effects(), EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_redis_store_completes_each_key_once() {
-    strike(Hammer::WHOLE, Fixture::redis().await, HITS).await;
+    run_hammer(Hammer::FULL, Fixture::redis().await, EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_sqlite_store_commits_one_effect_with_each_completion() {
-    strike(Hammer::WHOLE, Fixture::sqlite().await, HITS).await;
+    run_hammer(Hammer::FULL, Fixture::sqlite().await, EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_sqlite_store_commits_one_effect_per_claim_in_its_transaction() {
-    strike(WITHIN, Fixture::sqlite().await, HITS_WITHIN).await;
+    run_hammer(IN_TRANSACTION, Fixture::sqlite().await, EXPECTED_IN_TRANSACTION).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_postgres_store_commits_one_effect_with_each_completion() {
-    strike(Hammer::WHOLE, Fixture::postgres().await, HITS).await;
+    run_hammer(Hammer::FULL, Fixture::postgres().await, EXPECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_the_hammer_the_postgres_store_commits_one_effect_per_claim_in_its_transaction() {
-    strike(WITHIN, Fixture::postgres().await, HITS_WITHIN).await;
+    run_hammer(IN_TRANSACTION, Fixture::postgres().await, EXPECTED_IN_TRANSACTION).await;
 }

@@ -26,19 +26,19 @@ counts! {
     Takeovers,
     Resent,
     Deaths,
-    DeathsWithin,
-    AbandonedWithin,
-    InTransaction,
+    DeathsInTransaction,
+    AbandonedInTransaction,
+    GrantedInTransaction,
     Pauses,
     Renewals,
     Completions,
     FencedCompletions,
-    // An owner that was fenced, or that had completed, tried every other call.
-    Refused,
+    // An owner that was fenced or had completed made every other call, and each was fenced.
+    FencedCalls,
     Replays,
     InFlight,
     Mismatches,
-    // A claim that the store could not decide.
+    // A claim that failed transiently.
     Unknown,
 }
 

@@ -1,5 +1,5 @@
-//! Stores in memory, whose calls take a fraction of a microsecond and so hardly ever overlap by
-//! themselves: the threads run under a scheduler that may switch between them before each lock.
+//! Memory stores. Their calls take a fraction of a microsecond and hardly ever overlap by
+//! themselves, so the threads run under a scheduler that may switch between them before each lock.
 
 use std::{
     pin::pin,
@@ -10,7 +10,8 @@ use std::{
 use fastrand::Rng;
 
 use super::{
-    Event, History, OPERATIONS, THREADS, Thread, changes_are_rejected, is_linearizable, overlaps,
+    Event, History, OPERATIONS, THREADS, Thread, assert_changes_are_rejected, is_linearizable,
+    overlaps,
 };
 use crate::check_then_act::CheckThenActStore;
 use idempotent_core::{
@@ -20,12 +21,12 @@ use idempotent_core::{
     store::{Store, memory::MemoryStore},
 };
 
-/// How often a verdict on a store is repeated.
+/// How many verdicts each store gets.
 const VERDICTS: usize = 20;
-/// How many histories a verdict takes.
+/// How many histories each verdict is based on.
 const HISTORIES: usize = 200;
 
-/// Histories of this many threads on stores in memory.
+/// Records the histories of [`THREADS`] threads, each on a new store.
 fn record(seed: u64, store: fn() -> Arc<dyn Store>) -> Vec<History> {
     let histories = Arc::new(Mutex::new(Vec::new()));
     let recorded = histories.clone();
@@ -46,15 +47,15 @@ fn record(seed: u64, store: fn() -> Arc<dyn Store>) -> Vec<History> {
     Arc::into_inner(histories).unwrap().into_inner().unwrap()
 }
 
-/// The output of a future that never waits.
+/// The output of a future that is ready at once.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => unreachable!("a store in memory waits for nothing"),
+        Poll::Pending => unreachable!("a memory store never waits"),
     }
 }
 
-/// Whether each verdict on a store is that it is linearizable, or each that it is not.
+/// The verdicts on a store: whether all histories of a verdict are linearizable.
 fn verdicts(store: fn() -> Arc<dyn Store>) -> Vec<bool> {
     let verdict = |seed| {
         let histories = record(seed, store);
@@ -78,7 +79,7 @@ fn the_memory_store_is_linearizable() {
 }
 
 #[test]
-fn a_store_that_checks_and_then_acts_is_not_linearizable() {
+fn a_check_then_act_store_is_not_linearizable() {
     let verdicts = verdicts(|| Arc::new(CheckThenActStore::new(SystemClock::new())));
     assert_eq!(verdicts, [false; VERDICTS]);
 }
@@ -87,5 +88,5 @@ fn a_store_that_checks_and_then_acts_is_not_linearizable() {
 fn changed_histories_of_the_memory_store_are_not_linearizable() {
     let histories =
         (0..3).flat_map(|seed| record(seed, || Arc::new(MemoryStore::new()))).collect::<Vec<_>>();
-    changes_are_rejected(&histories);
+    assert_changes_are_rejected(&histories);
 }

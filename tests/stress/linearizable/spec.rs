@@ -1,4 +1,4 @@
-//! Sequential calls: the pure function.
+//! The sequential specification: the state machine.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use idempotent_core::{
 /// Time stands still: a lease ends only when it is abandoned.
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-/// A key, as modeled by the pure function.
+/// A key, as modeled by the state machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Key(Option<Record>);
 

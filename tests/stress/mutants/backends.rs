@@ -1,4 +1,4 @@
-//! Stores whose statements or scripts are those of a variant.
+//! Stores with the statements or scripts of a variant.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use idempotent_core::{
     store::{Store, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
 };
 use test_support::{
-    servers::redis::{FORGETFUL, Server},
+    servers::redis::{IN_MEMORY, Server},
     subjects,
 };
 
@@ -57,28 +57,33 @@ impl Backend {
                 Fixture::new(stores, ()).with(Effects::postgres(url).await)
             }
             Self::Redis(server) => {
-                let (prefix, open) = (unique(), || async { altered(server.open().await, variant) });
+                let (prefix, open) =
+                    (unique(), || async { redis_store(server.open().await, variant) });
                 let stores = [open().await.key_prefix(&prefix), open().await.key_prefix(&prefix)];
                 Fixture::new(stores, ())
             }
         }
     }
 
-    /// A store of a variant, whose time can be moved.
-    pub(super) async fn subject(&self, variant: Variant, within: bool) -> Arc<dyn Subject> {
+    /// A store of a variant, whose time the suite can move.
+    pub(super) async fn subject(
+        &self,
+        variant: Variant,
+        in_transactions: bool,
+    ) -> Arc<dyn Subject> {
         let subject: Arc<dyn Subject> = match self {
             Self::Sqlite => {
                 let file = File::new();
                 let store = sqlite(&file, variant).await;
                 let pool = SqlitePool::connect(&file.url()).await.unwrap();
                 let rows = Rows::Sqlite { pool, _file: file };
-                Arc::new(ShiftedStore { store: boxed(store, within), rows })
+                Arc::new(ShiftedStore { store: boxed(store, in_transactions), rows })
             }
             Self::Postgres { url, pool } => {
                 let table = unique();
                 let store = postgres(url, &table, variant).await;
                 Arc::new(ShiftedStore {
-                    store: boxed(store, within),
+                    store: boxed(store, in_transactions),
                     rows: Rows::Postgres { pool: pool.clone(), table },
                 })
             }
@@ -86,7 +91,7 @@ impl Backend {
                 let raw =
                     ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
                 Arc::new(subjects::redis::ShiftedRedis::new(
-                    altered(server.open().await, variant),
+                    redis_store(server.open().await, variant),
                     Box::new(raw),
                 ))
             }
@@ -97,8 +102,8 @@ impl Backend {
 }
 
 impl Backend {
-    /// A random history. On Redis an expired record is absent at once: Redis removes expired keys
-    /// by itself.
+    /// A random history. For Redis, a purge follows each advance, because Redis removes expired
+    /// keys by itself.
     pub(super) fn history(&self, seed: u64) -> Vec<Action> {
         let purges = matches!(self, Self::Redis(_));
         let purge = |step| {
@@ -107,12 +112,12 @@ impl Backend {
         history(seed, 200).into_iter().flat_map(purge).collect()
     }
 
-    /// Whether a key that is or could become held expires in the server, or a response that arrives
-    /// after the TTL is refused although its claim is still stored.
+    /// Whether a key that is held, or could become held, expires in the server, or whether a
+    /// completion after the TTL is refused although its claim is still stored.
     pub(super) async fn expires_wrongly(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
-        let store = altered(server.open().await, variant).key_prefix(&prefix);
+        let store = redis_store(server.open().await, variant).key_prefix(&prefix);
         let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
         let mut expires = false;
         for (number, abandoned) in [(1, Abandoned::Retry), (2, Abandoned::Hold)] {
@@ -135,12 +140,12 @@ impl Backend {
         expires || store.complete(&lease, &Bytes::new()).await.is_err()
     }
 
-    /// Whether a repeated hold succeeds for a record that is absent, another owner's, or not held.
-    /// No replica has any of them, so that a hold that matched would fail.
+    /// Whether a repeated hold is accepted for a record that is absent, belongs to another owner,
+    /// or is not held. There are no replicas, so a hold whose record matches must fail.
     pub(super) async fn holds_wrongly(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
-        let store = altered(server.open().await, variant).key_prefix(&unique());
-        let short = store.clone().wait_for_replicas(1, Duration::from_millis(1));
+        let store = redis_store(server.open().await, variant).key_prefix(&unique());
+        let without_replicas = store.clone().wait_for_replicas(1, Duration::from_millis(1));
         let new = |number| (RecordId::from_bytes([number; 32]), request(Duration::from_secs(60)));
         let [absent, held, completed] = [1, 2, 3].map(new);
         for (id, claim) in [&held, &completed] {
@@ -148,18 +153,21 @@ impl Backend {
         }
         let lease = |(id, claim): &(RecordId, Claim)| Lease { id: *id, owner: claim.owner };
         store.complete(&lease(&completed), &Bytes::new()).await.unwrap();
-        let is_short = short.abandon(&lease(&held), Abandoned::Hold).await.is_err()
-            && short.abandon(&lease(&held), Abandoned::Hold).await.is_err();
-        let strangers = Lease { owner: OwnerToken::from_bytes([2; 16]), ..lease(&held) };
+        let held_fails = without_replicas.abandon(&lease(&held), Abandoned::Hold).await.is_err()
+            && without_replicas.abandon(&lease(&held), Abandoned::Hold).await.is_err();
+        let of_another_owner = Lease { owner: OwnerToken::from_bytes([2; 16]), ..lease(&held) };
         let mut fenced = true;
-        for lease in [lease(&absent), strangers, lease(&completed)] {
-            fenced &= matches!(short.abandon(&lease, Abandoned::Hold).await, Ok(Fence::Fenced));
+        for lease in [lease(&absent), of_another_owner, lease(&completed)] {
+            fenced &= matches!(
+                without_replicas.abandon(&lease, Abandoned::Hold).await,
+                Ok(Fence::Fenced)
+            );
         }
-        !is_short || !fenced
+        !held_fails || !fenced
     }
 
-    /// Whether a replay waits for a session that is writing the record. A replay that waited too
-    /// long reports in flight.
+    /// Whether a replay waits for a session that is writing the record. A replay that has waited
+    /// too long is reported as in flight.
     pub(super) async fn waits_for_a_writer(&self, variant: Variant) -> bool {
         let Self::Postgres { url, pool } = self else { return false };
         let (table, claim) = (unique(), request(Duration::from_secs(60)));
@@ -176,15 +184,15 @@ impl Backend {
         replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
     }
 
-    /// Which change of a record a takeover misses after it has read the record and waited for the
-    /// concurrent writer.
+    /// The change of a record that a takeover misses, if any, when a concurrent writer makes the
+    /// change after the takeover has read the record.
     pub(super) async fn misses_a_change(&self, variant: Variant) -> Option<String> {
         for (change, known) in [
             ("attempt = attempt + 2", "Granted { attempt: 4 }"),
             ("fingerprint = {other}", "Mismatch"),
             ("abandoned = 1", "Held { newly: true }"),
         ] {
-            let outcome = self.takeover_beside(variant, change).await?;
+            let outcome = self.takeover_during(variant, change).await?;
             if !outcome.starts_with(known) {
                 return Some(format!("after {change} a takeover returned {outcome}"));
             }
@@ -192,7 +200,7 @@ impl Backend {
         None
     }
 
-    async fn takeover_beside(&self, variant: Variant, change: &str) -> Option<String> {
+    async fn takeover_during(&self, variant: Variant, change: &str) -> Option<String> {
         const WAITS: Duration = Duration::from_millis(200);
         let (id, first) = (RecordId::from_bytes([1; 32]), request(Duration::ZERO));
         let claim = request(Duration::from_secs(60));
@@ -233,11 +241,11 @@ impl Backend {
         Some(format!("{:?}", outcome.unwrap()))
     }
 
-    /// Whether a step accepts an unreadable record.
-    pub(super) async fn takes_damage(&self, variant: Variant) -> bool {
+    /// Whether a step accepts a damaged record.
+    pub(super) async fn accepts_damaged_records(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
-        let store = altered(server.open().await, variant).key_prefix(&prefix);
+        let store = redis_store(server.open().await, variant).key_prefix(&prefix);
         let lease =
             Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
         let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
@@ -258,7 +266,7 @@ impl Backend {
             [longer[..90].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
         for damaged in damaged {
             let () = ::redis::cmd("SET").arg(&key).arg(&damaged).query(&mut raw).unwrap();
-            // Of a completed or held record only the head is checked.
+            // Only the head of a record is checked.
             if store.release(&lease).await.is_ok()
                 || store.complete(&lease, &Bytes::new()).await.is_ok()
             {
@@ -269,18 +277,18 @@ impl Backend {
     }
 }
 
-/// Whether a record is read from a server that was a master when the connection to it was opened.
+/// Whether a record is read from a replica that was a master when the connection to it was opened.
 pub(super) async fn reads_from_a_replica(variant: Variant) -> bool {
-    let server = Server::start(FORGETFUL);
-    let store = altered(RedisStore::connect(&server.url()).await.unwrap(), variant);
+    let server = Server::start(IN_MEMORY);
+    let store = redis_store(RedisStore::connect(&server.url()).await.unwrap(), variant);
     let id = RecordId::from_bytes([1; 32]);
     assert!(store.look_up(&id).await.unwrap().is_none());
-    let () = server.ask("REPLICAOF 127.0.0.1 1");
+    let () = server.command("REPLICAOF 127.0.0.1 1");
     store.look_up(&id).await.is_ok()
 }
 
-fn boxed(store: impl Store, within: bool) -> Box<dyn Store> {
-    if within { Box::new(InTransaction(store)) } else { Box::new(store) }
+fn boxed(store: impl Store, in_transactions: bool) -> Box<dyn Store> {
+    if in_transactions { Box::new(InTransaction(store)) } else { Box::new(store) }
 }
 
 async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
@@ -292,14 +300,14 @@ async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
     alter_postgres(store, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-fn altered(store: RedisStore, variant: Variant) -> RedisStore {
+fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
     super::files("lua").iter().fold(store, |store, file| {
         let text = super::read("lua", file);
         alter_redis(store, &text, &variant.alter(file, &text))
     })
 }
 
-/// A store whose time moves by shifting its rows back.
+/// A store whose time a test moves by changing the times in its rows.
 struct ShiftedStore {
     store: Box<dyn Store>,
     rows: Rows,
@@ -331,7 +339,8 @@ impl Subject for ShiftedStore {
 }
 
 impl ShiftedStore {
-    /// Moves every time of every record; a lease that was abandoned has none.
+    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
+    /// not shifted.
     async fn shift(&self, by: i64) {
         let set = format!(
             "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \

@@ -4,8 +4,8 @@ use super::{Mutant, files, no_ops::NoOp, postgres, read, redis, sqlite};
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
-/// Schema and settings, which are not steps.
-const NO_STEPS: &[&str] = &[
+/// Files with schema or settings, which are not steps of the protocol.
+const NOT_STEPS: &[&str] = &[
     "check.lua",
     "check.sql",
     "connection.sql",
@@ -17,7 +17,7 @@ const NO_STEPS: &[&str] = &[
     "room.sql",
 ];
 
-/// The keywords that make a guard, outside of comments, with their positions.
+/// The guards, with their positions: each keyword outside of comments counts as one.
 fn guards(text: &str, words: &[&str], comment: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -35,10 +35,10 @@ fn guards(text: &str, words: &[&str], comment: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, at_least: usize) {
+fn assert_complete(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, at_least: usize) {
     let files: Vec<_> =
-        files(name).into_iter().filter(|file| !NO_STEPS.contains(&file.as_str())).collect();
-    let (mut seen, mut unnamed) = (0, Vec::new());
+        files(name).into_iter().filter(|file| !NOT_STEPS.contains(&file.as_str())).collect();
+    let (mut seen, mut without_mutant) = (0, Vec::new());
     for file in &files {
         let text = read(name, file);
         for no_op in NoOp::ALL {
@@ -47,7 +47,7 @@ fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, a
         let of_file: Vec<_> = mutants.iter().filter(|mutant| mutant.file == file).collect();
         for mutant in &of_file {
             assert_eq!(text.matches(mutant.guard).count(), 1, "{} is out of date", mutant.name());
-            assert_ne!(mutant.guard, mutant.instead);
+            assert_ne!(mutant.guard, mutant.replacement);
         }
         let spans: Vec<_> = of_file
             .iter()
@@ -56,11 +56,11 @@ fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, a
         for (at, line) in guards(&text, words, comment) {
             seen += 1;
             if !spans.iter().any(|(begin, length)| (*begin..begin + length).contains(&at)) {
-                unnamed.push(format!("{file}, at {at}: {line}"));
+                without_mutant.push(format!("{file}, at {at}: {line}"));
             }
         }
     }
-    assert!(unnamed.is_empty(), "guards without a mutant: {unnamed:#?}");
+    assert!(without_mutant.is_empty(), "guards without a mutant: {without_mutant:#?}");
     let unknown = mutants.iter().find(|mutant| !files.iter().any(|file| file == mutant.file));
     assert!(unknown.is_none(), "there is no file {}", unknown.unwrap().file);
     println!("{name}: {seen} guards, {} mutants", mutants.len());
@@ -69,15 +69,15 @@ fn assert_whole(name: &str, mutants: &[Mutant], words: &[&str], comment: &str, a
 
 #[test]
 fn every_guard_of_the_sqlite_statements_has_a_mutant() {
-    assert_whole("sql/sqlite", sqlite::MUTANTS, SQL, "--", 40);
+    assert_complete("sql/sqlite", sqlite::MUTANTS, SQL, "--", 40);
 }
 
 #[test]
 fn every_guard_of_the_postgres_statements_has_a_mutant() {
-    assert_whole("sql/postgres", postgres::MUTANTS, SQL, "--", 45);
+    assert_complete("sql/postgres", postgres::MUTANTS, SQL, "--", 45);
 }
 
 #[test]
 fn every_guard_of_the_redis_scripts_has_a_mutant() {
-    assert_whole("lua", redis::MUTANTS, LUA, "--", 40);
+    assert_complete("lua", redis::MUTANTS, LUA, "--", 40);
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Follow, Hammer, Meanwhile, Redundant, Waits},
+    detectors::DetectedBy::{BlockedReplay, Case, ConcurrentChange, Hammer, Histories, Redundant},
     mutant,
 };
 
@@ -55,11 +55,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true",
         Case("a_key_past_its_ttl_is_absent_a_lease_later"),
     ),
-    mutant("abandon.sql", "WHERE id = $1", "WHERE true", Follow),
+    mutant("abandon.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("abandon.sql", "\n  AND owner = $2", "", Hammer),
-    mutant("release.sql", "WHERE id = $1", "WHERE true", Follow),
+    mutant("release.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("release.sql", "\n  AND owner = $2", "", Hammer),
-    mutant("complete.sql", "WHERE id = $1", "WHERE true", Follow),
+    mutant("complete.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("complete.sql", "\n  AND owner = $2", "", Hammer),
     mutant("abandon.sql", "\n  AND state = 1", "", Hammer),
     mutant("release.sql", "\n  AND state = 1", "", Hammer),
@@ -88,14 +88,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Redundant("a record has no other state"),
     ),
     mutant("complete.sql", "CASE state WHEN 2 THEN recording ELSE $3 END", "$3", Hammer),
-    mutant("complete.sql", "state <> 2 AND ", "", Follow),
-    mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Follow),
+    mutant("complete.sql", "state <> 2 AND ", "", Histories),
+    mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Histories),
     mutant(
         "complete.sql",
         "CASE WHEN state <> 2 AND expires_at <= {now} \
          THEN {now} + expires_at - first_seen\n        ELSE expires_at END",
         "expires_at",
-        Follow,
+        Histories,
     ),
     mutant(
         "claim.sql",
@@ -103,7 +103,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true",
         Case("changes_to_one_key_do_not_touch_another"),
     ),
-    mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)", "", Waits),
+    mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)", "", BlockedReplay),
     mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", Hammer),
     mutant(
         "start_over.sql",
@@ -139,7 +139,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "start_over.sql",
         " AND r.abandoned = 0",
         "",
-        Redundant("the owner that was seen has not changed it"),
+        Redundant("the owner that was read does not change this column"),
     ),
     mutant(
         "start_over.sql",
@@ -154,9 +154,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
     ),
     mutant("take_over.sql", "\n  AND state = 1", "", Case("one_of_takeover_and_completion_wins")),
-    mutant("take_over.sql", "\n  AND attempt = $5", "", Meanwhile),
-    mutant("take_over.sql", "\n  AND fingerprint = $2", "", Meanwhile),
-    mutant("take_over.sql", "\n  AND abandoned = 0", "", Meanwhile),
+    mutant("take_over.sql", "\n  AND attempt = $5", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND fingerprint = $2", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND abandoned = 0", "", ConcurrentChange),
     mutant(
         "take_over.sql",
         "\n  AND lease_until <= {now}",
@@ -168,8 +168,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "\n  AND expires_at > {now}",
         "",
         Redundant(
-            "it was so when the record was read: a takeover that takes a moment longer comes to \
-             the same",
+            "it was true when the record was read, and a takeover a moment later is as valid",
         ),
     ),
     mutant(
@@ -183,7 +182,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "hold.sql",
         "\n  AND owner = $3",
         "",
-        Redundant("the record that it holds has expired, whatever its owner"),
+        Redundant("the lease has expired, whatever the owner"),
     ),
     mutant(
         "hold.sql",
@@ -201,9 +200,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "hold.sql",
         "\n  AND (abandoned = 1 OR expires_at > {now})",
         "",
-        Redundant(
-            "it held when the record was read: a hold that is written a moment later is as valid",
-        ),
+        Redundant("it was true when the record was read, and a hold a moment later is as valid"),
     ),
     mutant(
         "renew.sql",
@@ -212,7 +209,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("a_replaced_owner_can_do_nothing"),
     ),
     mutant("renew.sql", "\n      AND r.state = 1", "", Hammer),
-    mutant("renew.sql", "WHERE r.id = due.id", "WHERE true", Follow),
+    mutant("renew.sql", "WHERE r.id = due.id", "WHERE true", Histories),
     mutant(
         "renew.sql",
         "WHERE r.state = 1\n  AND ",
@@ -223,7 +220,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "renew.sql",
         "\n  AND NOT EXISTS (SELECT FROM renewed WHERE renewed.id = r.id)",
         "",
-        Follow,
+        Histories,
     ),
     mutant(
         "resolve_complete.sql",

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Detector, Mutant, Variant, all, backends::Backend, no_ops::NoOp};
+use super::{Detector, Mutant, Variant, backends::Backend, no_ops::NoOp, run_all};
 
 /// How often a detector must pass each correct store.
 const RUNS: usize = 2;
 
 /// The correct stores: the shipped one, and those with equivalent statements.
-fn right() -> impl Iterator<Item = (String, Variant)> {
+fn correct_variants() -> impl Iterator<Item = (String, Variant)> {
     let no_ops = NoOp::ALL.map(|no_op| (format!("{no_op:?}"), Variant::NoOp(no_op)));
     [("Shipped".to_owned(), Variant::Shipped)].into_iter().chain(no_ops)
 }
@@ -17,17 +17,18 @@ fn right() -> impl Iterator<Item = (String, Variant)> {
 /// anything. Returns how often each has passed.
 ///
 /// Removing a redundant guard changes nothing, so a store without it is correct, too.
-pub(super) async fn prove(backend: &Arc<Backend>, mutants: &'static [Mutant]) -> usize {
+pub(super) async fn assert_sound(backend: &Arc<Backend>, mutants: &'static [Mutant]) -> usize {
     let detectors = detectors(backend, mutants);
-    let runs = detectors.iter().flat_map(|detector| right().map(|store| (*detector, store)));
-    let redundant = mutants.iter().filter(|mutant| mutant.caught.by().is_none());
+    let runs =
+        detectors.iter().flat_map(|detector| correct_variants().map(|store| (*detector, store)));
+    let redundant = mutants.iter().filter(|mutant| mutant.detected_by.detector().is_none());
     let redundant = redundant.flat_map(|mutant| {
         let store =
             (format!("without {:?} of {}", mutant.guard, mutant.file), Variant::Mutant(mutant));
         Detector::of_all_guards(backend).into_iter().map(move |detector| (detector, store.clone()))
     });
     let runs = runs.flat_map(|run| vec![run; RUNS]).chain(redundant);
-    let ran = all(runs.map(|(detector, (name, variant))| {
+    let ran = run_all(runs.map(|(detector, (name, variant))| {
         let backend = backend.clone();
         async move { (detector.name(), name, detector.finds(&backend, variant).await) }
     }))
@@ -42,13 +43,13 @@ pub(super) async fn prove(backend: &Arc<Backend>, mutants: &'static [Mutant]) ->
         println!("{detector} passed {} runs: {passed:?}", passed.values().sum::<usize>());
     }
     assert!(found.is_empty(), "unsound: {found:#?}");
-    RUNS * right().count()
+    RUNS * correct_variants().count()
 }
 
 /// The detectors of the mutants, and those that every store must pass.
 fn detectors(backend: &Backend, mutants: &'static [Mutant]) -> Vec<Detector> {
     let mut detectors = Detector::of_all_guards(backend);
-    for detector in mutants.iter().filter_map(|mutant| mutant.caught.by()) {
+    for detector in mutants.iter().filter_map(|mutant| mutant.detected_by.detector()) {
         if !detectors.contains(&detector) {
             detectors.push(detector);
         }
@@ -57,7 +58,7 @@ fn detectors(backend: &Backend, mutants: &'static [Mutant]) -> Vec<Detector> {
 }
 
 /// Runs a detector on a mutant until it finds something; returns how many runs it took.
-pub(super) async fn catch(
+pub(super) async fn detect(
     backend: &Arc<Backend>,
     detector: Detector,
     mutant: &'static Mutant,

@@ -2,7 +2,9 @@
 
 use super::{
     Mutant,
-    caught::Caught::{Case, Follow, FollowWithin, Hammer, Meanwhile, Redundant, Unparsable},
+    detectors::DetectedBy::{
+        Case, ConcurrentChange, Hammer, Histories, HistoriesInTransactions, Redundant, SyntaxError,
+    },
     mutant,
 };
 
@@ -49,11 +51,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_held_key_never_runs_again_even_after_its_ttl"),
     ),
-    mutant("abandon.sql", "WHERE id = ?1", "WHERE true", Follow),
+    mutant("abandon.sql", "WHERE id = ?1", "WHERE true", Histories),
     mutant("abandon.sql", "\n  AND owner = ?2", "", Hammer),
-    mutant("release.sql", "WHERE id = ?1", "WHERE true", Follow),
+    mutant("release.sql", "WHERE id = ?1", "WHERE true", Histories),
     mutant("release.sql", "\n  AND owner = ?2", "", Hammer),
-    mutant("complete.sql", "WHERE id = ?1", "WHERE true", Follow),
+    mutant("complete.sql", "WHERE id = ?1", "WHERE true", Histories),
     mutant("complete.sql", "\n  AND owner = ?2", "", Hammer),
     mutant("abandon.sql", "\n  AND state = 1", "", Hammer),
     mutant("release.sql", "\n  AND state = 1", "", Hammer),
@@ -82,22 +84,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Redundant("a record has no other state"),
     ),
     mutant("complete.sql", "CASE state WHEN 2 THEN recording ELSE ?3 END", "?3", Hammer),
-    mutant("complete.sql", "state <> 2 AND ", "", Follow),
-    mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Follow),
+    mutant("complete.sql", "state <> 2 AND ", "", Histories),
+    mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Histories),
     mutant(
         "complete.sql",
         "CASE WHEN state <> 2 AND expires_at <= {now} \
          THEN {now} + expires_at - first_seen\n        ELSE expires_at END",
         "expires_at",
-        Follow,
+        Histories,
     ),
-    mutant("claim.sql", "WHERE true\nON", "ON", Unparsable),
+    mutant("claim.sql", "WHERE true\nON", "ON", SyntaxError),
     mutant("claim.sql", "WHERE r.expires_at <= excluded.first_seen\n  AND (", "WHERE (", Hammer),
     mutant(
         "claim.sql",
         "r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= excluded.first_seen)",
         "true",
-        FollowWithin,
+        HistoriesInTransactions,
     ),
     mutant(
         "claim.sql",
@@ -105,7 +107,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "(r.abandoned",
         Case("one_of_takeover_and_abandonment_wins"),
     ),
-    mutant("claim.sql", " AND r.abandoned = 0", "", FollowWithin),
+    mutant("claim.sql", " AND r.abandoned = 0", "", HistoriesInTransactions),
     mutant(
         "claim.sql",
         " AND r.lease_until <= excluded.first_seen",
@@ -119,9 +121,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
     ),
     mutant("take_over.sql", "\n  AND state = 1", "", Case("one_of_takeover_and_completion_wins")),
-    mutant("take_over.sql", "\n  AND attempt = ?5", "", Meanwhile),
-    mutant("take_over.sql", "\n  AND fingerprint = ?2", "", Meanwhile),
-    mutant("take_over.sql", "\n  AND abandoned = 0", "", Meanwhile),
+    mutant("take_over.sql", "\n  AND attempt = ?5", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND fingerprint = ?2", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND abandoned = 0", "", ConcurrentChange),
     mutant(
         "take_over.sql",
         "\n  AND lease_until <= {now}",
@@ -133,8 +135,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "\n  AND expires_at > {now}",
         "",
         Redundant(
-            "it was so when the record was read: a takeover that takes a moment longer comes to \
-             the same",
+            "it was true when the record was read, and a takeover a moment later is as valid",
         ),
     ),
     mutant(
@@ -148,13 +149,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "hold.sql",
         "\n  AND owner = ?3",
         "",
-        Redundant("the record that it holds has expired, whatever its owner"),
+        Redundant("the lease has expired, whatever the owner"),
     ),
     mutant(
         "hold.sql",
         "\n  AND fingerprint = ?2",
         "",
-        Redundant("the owner that was seen has not changed it"),
+        Redundant("the owner that was read does not change this column"),
     ),
     mutant(
         "hold.sql",
@@ -166,11 +167,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "hold.sql",
         "\n  AND (abandoned = 1 OR expires_at > {now})",
         "",
-        Redundant(
-            "it held when the record was read: a hold that is written a moment later is as valid",
-        ),
+        Redundant("it was true when the record was read, and a hold a moment later is as valid"),
     ),
-    mutant("renew.sql", "WHERE r.id = lease.id\n  AND ", "WHERE ", Follow),
+    mutant("renew.sql", "WHERE r.id = lease.id\n  AND ", "WHERE ", Histories),
     mutant(
         "renew.sql",
         "\n  AND r.owner = lease.owner",

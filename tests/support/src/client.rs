@@ -46,7 +46,7 @@ impl Request {
         self.header("Idempotency-Key", key)
     }
 
-    /// Sets the user.
+    /// Adds an `X-User` line.
     #[must_use]
     pub fn user(self, user: &str) -> Self {
         self.header("X-User", user)
@@ -59,13 +59,13 @@ impl Request {
         self
     }
 
-    /// Sets the body with the content type JSON.
+    /// Sets the body, with the content type `application/json`.
     #[must_use]
     pub fn json(self, body: impl AsRef<[u8]>) -> Self {
         self.header("Content-Type", "application/json").body(body)
     }
 
-    /// Sets the body, to be sent in these chunks.
+    /// Sets the body, which is sent in these chunks.
     #[must_use]
     pub fn chunks<C: AsRef<[u8]>>(mut self, chunks: impl IntoIterator<Item = C>) -> Self {
         self = self.header("Transfer-Encoding", "chunked");
@@ -168,7 +168,7 @@ impl Pending {
     /// Reads until the received bytes contain `end`, and returns all of them as text.
     ///
     /// # Panics
-    /// When the connection ends before, or nothing is received in time.
+    /// When the connection ends first, or nothing is received for [`WAIT_LIMIT`].
     pub fn read_until(&mut self, end: &str) -> String {
         let mut raw = Vec::new();
         loop {
@@ -186,9 +186,9 @@ impl Pending {
         }
     }
 
-    /// Whether the server has sent anything yet.
+    /// Whether the server has sent any byte of its response.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
+    pub fn response_has_begun(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
         self.stream.set_nonblocking(false).unwrap();
@@ -269,39 +269,37 @@ impl ClientResponse {
         (self.status, code)
     }
 
-    /// Whether it is marked as a replay.
+    /// Whether the response is marked as a replay.
     #[must_use]
     pub fn is_replay(&self) -> bool {
         self.header("idempotency-replayed") == Some("true")
     }
 
-    /// The header lines without those that differ between replays: `Date`, the mark of a replay,
-    /// and the `Cache-Control: no-store` that a replay has where the handler set none. actix keeps
-    /// headers in a hash map, so lines are in order within one name only; they are sorted by name
-    /// here.
+    /// The header lines without `Date` and `Idempotency-Replayed`, which differ between a response
+    /// and its replay. They are sorted by name, because actix keeps headers in a hash map.
     #[must_use]
-    pub fn lasting_headers(&self) -> Vec<(String, Vec<u8>)> {
+    pub fn stable_headers(&self) -> Vec<(String, Vec<u8>)> {
         let mut headers = self.headers.clone();
         headers.retain(|(name, _)| name != "date" && name != "idempotency-replayed");
         headers.sort_by(|one, other| one.0.cmp(&other.0));
         headers
     }
 
-    /// Asserts that it is the replay of `first`: status, headers and body byte for byte, and the
-    /// mark.
+    /// Asserts that this response is marked as a replay and is otherwise equal to `first`, byte for
+    /// byte. A replay also has `Cache-Control: no-store` where the handler set no `Cache-Control`.
     ///
     /// # Panics
-    /// When it is not.
+    /// When the response differs.
     pub fn assert_replays(&self, first: &Self) {
-        assert!(!first.is_replay(), "the first response is a replay itself");
+        assert!(!first.is_replay(), "the first response is marked as a replay");
         assert!(self.is_replay(), "not marked as a replay: {self:?}");
         assert_eq!(self.status, first.status);
-        let mut expected = first.lasting_headers();
+        let mut expected = first.stable_headers();
         if first.header("cache-control").is_none() {
             expected.push(("cache-control".into(), b"no-store".into()));
             expected.sort_by(|one, other| one.0.cmp(&other.0));
         }
-        assert_eq!(self.lasting_headers(), expected);
+        assert_eq!(self.stable_headers(), expected);
         assert_eq!(self.body, first.body);
     }
 }
@@ -314,7 +312,7 @@ fn chunked(mut rest: &[u8]) -> Option<Vec<u8>> {
         rest = rest.get(end + 2..)?;
         body.extend_from_slice(rest.get(..size)?);
         let after = rest.get(size..size + 2)?;
-        assert_eq!(after, b"\r\n", "a chunk without its end");
+        assert_eq!(after, b"\r\n", "the chunk does not end with CRLF");
         rest = rest.get(size + 2..)?;
         if size == 0 {
             return Some(body);

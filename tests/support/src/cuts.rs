@@ -23,25 +23,25 @@ use tokio::{
     time::timeout,
 };
 
-use self::running::Running;
+use self::case_runner::CaseRunner;
 use super::proxy::{Cut, Direction, Plan, Proxy};
 
-mod running;
+mod case_runner;
 
-/// Far longer than anything takes here.
+/// How long one case may take. Each takes far less.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 
 /// A store behind a proxy, and the same store with a direct connection.
-pub struct Lane<S> {
-    pub cut: S,
+pub struct ProxiedStore<S> {
+    pub proxied: S,
     pub direct: S,
     pub proxy: Proxy,
-    /// Whether the connection passes no bytes at all afterwards. A pool may test a connection that
+    /// Whether the connection is idle again after a step. A pool may first test a connection that
     /// is returned to it.
-    pub calm: Box<dyn Fn() -> bool + Send + Sync>,
-    /// How many bytes that is, in both directions.
-    pub after_each: [u64; 2],
+    pub is_idle: Box<dyn Fn() -> bool + Send + Sync>,
+    /// How many bytes that test sends to the server, and to the client.
+    pub test_bytes: [u64; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,42 +55,43 @@ pub enum Step {
 struct Case {
     step: Step,
     plan: Plan,
-    /// Whether this is the last byte to the server, which then acts although its client is gone.
-    whole: bool,
-    way: Way,
+    /// Whether the cut follows the last byte to the server, which then executes the step although
+    /// its client is gone.
+    received_in_full: bool,
+    scenario: Scenario,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A store that cannot be reached after the cut, and then repeats the call.
-    Repeated,
-    /// A runtime whose store loses this one connection.
-    Run,
-    /// A runtime whose store cannot be reached after the cut.
-    Unreachable,
+enum Scenario {
+    /// A call fails, the store is unreachable for a while, and the same call is repeated.
+    RepeatedCall,
+    /// A runtime loses one connection.
+    LostConnection,
+    /// A runtime loses its connection, and the store is unreachable for a while.
+    Outage,
 }
 
-/// Whether the step had happened in the server when its connection was cut.
+/// For each step, how many cuts came before it took effect in the server, and how many after.
 #[derive(Default)]
 pub struct Tally(Mutex<BTreeMap<(Step, bool), u32>>);
 
 impl Tally {
-    fn add(&self, step: Step, happened: bool) {
-        *self.0.lock().unwrap().entry((step, happened)).or_default() += 1;
+    fn add(&self, step: Step, took_effect: bool) {
+        *self.0.lock().unwrap().entry((step, took_effect)).or_default() += 1;
     }
 
-    /// Asserts that at least this many cuts of each step came before it happened, and this many
-    /// after it.
+    /// Asserts that, for each step, at least this many cuts came before it took effect, and at
+    /// least this many after.
     pub fn assert_at_least(&self, least: u32) {
         let tally = self.0.lock().unwrap();
         for step in [Step::Claim, Step::Complete, Step::Release] {
-            for happened in [false, true] {
-                let cuts = tally.get(&(step, happened)).copied().unwrap_or_default();
+            for took_effect in [false, true] {
+                let cuts = tally.get(&(step, took_effect)).copied().unwrap_or_default();
                 println!(
                     "{step:?}, {}: {cuts}",
-                    if happened { "acknowledgment lost" } else { "not happened" }
+                    if took_effect { "acknowledgment lost" } else { "no effect" }
                 );
-                assert!(cuts >= least, "{step:?}, happened: {happened}: {cuts} cuts");
+                assert!(cuts >= least, "{step:?}, took effect: {took_effect}: {cuts} cuts");
             }
         }
     }
@@ -126,23 +127,23 @@ fn claim() -> Claim {
         .with_ttl(Policy::DEFAULT.ttl)
 }
 
-/// Runs all cuts. Each lane takes the next one when it has finished one.
-pub async fn everywhere<S: Store + Clone>(lanes: Vec<Lane<S>>) -> Tally {
-    let cases = Arc::new(cases(&lanes[0]).await);
+/// Runs all cuts, one at a time on each of these stores.
+pub async fn cut_at_each_byte<S: Store + Clone>(stores: Vec<ProxiedStore<S>>) -> Tally {
+    let cases = Arc::new(cases(&stores[0]).await);
     println!("{} cuts", cases.len());
     let (next, tally) = (Arc::new(AtomicUsize::new(0)), Arc::new(Tally::default()));
     let mut working = JoinSet::new();
     let local = LocalSet::new();
-    for lane in lanes {
+    for store in stores {
         let (cases, next, tally) = (cases.clone(), next.clone(), tally.clone());
-        let lane = Running::new(lane);
+        let runner = CaseRunner::new(store);
         let work = async move {
             while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let happened = timeout(WAIT_LIMIT, lane.take(*case))
+                let took_effect = timeout(WAIT_LIMIT, runner.run(*case))
                     .await
                     .unwrap_or_else(|_| panic!("{case:?} hangs"));
-                if let Some(happened) = happened {
-                    tally.add(case.step, happened);
+                if let Some(took_effect) = took_effect {
+                    tally.add(case.step, took_effect);
                 }
             }
         };
@@ -152,83 +153,94 @@ pub async fn everywhere<S: Store + Clone>(lanes: Vec<Lane<S>>) -> Tally {
     Arc::into_inner(tally).unwrap()
 }
 
-/// Each byte of each step, in both directions, cut in both ways.
-async fn cases<S: Store + Clone>(lane: &Lane<S>) -> Vec<Case> {
+/// A cut at each byte of each step, in both directions, with a FIN and with a reset.
+async fn cases<S: Store + Clone>(store: &ProxiedStore<S>) -> Vec<Case> {
     let mut cases = Vec::new();
     for step in [Step::Claim, Step::Complete, Step::Release] {
-        let [to_server, to_client] = lane.measure(step).await;
+        let [to_server, to_client] = store.measure(step).await;
         println!("{step:?}: {to_server} bytes to the server, {to_client} to the client");
-        assert_eq!(lane.measure(step).await, [to_server, to_client]);
+        assert_eq!(store.measure(step).await, [to_server, to_client]);
         let sent = (0..=to_server).map(|after| (Direction::ToServer, after));
-        // With the last byte the client has its response, and nothing is lost.
-        let answered = (0..to_client).map(|after| (Direction::ToClient, after));
-        for (direction, after) in sent.chain(answered) {
+        // The last byte completes the response, so that a cut after it loses nothing.
+        let received = (0..to_client).map(|after| (Direction::ToClient, after));
+        for (direction, after) in sent.chain(received) {
             for cut in [Cut::Fin, Cut::Reset] {
-                for way in [Way::Repeated, Way::Run, Way::Unreachable] {
-                    let plan = Plan { direction, after, cut, outage: way != Way::Run };
+                for scenario in [Scenario::RepeatedCall, Scenario::LostConnection, Scenario::Outage]
+                {
+                    let plan = Plan {
+                        direction,
+                        after,
+                        cut,
+                        outage: scenario != Scenario::LostConnection,
+                    };
                     cases.push(Case {
                         step,
                         plan,
-                        whole: (direction, after) == (Direction::ToServer, to_server),
-                        way,
+                        received_in_full: (direction, after) == (Direction::ToServer, to_server),
+                        scenario,
                     });
                 }
             }
         }
     }
-    // Spreads the slow cases, which would otherwise all be at one end.
+    // Distributes the slow cases among the stores.
     fastrand::shuffle(&mut cases);
     cases
 }
 
-impl<S: Store + Clone> Lane<S> {
-    /// Opens a connection with all statements prepared, if there is none, and writes nothing.
-    async fn warm(&self) {
+impl<S: Store + Clone> ProxiedStore<S> {
+    /// Opens a connection, if there is none, on which all statements are prepared.
+    async fn warm_up(&self) {
         let lease = Lease { id: id(), owner: claim().owner };
-        self.again(async || self.cut.look_up(&lease.id).await).await;
-        assert_eq!(self.cut.complete(&lease, &recording().encode()).await.unwrap(), Fence::Fenced);
-        assert_eq!(self.cut.release(&lease).await.unwrap(), Fence::Fenced);
-        assert_eq!(self.cut.claim(&lease.id, &claim()).await.unwrap(), GRANTED);
+        self.retry(async || self.proxied.look_up(&lease.id).await).await;
+        assert_eq!(
+            self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
+            Fence::Fenced
+        );
+        assert_eq!(self.proxied.release(&lease).await.unwrap(), Fence::Fenced);
+        assert_eq!(self.proxied.claim(&lease.id, &claim()).await.unwrap(), GRANTED);
     }
 
-    /// Counts, and cuts, what passes from this point on.
+    /// Counts the bytes from now on, and cuts the connection as planned.
     pub async fn count(&self, plan: Option<Plan>) {
-        self.calm().await;
+        self.wait_until_idle().await;
         self.proxy.count(plan);
     }
 
-    /// The bytes of the step that has just been done.
+    /// How many bytes the last step sent to the server, and to the client.
     pub async fn counted(&self) -> [u64; 2] {
-        self.calm().await;
-        let (counted, after) = (self.proxy.counted(), self.after_each);
-        [counted[0] - after[0], counted[1] - after[1]]
+        self.wait_until_idle().await;
+        let (counted, test) = (self.proxy.counted(), self.test_bytes);
+        [counted[0] - test[0], counted[1] - test[1]]
     }
 
-    async fn calm(&self) {
-        while !(self.calm)() {
+    async fn wait_until_idle(&self) {
+        while !(self.is_idle)() {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
     }
 
     async fn measure(&self, step: Step) -> [u64; 2] {
-        self.warm().await;
-        let (lease, claim) = self.prepared(step).await;
+        self.warm_up().await;
+        let (lease, claim) = self.prepare(step).await;
         self.count(None).await;
         match step {
-            Step::Claim => assert_eq!(self.cut.claim(&lease.id, &claim).await.unwrap(), GRANTED),
+            Step::Claim => {
+                assert_eq!(self.proxied.claim(&lease.id, &claim).await.unwrap(), GRANTED)
+            }
             Step::Complete => {
                 assert_eq!(
-                    self.cut.complete(&lease, &recording().encode()).await.unwrap(),
+                    self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
                     Fence::Passed
                 );
             }
-            Step::Release => assert_eq!(self.cut.release(&lease).await.unwrap(), Fence::Passed),
+            Step::Release => assert_eq!(self.proxied.release(&lease).await.unwrap(), Fence::Passed),
         }
         self.counted().await
     }
 
-    /// A key in its state before a step.
-    async fn prepared(&self, step: Step) -> (Lease, Claim) {
+    /// A new key in the state that the step starts from.
+    async fn prepare(&self, step: Step) -> (Lease, Claim) {
         let (id, claim) = (id(), claim());
         if step != Step::Claim {
             assert_eq!(self.direct.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -236,9 +248,9 @@ impl<S: Store + Clone> Lane<S> {
         (Lease { id, owner: claim.owner }, claim)
     }
 
-    /// Whether a step has happened in the server.
-    async fn happened(&self, case: Case, id: &RecordId) -> bool {
-        let look = || async {
+    /// Whether the step took effect in the server.
+    async fn took_effect(&self, case: Case, id: &RecordId) -> bool {
+        let read = || async {
             let found = self.direct.look_up(id).await.unwrap();
             match case.step {
                 Step::Claim => found.is_some(),
@@ -246,18 +258,19 @@ impl<S: Store + Clone> Lane<S> {
                 Step::Release => found.is_none(),
             }
         };
-        // The server has received all of it and may be executing it, unless the reset was faster.
-        for _ in 0..if case.whole { 50 } else { 0 } {
-            if look().await {
+        // The server may still be executing a step that it received in full. A reset may have
+        // discarded the step.
+        for _ in 0..if case.received_in_full { 50 } else { 0 } {
+            if read().await {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        look().await
+        read().await
     }
 
     /// Repeats a call until the store responds.
-    async fn again<T, E: std::fmt::Debug>(&self, call: impl AsyncFn() -> Result<T, E>) -> T {
+    async fn retry<T, E: std::fmt::Debug>(&self, call: impl AsyncFn() -> Result<T, E>) -> T {
         loop {
             if let Ok(response) = call().await {
                 return response;
@@ -266,8 +279,8 @@ impl<S: Store + Clone> Lane<S> {
         }
     }
 
-    /// The verdict for another request.
-    async fn other(&self, id: &RecordId) -> ClaimOutcome {
+    /// The outcome of a claim with another owner token.
+    async fn competing_claim(&self, id: &RecordId) -> ClaimOutcome {
         self.direct.claim(id, &claim()).await.unwrap()
     }
 }

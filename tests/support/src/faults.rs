@@ -1,5 +1,5 @@
-//! The fault-injecting store: it fails, hangs or damages recordings when a test orders it to,
-//! around any other store.
+//! A fault-injecting store around any other store: its calls fail or hang, and its recordings are
+//! damaged, as a test orders.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -38,9 +38,9 @@ pub enum Op {
 pub enum Fault {
     /// Before it took effect.
     Before,
-    /// After it took effect: its acknowledgment is lost.
+    /// After it took effect, so that its acknowledgment is lost.
     After,
-    /// Before it took effect, for a reason that lasts: a missing privilege, say.
+    /// Before it took effect, with a permanent error, as for a missing privilege.
     Permanent,
     /// The record is damaged.
     Unreadable,
@@ -52,7 +52,7 @@ pub enum Fault {
     Panic,
 }
 
-/// A store with faults to order. Clones share everything.
+/// A store whose calls fail as a test orders. Clones share everything.
 #[derive(Debug)]
 pub struct FaultyStore<S = MemoryStore> {
     shared: Arc<Shared<S>>,
@@ -61,7 +61,7 @@ pub struct FaultyStore<S = MemoryStore> {
 #[derive(Debug)]
 struct Shared<S> {
     inner: S,
-    /// The clock of `inner`, if it is in the hands of the test.
+    /// The clock of `inner`, if the test controls it.
     clock: Option<ManualClock>,
     orders: Mutex<Orders>,
     /// Wakes the calls that hang.
@@ -70,7 +70,7 @@ struct Shared<S> {
     counts: counts::Counts,
 }
 
-/// The faults of the next calls, each with the number of calls that meet it.
+/// The faults of the next calls, each with the number of calls that it applies to.
 type Faults = VecDeque<(Fault, usize)>;
 
 /// What a test has ordered.
@@ -91,7 +91,7 @@ struct State {
 }
 
 impl FaultyStore {
-    /// An empty store that works, on this clock.
+    /// An empty store without faults, on this clock.
     #[must_use]
     pub fn new(clock: ManualClock) -> Self {
         Self::build(MemoryStore::with_clock(clock.clone()), Some(clock))
@@ -104,14 +104,14 @@ impl FaultyStore {
 }
 
 impl Default for FaultyStore {
-    /// An empty store that works, on a clock that stands still.
+    /// An empty store without faults, on a clock that stands still.
     fn default() -> Self {
         Self::new(ManualClock::at(Timestamp::from_millis(1_000_000)))
     }
 }
 
 impl<S: Store> FaultyStore<S> {
-    /// A store that works as `inner` does until a fault is ordered.
+    /// A store that works like `inner` until a test injects a fault.
     #[must_use]
     pub fn around(inner: S) -> Self {
         Self::build(inner, None)
@@ -135,14 +135,14 @@ impl<S: Store> FaultyStore<S> {
         &self.shared.inner
     }
 
-    /// Lets the next `times` calls of a kind fail, after those that were ordered before.
-    /// `usize::MAX` stands for all.
+    /// Adds a fault for `times` calls of this kind, after the faults that are already queued.
+    /// `usize::MAX` stands for all calls.
     pub fn fail(&self, op: Op, times: usize, fault: Fault) {
         let mut orders = self.shared.orders.lock().unwrap();
         orders.faults.entry(op).or_default().push_back((fault, times));
     }
 
-    /// Lets the next `times` calls of a kind fail, in place of those that were ordered before.
+    /// Sets a fault for the next `times` calls of this kind, in place of the queued faults.
     pub fn set_fault(&self, op: Op, times: usize, fault: Fault) {
         self.shared.orders.lock().unwrap().faults.insert(op, [(fault, times)].into());
     }
@@ -156,17 +156,17 @@ impl<S: Store> FaultyStore<S> {
         Some(*fault)
     }
 
-    /// No further call fails. Calls that hang continue to hang.
+    /// Removes all queued faults. Calls that hang continue to hang.
     pub fn heal(&self) {
         self.shared.orders.lock().unwrap().faults.clear();
     }
 
-    /// Lets the calls that hang now continue.
+    /// Resumes the calls that are hanging now.
     pub fn resume(&self) {
         self.shared.resumed.send_modify(|resumed| *resumed += 1);
     }
 
-    /// Holds the calls of a kind up before they take effect, or lets all continue.
+    /// Blocks calls of this kind before they take effect; `None` unblocks them.
     pub fn block(&self, op: Option<Op>) {
         self.shared.state.send_modify(|state| state.blocked = op);
     }
@@ -176,8 +176,8 @@ impl<S: Store> FaultyStore<S> {
         self.shared.state.send_modify(|state| state.damaged = true);
     }
 
-    /// Reports the next grants as in flight, as while an earlier sending of the same claim is being
-    /// committed.
+    /// Reports the next grants as in flight, as a store may while an earlier transmission of the
+    /// same claim is being committed.
     pub fn hide_grants(&self, grants: usize) {
         self.shared.orders.lock().unwrap().hidden_grants = grants;
     }
@@ -189,17 +189,17 @@ impl<S: Store> FaultyStore<S> {
         hides
     }
 
-    /// Lets every renewal that contains this record hang for ever.
+    /// Makes every renewal that contains this record hang forever.
     pub fn hang_renewals_of(&self, id: RecordId) {
         self.shared.orders.lock().unwrap().hung_renewals.insert(id);
     }
 
-    /// Lets no further renewal hang because of its record.
+    /// Reverts [`hang_renewals_of`](Self::hang_renewals_of) for later renewals.
     pub fn allow_renewals(&self) {
         self.shared.orders.lock().unwrap().hung_renewals.clear();
     }
 
-    /// Removes a record that is in flight, as a server does that restarts without its data.
+    /// Removes a record that is in flight, like a server that restarts without its data.
     pub async fn lose(&self, id: RecordId) {
         let found = self.inner().look_up(&id).await.unwrap().expect("a record to lose");
         let lease = Lease { id, owner: found.record.owner };
@@ -219,10 +219,10 @@ impl<S: Store> FaultyStore<S> {
             None => call.await,
             Some(Fault::Before) => Err(transient("start the call")),
             Some(Fault::Permanent) => {
-                Err(StoreError::permanent("faulty", "do it", "the internal cause"))
+                Err(StoreError::permanent("faulty", "execute the call", "the internal cause"))
             }
             Some(Fault::Unreadable) => {
-                Err(StoreError::unreadable("faulty", "read it", "the internal cause"))
+                Err(StoreError::unreadable("faulty", "read the record", "the internal cause"))
             }
             Some(Fault::After) => call.await.and_then(|_| Err(transient("acknowledge the call"))),
             Some(Fault::HangBefore) => {

@@ -1,6 +1,6 @@
 //! What the tests of the workspace share: private database servers, proxies that cut connections,
-//! an HTTP client that exposes bytes, handlers that tests control, and a store that fails on
-//! request.
+//! an HTTP client that sends and returns exact bytes, handlers that tests control, and a store that
+//! fails on request.
 //!
 //! Nothing here sleeps. Tests wait for events, and a wait that exceeds [`WAIT_LIMIT`] is a failure.
 #![allow(
@@ -16,15 +16,15 @@ pub mod client;
 pub mod cuts;
 pub mod faults;
 pub mod log;
-pub mod longest;
+pub mod longest_durations;
 pub mod probe;
 pub mod proxy;
 pub mod server;
 pub mod servers;
 pub mod subjects;
+pub mod test_app;
 pub mod timing;
 pub mod without_runtime;
-pub mod world;
 
 use std::time::Duration;
 
@@ -32,17 +32,17 @@ pub use client::{ClientResponse, Pending, Request};
 pub use faults::{Fault, FaultyStore, Op};
 pub use probe::Probe;
 pub use server::Server;
-pub use world::World;
+pub use test_app::TestApp;
 
 /// How long an event may take before a test fails.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits, outside of any runtime, for a condition.
+/// Waits for an event, outside of any tokio runtime.
 ///
 /// # Panics
-/// When it does not hold within [`WAIT_LIMIT`].
+/// When the event does not occur within [`WAIT_LIMIT`].
 pub fn wait_for<T>(what: &str, event: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let waited = runtime.block_on(async { tokio::time::timeout(WAIT_LIMIT, event).await });
-    waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    waited.unwrap_or_else(|_| panic!("timed out while waiting for {what}"))
 }

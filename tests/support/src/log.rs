@@ -15,9 +15,9 @@ static ONCE: OnceLock<()> = OnceLock::new();
 /// Captures all events of this process, of every level, from now on. All tests of a binary share
 /// one log.
 ///
-/// Every server of a test does this first: an event that occurs for the first time while the
-/// subscriber is being set can stay disabled permanently, because `tracing` caches that there was
-/// none.
+/// [`Server`](crate::Server) calls this before anything can log: an event that occurs for the first
+/// time while the subscriber is being set can stay disabled, because `tracing` caches that there
+/// was no subscriber.
 pub fn capture() {
     ONCE.get_or_init(|| {
         let subscriber =
@@ -26,7 +26,7 @@ pub fn capture() {
     });
 }
 
-/// Discards all events of this process from now on: for a test that measures memory.
+/// Discards all events of this process from now on, for a test that measures memory.
 pub fn discard() {
     ONCE.get_or_init(|| tracing::subscriber::set_global_default(NoSubscriber::default()).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Handlers that count their runs and pause where a test requires it.
+//! Counts the runs of handlers, and pauses them where a test requires it.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -7,15 +7,15 @@ use tokio::sync::watch;
 
 use crate::wait_for;
 
-/// Observes a handler's runs, and pauses them. Clones share everything.
+/// Counts a handler's runs and pauses them. Clones share everything.
 #[derive(Clone)]
 pub struct Probe {
-    state: Arc<watch::Sender<RecordState>>,
+    state: Arc<watch::Sender<State>>,
     response: Arc<dyn Fn(usize) -> HttpResponse + Send + Sync>,
 }
 
 #[derive(Default)]
-struct RecordState {
+struct State {
     runs: usize,
     held: bool,
     released: BTreeSet<usize>,
@@ -34,13 +34,14 @@ impl Probe {
         })
     }
 
-    /// A probe whose runs, counted from 1, respond like this.
+    /// A probe whose runs return what `response` returns for their number, counted from 1.
     #[must_use]
     pub fn responding(response: impl Fn(usize) -> HttpResponse + Send + Sync + 'static) -> Self {
         Self { state: Arc::new(watch::Sender::default()), response: Arc::new(response) }
     }
 
-    /// Called by the handler for a run: counts it, waits if it is held, and returns the response.
+    /// Called by the handler for each run: counts the run, waits while it is held, and returns its
+    /// response.
     pub async fn run(&self) -> HttpResponse {
         let mut run = 0;
         self.state.send_modify(|state| {
@@ -70,18 +71,18 @@ impl Probe {
         self.state.send_modify(|state| state.held = false);
     }
 
-    /// Records a note; called by the handler.
+    /// Records a note. Called by handlers.
     pub fn note(&self, note: impl Into<String>) {
         self.state.send_modify(|state| state.notes.push(note.into()));
     }
 
-    /// The notes of the handlers.
+    /// The notes that handlers recorded.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         self.state.borrow().notes.clone()
     }
 
-    /// Waits until this was noted.
+    /// Waits until this note was recorded.
     pub fn await_note(&self, note: &str) {
         let mut state = self.state.subscribe();
         let noted =
@@ -99,7 +100,7 @@ impl Probe {
     pub fn await_runs(&self, runs: usize) {
         let mut state = self.state.subscribe();
         let begun = async { state.wait_for(|state| state.runs >= runs).await.map(drop) };
-        wait_for("a run", begun).unwrap();
+        wait_for(&format!("run {runs}"), begun).unwrap();
     }
 }
 

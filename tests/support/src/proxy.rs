@@ -19,12 +19,12 @@ pub enum Direction {
     ToClient,
 }
 
-/// How a connection ends, for both sides.
+/// How both sides of a connection are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// In order, as when a process exits: bytes that were sent are still delivered.
+    /// With a FIN, as when a process exits: bytes that were sent are still delivered.
     Fin,
-    /// At once, as when a machine fails: bytes in transit may be lost.
+    /// With a reset, as when a machine fails: bytes in transit may be lost.
     Reset,
 }
 
@@ -32,15 +32,15 @@ pub enum Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub direction: Direction,
-    /// This many bytes still pass; 0 cuts when the first one arrives.
+    /// How many bytes are forwarded before the cut; 0 cuts when the first one arrives.
     pub after: u64,
     pub cut: Cut,
     /// Whether the server is unreachable afterwards, on all connections.
     pub outage: bool,
 }
 
-/// A proxy in front of one server. It forwards connections until a cut, on the runtime that it was
-/// started on.
+/// A proxy in front of one server. It forwards connections, as tasks of the runtime that it was
+/// started on, until a cut.
 pub struct Proxy {
     pub port: u16,
     shared: Arc<Shared>,
@@ -48,7 +48,7 @@ pub struct Proxy {
 
 struct Shared {
     state: Mutex<State>,
-    /// Connections with a lower number end.
+    /// Connections with a lower number are closed.
     ended: watch::Sender<u64>,
 }
 
@@ -56,8 +56,9 @@ struct Shared {
 struct State {
     /// How many connections there have been.
     connections: u64,
-    out_of_reach: bool,
-    /// Only bytes on connections that were open when the count began are counted.
+    unreachable: bool,
+    /// Only bytes on connections with a lower number are counted: those that were open when the
+    /// count began.
     counted_below: u64,
     passed: [u64; 2],
     plan: Option<Plan>,
@@ -69,8 +70,8 @@ struct State {
 }
 
 impl Proxy {
-    /// Starts a proxy.
-    pub async fn before(host: &str, port: u16) -> Self {
+    /// Starts a proxy in front of a server.
+    pub async fn in_front_of(host: &str, port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let proxy = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared { state: Mutex::default(), ended: watch::Sender::new(0) });
@@ -78,8 +79,8 @@ impl Proxy {
         Self { port: proxy, shared }
     }
 
-    /// Counts the bytes that pass from now on over the open connections, and cuts one of them if
-    /// there is a plan.
+    /// Counts the bytes that the open connections carry from now on, and cuts one of these
+    /// connections if there is a plan.
     pub fn count(&self, plan: Option<Plan>) {
         let mut state = self.shared.state();
         let (connections, silent_below) = (state.connections, state.silent_below);
@@ -102,31 +103,32 @@ impl Proxy {
         self.shared.state().cuts
     }
 
-    /// Swallows everything on the open connections, in both directions, like a router that has
-    /// dropped them.
+    /// Discards everything on the open connections, in both directions, like a router that has
+    /// forgotten them.
     pub fn silence(&self) {
         let mut state = self.shared.state();
         state.silent_below = state.connections;
     }
 
-    /// The same on all connections, new ones too, until [`restore`](Self::restore).
+    /// Discards everything on all connections, including new ones, until
+    /// [`restore`](Self::restore).
     pub fn silence_all(&self) {
         self.shared.state().silent_below = u64::MAX;
     }
 
-    /// Forwards new connections again; silent ones stay silent.
+    /// Forwards new connections again. Nothing is forwarded on those that are open now.
     pub fn restore(&self) {
         self.silence();
     }
 
-    /// Delays everything from now on by this latency, in each direction, like a distant server.
+    /// Adds this latency in each direction from now on, like a distant server.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// Makes the server reachable again.
-    pub fn mend(&self) {
-        self.shared.state().out_of_reach = false;
+    /// Makes the server reachable again after a cut with [`Plan::outage`].
+    pub fn end_outage(&self) {
+        self.shared.state().unreachable = false;
     }
 }
 
@@ -135,8 +137,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts this many bytes; returns how many of them to forward, and whether the connection
-    /// ends.
+    /// Counts bytes that were received; returns how many of them to forward, and how to cut the
+    /// connection afterwards, if it is to be cut.
     fn pass(&self, number: u64, direction: Direction, bytes: usize) -> (usize, Option<Cut>) {
         let mut state = self.state();
         if number >= state.counted_below {
@@ -150,7 +152,7 @@ impl Shared {
                 state.cuts += 1;
                 state.passed[direction as usize] = plan.after;
                 if plan.outage {
-                    state.out_of_reach = true;
+                    state.unreachable = true;
                     self.ended.send_replace(state.connections);
                 }
                 (usize::try_from(plan.after - passed).unwrap(), Some(plan.cut))
@@ -168,26 +170,26 @@ async fn accept(listener: TcpListener, server: (String, u16), shared: Arc<Shared
         let (client, _) = listener.accept().await.unwrap();
         let number = {
             let mut state = shared.state();
-            if state.out_of_reach {
-                continue; // Closed as it is dropped.
+            if state.unreachable {
+                continue; // Dropping the stream closes it.
             }
             state.connections += 1;
             state.connections - 1
         };
-        tokio::spawn(carry(client, server.clone(), number, shared.clone()));
+        tokio::spawn(forward(client, server.clone(), number, shared.clone()));
     }
 }
 
-async fn carry(mut client: TcpStream, server: (String, u16), number: u64, shared: Arc<Shared>) {
+async fn forward(mut client: TcpStream, server: (String, u16), number: u64, shared: Arc<Shared>) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let mut ended = shared.ended.subscribe();
-    let (mut sent, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    let (mut to_server, mut to_client) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     let cut = loop {
         let (direction, read) = tokio::select! {
-            read = client.read(&mut sent) => (Direction::ToServer, read.unwrap_or(0)),
-            read = server.read(&mut answered) => (Direction::ToClient, read.unwrap_or(0)),
+            read = client.read(&mut to_server) => (Direction::ToServer, read.unwrap_or(0)),
+            read = server.read(&mut to_client) => (Direction::ToClient, read.unwrap_or(0)),
             _ = ended.wait_for(|ended| *ended > number) => break Cut::Reset,
         };
         if read == 0 {
@@ -203,10 +205,10 @@ async fn carry(mut client: TcpStream, server: (String, u16), number: u64, shared
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let (on, cut) = shared.pass(number, direction, read);
+        let (forwarded, cut) = shared.pass(number, direction, read);
         let written = match direction {
-            Direction::ToServer => server.write_all(&sent[..on]).await,
-            Direction::ToClient => client.write_all(&answered[..on]).await,
+            Direction::ToServer => server.write_all(&to_server[..forwarded]).await,
+            Direction::ToClient => client.write_all(&to_client[..forwarded]).await,
         };
         match cut {
             Some(cut) => break cut,
@@ -223,7 +225,7 @@ async fn end(mut stream: TcpStream, cut: Cut) {
     match cut {
         Cut::Reset => stream.set_zero_linger().unwrap(),
         Cut::Fin => {
-            // With unread bytes it would be reset when it is dropped.
+            // A stream that is dropped with unread bytes is reset.
             let _ = stream.shutdown().await;
             let mut sink = tokio::io::sink();
             let rest = tokio::io::copy(&mut stream, &mut sink);

@@ -14,7 +14,7 @@ use crate::{
     log,
 };
 
-/// A running server; dropping it stops it, even with requests in progress.
+/// A running server. Dropping it stops the server, even with requests in progress.
 pub struct Server {
     address: SocketAddr,
     handle: ServerHandle,
@@ -59,8 +59,8 @@ impl Server {
         let thread = std::thread::spawn(move || {
             System::new().block_on(async move {
                 let server = HttpServer::new(factory).workers(workers).disable_signals();
-                // On a busy machine the head of a request may be late, or actix's clock, which a
-                // task updates.
+                // On a busy machine the head of a request, or the task that updates actix's clock,
+                // may be late; by default the server would then respond with 408.
                 let server = server.client_request_timeout(Duration::ZERO);
                 let server = server.bind(("127.0.0.1", 0)).unwrap();
                 let address = *server.addrs().first().unwrap();
@@ -79,13 +79,13 @@ impl Server {
         self.address
     }
 
-    /// Sends a request on a new connection, and leaves its response to be read later.
+    /// Sends a request on a new connection, and does not wait for its response.
     #[must_use]
     pub fn begin(&self, request: &Request) -> Pending {
         self.begin_raw(&request.bytes())
     }
 
-    /// Sends these bytes on a new connection.
+    /// Sends these bytes on a new connection, and does not wait for the response.
     #[must_use]
     pub fn begin_raw(&self, bytes: &[u8]) -> Pending {
         Pending::send(self.address, bytes)
@@ -106,12 +106,11 @@ impl fmt::Debug for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The command has been sent when `stop` returns; its future would only wait for the
-        // workers.
+        // `stop` sends its command at once; awaiting its future would only wait for the workers.
         drop(self.handle.stop(false));
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "the server broke down");
+            assert!(ended.is_ok() || std::thread::panicking(), "the server's thread panicked");
         }
     }
 }

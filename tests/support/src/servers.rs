@@ -9,17 +9,17 @@ use std::time::Duration;
 const ADVANCE: &str = include_str!("subjects/redis/advance.lua");
 
 impl redis::Server {
-    /// Lets time pass for all records of the server.
+    /// Makes all records of the server older by this duration.
     ///
     /// # Panics
-    /// When there are none.
-    pub fn pass(&self, time: Duration) {
+    /// When there are no records.
+    pub fn advance(&self, by: Duration) {
         let mut connection = self.client().get_connection().unwrap();
-        let keys: Vec<Vec<u8>> = redis::ask(&mut connection, "KEYS *");
-        assert!(!keys.is_empty(), "nothing is there that could be older");
+        let keys: Vec<Vec<u8>> = redis::command(&mut connection, "KEYS *");
+        assert!(!keys.is_empty(), "the server has no records");
         for key in keys {
             let mut advance = ::redis::cmd("EVAL");
-            let advance = advance.arg(ADVANCE).arg(1).arg(key).arg(time.as_millis().to_string());
+            let advance = advance.arg(ADVANCE).arg(1).arg(key).arg(by.as_millis().to_string());
             let _: u64 = advance.query(&mut connection).unwrap();
         }
     }

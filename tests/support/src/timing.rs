@@ -1,10 +1,10 @@
-//! Time limits on a machine that other processes use too.
+//! Time limits on a busy machine.
 
 use std::time::Duration;
 
-/// Asserts that at least one of five sequences takes less than `limit`, as the sequence measures
-/// it. A busy machine is late occasionally; a call that waits when it must not is late each time. A
-/// wrong outcome panics in the sequence, the first time.
+/// Runs a sequence up to five times, and asserts that one run takes less than `limit`. The sequence
+/// returns the time that counts. A busy machine is slow occasionally; a call that waits when it
+/// must not is slow each time. A wrong outcome must panic in the sequence.
 pub async fn one_of_five_within(limit: Duration, mut sequence: impl AsyncFnMut() -> Duration) {
     let mut took = Vec::new();
     loop {
@@ -12,6 +12,6 @@ pub async fn one_of_five_within(limit: Duration, mut sequence: impl AsyncFnMut()
         if took.last() < Some(&limit) {
             return;
         }
-        assert!(took.len() < 5, "none of five sequences took less than {limit:?}: {took:?}");
+        assert!(took.len() < 5, "none of five runs took less than {limit:?}: {took:?}");
     }
 }

@@ -53,7 +53,7 @@ pub fn assert_done_or_refused<T>(name: &str, result: Result<T, StoreError>) {
     }
 }
 
-/// Makes every call of a store.
+/// Makes every call of a store, and asserts that each succeeds or is refused permanently.
 pub fn call_all(store: &(impl Store + Clone)) {
     let id = RecordId::from_bytes([7; 32]);
     let owner = OwnerToken::from_bytes([1; 16]);
@@ -77,5 +77,8 @@ pub fn call_all(store: &(impl Store + Clone)) {
     let Some(transactions) = store.transactions() else { return };
     let other = RecordId::from_bytes([8; 32]);
     assert_done_or_refused("begin", call(transactions.begin()).map(|begun| call(begun.commit())));
-    assert_done_or_refused("claim within", call(transactions.claim(&other, &claim, longest)));
+    assert_done_or_refused(
+        "claim in a transaction",
+        call(transactions.claim(&other, &claim, longest)),
+    );
 }

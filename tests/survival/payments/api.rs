@@ -1,4 +1,4 @@
-//! The responses of the API, in the form that Stripe's client libraries expect.
+//! The API's responses, in the form that Stripe's client libraries expect.
 
 use serde_json::json;
 use test_support::{ClientResponse, Request};
@@ -35,7 +35,7 @@ fn a_declined_card_is_final_and_is_replayed() {
 }
 
 #[test]
-fn a_processor_that_is_down_leaves_the_key_free() {
+fn a_payment_whose_processor_is_down_releases_its_key() {
     let files = Files::new();
     let server = Payments::start(&files);
     for _ in 0..2 {
@@ -88,7 +88,7 @@ fn json_equals_a_form_with_the_same_fields_and_another_payload_is_refused() {
 }
 
 #[test]
-fn a_user_sees_only_their_own_payments_and_needs_an_api_key() {
+fn a_user_needs_an_api_key_and_sees_only_their_payments() {
     let files = Files::new();
     let server = Payments::start(&files);
     let paid = server.send(&pay("order-1", "pm_card_visa")).json();
@@ -104,7 +104,7 @@ fn a_user_sees_only_their_own_payments_and_needs_an_api_key() {
 }
 
 #[test]
-fn no_more_is_refunded_than_was_paid() {
+fn refunds_cannot_exceed_the_payment() {
     let files = Files::new();
     let server = Payments::start(&files);
     let paid = server.send(&pay("order-1", "pm_card_visa")).json();
@@ -136,7 +136,7 @@ fn a_refund_waits_for_the_first_response() {
 }
 
 #[test]
-fn the_policy_is_published() {
+fn the_specification_is_published() {
     let files = Files::new();
     let server = Payments::start(&files);
     let specification = server.send(&Request::new("GET", "/idempotency")).json();

@@ -1,4 +1,4 @@
-//! The same request, sent concurrently to several processes, on each store that processes can
+//! The same request is sent concurrently to several processes, on each store that processes can
 //! share.
 
 use std::{sync::Barrier, thread};
@@ -36,7 +36,7 @@ fn a_hundred_duplicates_in_four_processes_make_one_payment(records: Records) {
     let servers = Payments::start_all(4, &files);
     let request = pay("order-1", "pm_card_slow_300");
     let responses = responses(send_at_once(&servers, &request, 100));
-    let first = the_only_run(&responses);
+    let first = only_run(&responses);
     assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
     assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers"), 1);
     for server in &servers {
@@ -62,7 +62,7 @@ fn a_payment_whose_server_is_killed_runs_once_more_among_the_other_three_and_is_
 
     files.end_leases();
     let responses = responses(send_at_once(&servers, &request, 30));
-    let first = the_only_run(&responses);
+    let first = only_run(&responses);
     assert_eq!(first.json()["status"], "succeeded");
     // The documented second attempt: two calls to the bank with one derived key, one charge.
     assert_eq!(files.count("SELECT count(*) FROM bank_transfers"), 1);
@@ -73,8 +73,8 @@ fn a_payment_whose_server_is_killed_runs_once_more_among_the_other_three_and_is_
     }
 }
 
-/// The first run can't write to the ledger until all requests are sent, and then fails before money
-/// moves.
+/// The first run cannot write to the ledger until all requests are sent, and then fails before
+/// money moves.
 fn a_refund_that_fails_retryably_is_taken_over_by_exactly_one_waiter(records: Records) {
     let files = Files::with(records);
     let servers = Payments::start_all(4, &files);
@@ -88,13 +88,13 @@ fn a_refund_that_fails_retryably_is_taken_over_by_exactly_one_waiter(records: Re
         "CREATE TABLE runs (number INTEGER PRIMARY KEY);
          CREATE TRIGGER the_first_fails BEFORE INSERT ON refunds BEGIN
              INSERT INTO runs VALUES (NULL);
-             -- Unlike ABORT, it leaves the row of `runs` where it is.
+             -- Unlike ABORT, FAIL keeps the new row of `runs`.
              SELECT raise(FAIL, 'the first run fails') WHERE (SELECT count(*) FROM runs) = 1;
          END",
     );
     let pending = files.while_locked(|| {
         let pending = send_at_once(&servers, &refund, 40);
-        servers.iter().for_each(await_all_before);
+        servers.iter().for_each(await_earlier_requests);
         pending
     });
 
@@ -104,7 +104,7 @@ fn a_refund_that_fails_retryably_is_taken_over_by_exactly_one_waiter(records: Re
         failed.iter().map(ClientResponse::problem).collect::<Vec<_>>(),
         [(500, "ledger_unavailable".to_owned())]
     );
-    let first = the_only_run(&others);
+    let first = only_run(&others);
     assert_eq!(files.count("SELECT count(*) FROM runs"), 2);
     assert_eq!(files.count("SELECT sum(attempts) FROM refunds"), 1);
     assert_eq!(files.count("SELECT sum(requests) FROM bank_transfers WHERE kind = 'refund'"), 1);
@@ -133,20 +133,24 @@ fn responses(pending: Vec<Pending>) -> Vec<ClientResponse> {
     pending.into_iter().map(Pending::response).collect()
 }
 
-/// Waits until a server has started on its earlier requests: its workers take connections in turn
-/// and in order.
-fn await_all_before(server: &Payments) {
+/// Waits until a server has started on its earlier requests. Its workers accept connections in turn
+/// and process them in order.
+fn await_earlier_requests(server: &Payments) {
     let workers = thread::available_parallelism().unwrap().get();
     for _ in 0..workers {
         assert_eq!(server.send(&Request::new("GET", "/idempotency")).status, 200);
     }
 }
 
-/// The one response of a run. The others are its replays, or report that it is in progress, or that
-/// nothing ran because the store did not respond in time, as happens on a busy machine.
-fn the_only_run(responses: &[ClientResponse]) -> &ClientResponse {
+/// The only response that comes from a run. Each other one must be its replay, or report that the
+/// run is in progress, or that the store did not respond in time, as on a busy machine.
+fn only_run(responses: &[ClientResponse]) -> &ClientResponse {
     let ran = |response: &&ClientResponse| response.status == 200 && !response.is_replay();
-    assert_eq!(responses.iter().filter(ran).count(), 1, "one response comes from a run");
+    assert_eq!(
+        responses.iter().filter(ran).count(),
+        1,
+        "not exactly one response comes from a run"
+    );
     let first = responses.iter().find(ran).unwrap();
     for response in responses {
         match response.status {

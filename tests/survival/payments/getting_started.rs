@@ -1,16 +1,16 @@
-//! The commands in the guide "Getting started" print what it shows.
+//! The commands in the guide "Getting started" print what the guide shows.
 
 use std::process::Command;
 
 use crate::payments::server::{Files, Payments};
 
-/// A command of a `console` block, and the lines below it; `…` stands for anything.
+/// A command of a `console` block, and its expected output, in which `…` stands for any text.
 struct ShownCommand {
     command: String,
     output: Vec<String>,
 }
 
-fn shown(guide: &str) -> Vec<ShownCommand> {
+fn shown_commands(guide: &str) -> Vec<ShownCommand> {
     let mut all: Vec<ShownCommand> = Vec::new();
     let blocks =
         guide.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));
@@ -30,12 +30,12 @@ fn shown(guide: &str) -> Vec<ShownCommand> {
 }
 
 #[test]
-fn the_commands_of_getting_started_print_what_it_shows() {
+fn the_commands_of_getting_started_print_what_the_guide_shows() {
     let guide = include_str!("../../../idempotent-actix/src/guide/getting_started.md");
     let files = Files::new();
     let server = Payments::start(&files);
-    let shown = shown(guide);
-    assert_eq!(shown.len(), 4, "first, retry, other payload, conflict");
+    let shown = shown_commands(guide);
+    assert_eq!(shown.len(), 4, "the commands are: first request, retry, other payload, conflict");
     for ShownCommand { command, output } in shown {
         assert!(command.contains("localhost:8080") && !output.is_empty(), "{command}");
         let command = command.replace("localhost:8080", &server.address.to_string());
@@ -46,8 +46,8 @@ fn the_commands_of_getting_started_print_what_it_shows() {
     }
 }
 
-/// Asserts that a command printed these lines in this order; `…` and the space between lines stand
-/// for anything.
+/// Asserts that a command printed these lines in this order. `…` and the space between lines stand
+/// for any text.
 pub(crate) fn assert_prints<'a>(
     command: &str,
     printed: &str,
@@ -57,7 +57,7 @@ pub(crate) fn assert_prints<'a>(
     for part in lines.flat_map(|line| line.split('…')) {
         let found = rest.find(part);
         let found = found.unwrap_or_else(|| {
-            panic!("{command}\nprinted\n{printed}\nand not, where it belongs, {part:?}")
+            panic!("{command}\nprinted\n{printed}\nwhich lacks {part:?} at this point")
         });
         rest = &rest[found + part.len()..];
     }

@@ -1,4 +1,4 @@
-//! The store's server is killed under load, and started again.
+//! The store's server is killed under load and started again.
 
 use std::{
     path::PathBuf,
@@ -24,20 +24,21 @@ use crate::payments::{
 };
 
 const CLIENTS: usize = 6;
-/// The longest time from when the database accepts connections until a payment succeeds.
+/// The time limit from when the database accepts connections until a payment succeeds.
 const RECOVERY: Duration = Duration::from_secs(10);
-/// `CASE`, because the conditions of a `WHERE` are evaluated in any order.
+/// Ends the sessions of the store. `CASE`, because the conditions of a `WHERE` may be evaluated in
+/// any order.
 const END_SESSIONS: &str = "SELECT pid FROM pg_stat_activity \
      WHERE CASE application_name WHEN 'idempotency' THEN pg_terminate_backend(pid) ELSE false END";
 
 #[test]
 fn postgres_killed_under_load_loses_and_duplicates_no_payment() {
     let server = Postgres::start();
-    let files = Files::with(Records::Outside(server.url("postgres")));
-    under_load(&files, 9, |kill, load| match kill % 3 {
+    let files = Files::with(Records::External(server.url("postgres")));
+    kill_under_load(&files, 9, |kill, load| match kill % 3 {
         0 => kill_postmaster(&server, || {
-            // In one round it stays down until requests have been refused; in the others they wait
-            // for it.
+            // In one round Postgres stays down until requests have been refused. In the others the
+            // requests wait until it is up again.
             if kill == 0 {
                 load.await_more(&load.unavailable, 2 * CLIENTS);
             }
@@ -53,15 +54,15 @@ fn postgres_killed_under_load_loses_and_duplicates_no_payment() {
 #[test]
 fn redis_with_a_log_killed_under_load_loses_and_duplicates_no_payment() {
     let mut server = Server::start(DURABLE);
-    let files = Files::with(Records::Outside(server.url()));
-    under_load(&files, 6, |_, load| {
+    let files = Files::with(Records::External(server.url()));
+    kill_under_load(&files, 6, |_, load| {
         server.kill();
         load.await_more(&load.unavailable, 2 * CLIENTS);
         server.restart();
     });
 }
 
-/// Clients that pay without pause, at two servers.
+/// Clients that send payments without pause to two servers.
 struct Load {
     servers: Vec<Payments>,
     over: AtomicBool,
@@ -70,13 +71,13 @@ struct Load {
     in_flight: AtomicUsize,
 }
 
-/// The requests and their first responses.
+/// A request and its first response.
 struct Paid {
     request: Request,
     response: ClientResponse,
 }
 
-fn under_load(files: &Files, kills: usize, mut kill: impl FnMut(usize, &Load)) {
+fn kill_under_load(files: &Files, kills: usize, mut kill: impl FnMut(usize, &Load)) {
     let load = Load {
         servers: Payments::start_all(2, files),
         over: AtomicBool::new(false),
@@ -89,13 +90,13 @@ fn under_load(files: &Files, kills: usize, mut kill: impl FnMut(usize, &Load)) {
     let at = &load;
     thread::scope(|scope| {
         let clients: Vec<_> =
-            (0..CLIENTS).map(|client| scope.spawn(move || at.pay_on(client))).collect();
-        let _over = Over(&load.over);
+            (0..CLIENTS).map(|client| scope.spawn(move || at.pay_until_stopped(client))).collect();
+        let _stop = StopOnDrop(&load.over);
         for number in 0..kills {
             load.await_more(&load.paid, 2 * CLIENTS);
             kill(number, &load);
             let started = Instant::now();
-            all.push(load.paid(pay(&format!("after-{number}"), "pm_card_visa"), number));
+            all.push(load.pay_twice(pay(&format!("after-{number}"), "pm_card_visa"), number));
             recoveries.push(started.elapsed());
         }
         load.over.store(true, Ordering::Relaxed);
@@ -117,36 +118,36 @@ fn under_load(files: &Files, kills: usize, mut kill: impl FnMut(usize, &Load)) {
     load.check(files, &all);
 }
 
-/// Ends the load, also when the test fails.
-struct Over<'a>(&'a AtomicBool);
+/// Stops the clients when it is dropped, also if the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Load {
-    fn pay_on(&self, client: usize) -> Vec<Paid> {
+    fn pay_until_stopped(&self, client: usize) -> Vec<Paid> {
         let mut all = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
             let turn = all.len();
             let card = if turn % 2 == 0 { "pm_card_visa" } else { "pm_card_slow_60" };
-            all.push(self.paid(pay(&format!("order-{client}-{turn}"), card), turn + client));
+            all.push(self.pay_twice(pay(&format!("order-{client}-{turn}"), card), turn + client));
             self.paid.fetch_add(1, Ordering::Relaxed);
         }
         all
     }
 
-    /// Sends a payment to one server, and the same request to the other.
-    fn paid(&self, request: Request, turn: usize) -> Paid {
+    /// Sends a payment to one server, and then the same request to the other server.
+    fn pay_twice(&self, request: Request, turn: usize) -> Paid {
         let response = self.send(&request, turn);
         let again = self.send(&request, turn + 1);
         assert_eq!(again.body, response.body);
         Paid { request, response }
     }
 
-    /// Retries a request until it has a final response, at another server each time.
+    /// Sends a request to the servers in turn until it has a final response.
     fn send(&self, request: &Request, turn: usize) -> ClientResponse {
         let until = Instant::now() + 2 * WAIT_LIMIT;
         for server in self.servers.iter().cycle().skip(turn % self.servers.len()) {
@@ -159,10 +160,10 @@ impl Load {
                 (409, Some("in_flight")) => self.in_flight.fetch_add(1, Ordering::Relaxed),
                 _ => panic!("{response:?}"),
             };
-            assert!(Instant::now() < until, "never completed: {request:?}");
+            assert!(Instant::now() < until, "timed out: {request:?}");
             thread::sleep(Duration::from_millis(20));
         }
-        unreachable!("the servers go round");
+        unreachable!("the iterator is endless");
     }
 
     /// Waits until a counter has increased by `more`.
@@ -170,7 +171,7 @@ impl Load {
         let (enough, until) =
             (counted.load(Ordering::Relaxed) + more, Instant::now() + 2 * WAIT_LIMIT);
         while counted.load(Ordering::Relaxed) < enough {
-            assert!(Instant::now() < until, "waited in vain for {more} more");
+            assert!(Instant::now() < until, "timed out while waiting for {more} more");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -196,21 +197,22 @@ impl Load {
     }
 }
 
-/// Kills the postmaster, then starts Postgres as after a crash of the machine.
-fn kill_postmaster(server: &Postgres, away: impl FnOnce()) {
+/// Kills the postmaster, and later starts Postgres again. `while_down` runs in between.
+fn kill_postmaster(server: &Postgres, while_down: impl FnOnce()) {
     let postmaster =
         numbers(server, r"SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int");
     let rest = numbers(server, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()");
     kill_9(postmaster[0]);
-    // The other processes end by themselves; a new server does not start before.
+    // A new server does not start until the other processes have ended, which they do by
+    // themselves.
     for process in rest {
         await_that(|| !PathBuf::from(format!("/proc/{process}")).exists());
     }
-    away();
+    while_down();
     server.start_again();
 }
 
-/// Kills one session: the server then ends all others and recovers.
+/// Kills one session. The server then ends all others and recovers.
 fn kill_session(server: &Postgres) {
     let sessions =
         numbers(server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'idempotency'");
@@ -218,7 +220,8 @@ fn kill_session(server: &Postgres) {
     let before = numbers(server, checkpointer);
     kill_9(sessions[0]);
     await_that(|| {
-        wait(ask(server, checkpointer)).is_ok_and(|after| !after.is_empty() && after != before)
+        wait(query_numbers(server, checkpointer))
+            .is_ok_and(|after| !after.is_empty() && after != before)
     });
 }
 
@@ -230,16 +233,16 @@ fn kill_9(process: i32) {
 fn await_that(holds: impl Fn() -> bool) {
     let until = Instant::now() + WAIT_LIMIT;
     while !holds() {
-        assert!(Instant::now() < until, "waited in vain");
+        assert!(Instant::now() < until, "timed out");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn numbers(server: &Postgres, query: &'static str) -> Vec<i32> {
-    wait(ask(server, query)).unwrap()
+    wait(query_numbers(server, query)).unwrap()
 }
 
-async fn ask(server: &Postgres, query: &'static str) -> Result<Vec<i32>, sqlx::Error> {
+async fn query_numbers(server: &Postgres, query: &'static str) -> Result<Vec<i32>, sqlx::Error> {
     let mut connection = PgConnection::connect(&server.url("postgres")).await?;
     let numbers = sqlx::query_scalar(query).fetch_all(&mut connection).await?;
     connection.close().await?;

@@ -1,4 +1,4 @@
-//! The stores of the tests.
+//! The stores that the payments servers use.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,10 +12,10 @@ use std::{
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use test_support::servers::{
     postgres,
-    redis::{FORGETFUL, Server},
+    redis::{IN_MEMORY, Server},
 };
 
-use crate::payments::server::{ask, change, wait};
+use crate::payments::server::{change, wait, with_sqlite};
 
 /// The lease of every route of the server.
 const LEASE: Duration = Duration::from_secs(5);
@@ -23,16 +23,16 @@ const LEASE: Duration = Duration::from_secs(5);
 /// A store that no other test uses. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Records {
-    /// The ledger's file, as it is by default.
+    /// The SQLite file of the ledger, which is the default.
     Ledger,
-    /// An SQLite file beside the ledger.
+    /// A separate SQLite file.
     Sqlite,
-    /// A database, by its URL.
+    /// A Postgres database, by its URL.
     Postgres(String),
-    /// A server.
+    /// A Redis server.
     Redis(Arc<Server>),
     /// A server that the test stops and starts, by its URL.
-    Outside(String),
+    External(String),
 }
 
 impl Records {
@@ -50,14 +50,14 @@ impl Records {
 
     /// A new server.
     pub(crate) fn redis() -> Self {
-        Self::Redis(Arc::new(Server::start(FORGETFUL)))
+        Self::Redis(Arc::new(Server::start(IN_MEMORY)))
     }
 
     /// The value of `--store`.
     pub(crate) fn url(&self, directory: &Path) -> String {
         match self {
             Self::Ledger | Self::Sqlite => format!("sqlite:{}", self.file(directory).display()),
-            Self::Postgres(url) | Self::Outside(url) => url.clone(),
+            Self::Postgres(url) | Self::External(url) => url.clone(),
             Self::Redis(server) => server.url(),
         }
     }
@@ -69,10 +69,10 @@ impl Records {
     /// Makes all leases expire.
     pub(crate) fn end_leases(&self, directory: &Path) {
         match self {
-            Self::Redis(server) => server.pass(LEASE),
-            Self::Outside(_) => panic!("time does not move there"),
+            Self::Redis(server) => server.advance(LEASE),
+            Self::External(_) => panic!("the leases of this store cannot be expired"),
             Self::Ledger | Self::Sqlite | Self::Postgres(_) => {
-                assert!(self.expire_leases(directory) > 0, "nothing was there to change");
+                assert!(self.expire_leases(directory) > 0, "no record was changed");
             }
         }
     }
@@ -92,7 +92,9 @@ impl Records {
                      (SELECT id FROM idempotency_records WHERE state = 1 \
                       FOR NO KEY UPDATE SKIP LOCKED)",
             ),
-            Self::Redis(_) | Self::Outside(_) => panic!("the leases of Redis end by themselves"),
+            Self::Redis(_) | Self::External(_) => {
+                panic!("the leases of this store cannot be expired one by one")
+            }
         }
     }
 
@@ -102,19 +104,19 @@ impl Records {
         on_postgres(url, statements);
     }
 
-    /// Whether the file has no writer at the moment.
+    /// Whether the file has no writer now.
     pub(crate) fn can_write(&self, directory: &Path) -> bool {
-        ask(&self.file(directory), async |connection| {
+        with_sqlite(&self.file(directory), async |connection| {
             let now = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK";
             sqlx::raw_sql(now).execute(connection).await.is_ok()
         })
     }
 
     /// The result of a query of the store's database: one column of text.
-    pub(crate) fn ask(&self, directory: &Path, query: &str) -> Vec<String> {
+    pub(crate) fn query(&self, directory: &Path, query: &str) -> Vec<String> {
         let query = AssertSqlSafe(query.to_owned());
         match self {
-            Self::Ledger | Self::Sqlite => ask(&self.file(directory), async |connection| {
+            Self::Ledger | Self::Sqlite => with_sqlite(&self.file(directory), async |connection| {
                 sqlx::query_scalar(query).fetch_all(connection).await.unwrap()
             }),
             Self::Postgres(url) => wait(async {
@@ -123,7 +125,7 @@ impl Records {
                 connection.close().await.unwrap();
                 found
             }),
-            Self::Redis(_) | Self::Outside(_) => panic!("Redis responses no queries"),
+            Self::Redis(_) | Self::External(_) => panic!("this store cannot be queried with SQL"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The server as a process, and its file.
+//! The payments server as a process, and its files.
 
 use std::{
     io::{BufRead, BufReader},
@@ -45,7 +45,7 @@ impl Files {
 
     /// The number that a query of the ledger returns.
     pub(crate) fn count(&self, query: &str) -> i64 {
-        ask(&self.ledger(), async |connection| {
+        with_sqlite(&self.ledger(), async |connection| {
             sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
         })
     }
@@ -57,17 +57,17 @@ impl Files {
 
     /// Runs statements in the ledger.
     pub(crate) fn prepare(&self, statements: &'static str) {
-        ask(&self.ledger(), async |connection| {
+        with_sqlite(&self.ledger(), async |connection| {
             sqlx::raw_sql(statements).execute(connection).await.map(drop)
         })
         .unwrap();
     }
 
-    /// Locks the ledger against writes during `work`.
-    pub(crate) fn while_locked<T>(&self, doing: impl FnOnce() -> T) -> T {
-        ask(&self.ledger(), async |connection| {
+    /// Runs `work` while the ledger is locked against writes.
+    pub(crate) fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        with_sqlite(&self.ledger(), async |connection| {
             sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.unwrap();
-            let done = doing();
+            let done = work();
             sqlx::raw_sql("COMMIT").execute(connection).await.unwrap();
             done
         })
@@ -84,7 +84,7 @@ impl Files {
             &self.ledger(),
             "UPDATE idempotency_records SET expires_at = 1, lease_until = 0",
         );
-        assert!(changed > 0, "nothing was there to change");
+        assert!(changed > 0, "no record was changed");
     }
 
     /// Makes leases expire, and returns how many.
@@ -92,22 +92,22 @@ impl Files {
         self.records.expire_leases(self.directory.path())
     }
 
-    /// Runs statements in the store's database, a Postgres.
+    /// Runs statements in the store's database, which must be Postgres.
     pub(crate) fn prepare_store(&self, statements: &str) {
         self.records.prepare(statements);
     }
 
     /// The result of a query of the store's database: one column of text.
-    pub(crate) fn ask_store(&self, query: &str) -> Vec<String> {
-        self.records.ask(self.directory.path(), query)
+    pub(crate) fn query_store(&self, query: &str) -> Vec<String> {
+        self.records.query(self.directory.path(), query)
     }
 
     /// The number that a query of the store's database returns.
     pub(crate) fn count_in_store(&self, number: &str) -> i64 {
-        self.ask_store(&format!("SELECT CAST(({number}) AS text)"))[0].parse().unwrap()
+        self.query_store(&format!("SELECT CAST(({number}) AS text)"))[0].parse().unwrap()
     }
 
-    /// Whether the store's file has no writer at the moment.
+    /// Whether the store's file has no writer now.
     pub(crate) fn can_write(&self) -> bool {
         self.records.can_write(self.directory.path())
     }
@@ -119,31 +119,35 @@ impl Files {
 
 /// Runs a statement and returns the number of changed rows.
 pub(crate) fn change(file: &Path, statement: &'static str) -> u64 {
-    ask(file, async |connection| {
+    with_sqlite(file, async |connection| {
         sqlx::query(statement).execute(connection).await.unwrap().rows_affected()
     })
 }
 
-pub(crate) fn ask<T>(file: &Path, question: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+/// Runs a query with a new connection to a SQLite file.
+pub(crate) fn with_sqlite<T>(
+    file: &Path,
+    query: impl AsyncFnOnce(&mut SqliteConnection) -> T,
+) -> T {
     wait(async {
         let mut connection =
             SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
-        let response = question(&mut connection).await;
+        let result = query(&mut connection).await;
         connection.close().await.unwrap();
-        response
+        result
     })
 }
 
-/// Waits for a future, outside of any runtime.
-pub(crate) fn wait<T>(something: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(something)
+/// Waits for a future, on a new tokio runtime.
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// Waits until a condition holds.
 pub(crate) fn await_that(holds: impl Fn() -> bool, what: &str) {
     let until = Instant::now() + WAIT_LIMIT;
     while !holds() {
-        assert!(Instant::now() < until, "waited in vain: {what}");
+        assert!(Instant::now() < until, "timed out while waiting: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -178,7 +182,7 @@ impl Payments {
         let address =
             output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
         let Some(address) = address else {
-            // Its stderr has the reason.
+            // The reason is in the output of the test, on stderr.
             panic!("the server ended at its start: {}", child.wait().unwrap());
         };
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
@@ -206,7 +210,11 @@ impl Payments {
         let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(part));
         let waited =
             written.wait_timeout_while(lines.lock().unwrap(), WAIT_LIMIT, missing).unwrap();
-        assert!(!waited.1.timed_out(), "waited in vain for a line with {part:?}: {:#?}", waited.0);
+        assert!(
+            !waited.1.timed_out(),
+            "timed out while waiting for a line with {part:?}: {:#?}",
+            waited.0
+        );
     }
 
     /// Sends SIGKILL.
@@ -228,7 +236,7 @@ impl Payments {
         await_that(|| self.is_paused(), "the server stops");
     }
 
-    /// Whether each of its threads has stopped.
+    /// Whether every thread of the server has stopped.
     fn is_paused(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let status = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -255,7 +263,7 @@ impl Payments {
 
 impl Drop for Payments {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The server may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

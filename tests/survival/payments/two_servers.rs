@@ -1,4 +1,4 @@
-//! The script `two-servers` prints what its header shows, on the Redis that it starts and on
+//! The script `two-servers` prints what its header shows, on Redis, which it starts, and on
 //! Postgres.
 
 use std::process::Command;
@@ -12,9 +12,9 @@ fn run(store: Option<String>) {
         .env("PAYMENTS", env!("CARGO_BIN_EXE_payments-server"))
         .output()
         .unwrap();
-    let (printed, said) =
+    let (printed, errors) =
         (String::from_utf8(ran.stdout).unwrap(), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success() && said.is_empty(), "{}: {said}\n{printed}", ran.status);
+    assert!(ran.status.success() && errors.is_empty(), "{}: {errors}\n{printed}", ran.status);
 
     let text = include_str!("../../../examples/payments/two-servers");
     let shown = text
@@ -31,11 +31,11 @@ fn run(store: Option<String>) {
 }
 
 #[test]
-fn two_servers_on_redis_print_what_the_script_says() {
+fn two_servers_on_redis_print_what_the_script_shows() {
     run(None);
 }
 
 #[test]
-fn two_servers_on_postgres_print_what_the_script_says() {
+fn two_servers_on_postgres_print_what_the_script_shows() {
     run(Some(Files::with(Records::postgres()).store()));
 }

@@ -1,5 +1,5 @@
-//! Compiles the examples in the documentation of `#[idempotent]`, which cannot depend on
-//! `idempotent-actix` where they are written.
+//! Compiles the examples in the documentation of `#[idempotent]`. They need `idempotent-actix`, on
+//! which `idempotent-macros` cannot depend.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../idempotent-macros/src/attribute.md")]

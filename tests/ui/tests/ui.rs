@@ -1,7 +1,7 @@
-//! What compiles with `#[idempotent]`, and what the compiler reports otherwise: `cases/pass`
-//! compiles without warnings and runs, `cases/fail` gets our messages, `cases/rustc` gets messages
-//! of rustc at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` rewrites the
-//! snapshots.
+//! What compiles with `#[idempotent]`, and what the compiler reports otherwise. `cases/pass`
+//! compiles without warnings and runs; `cases/fail` gets messages of the attribute; `cases/rustc`
+//! gets messages of rustc at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` updates
+//! the snapshots.
 
 use actix_web::{App, web};
 use idempotent_actix::{idempotent, scope};
@@ -25,11 +25,11 @@ fn supported_handlers_compile_and_run() {
 }
 
 #[test]
-fn mistakes_get_our_message_on_any_compiler() {
+fn mistakes_get_the_attributes_message_on_any_compiler() {
     trybuild::TestCases::new().compile_fail("cases/fail/*/*.rs");
 }
 
-/// The text is that of one rustc version; the snapshots hold the location.
+/// The snapshots contain the text of one rustc version. What matters is the location.
 #[rustversion::attr(not(stable(1.95)), ignore = "the snapshots have the messages of rustc 1.95")]
 #[test]
 fn mistakes_that_rustc_finds_are_reported_at_the_users_tokens() {

@@ -1,4 +1,4 @@
-//! A map of responses.
+//! The floor of the memory store: a map of responses.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -10,7 +10,7 @@ use super::{
     key,
 };
 
-pub(super) type Answers = Mutex<HashMap<Vec<u8>, Bytes>>;
+pub(super) type Responses = Mutex<HashMap<Vec<u8>, Bytes>>;
 
 /// Reads the response; if there is none, does the work and records it.
 #[post("/work")]
@@ -18,7 +18,7 @@ pub(super) async fn read(
     request: HttpRequest,
     body: Bytes,
     size: web::Data<Size>,
-    responses: web::Data<Answers>,
+    responses: web::Data<Responses>,
 ) -> HttpResponse {
     let recorded = responses.lock().unwrap().get(key(&request)).cloned();
     created(recorded.unwrap_or_else(|| {

@@ -21,7 +21,7 @@ pub(super) fn open(url: &str) -> Client {
     Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true))).unwrap()
 }
 
-/// Each worker has its own connection, on its own runtime.
+/// Each worker has a separate connection, on the worker's runtime.
 pub(super) async fn connect(client: Client) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(Some(Duration::from_secs(2)))

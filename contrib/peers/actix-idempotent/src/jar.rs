@@ -1,4 +1,4 @@
-//! The cookies of clients that have none: what a browser would send back, kept by key.
+//! Keeps the session cookie of each key, and adds it to requests, as a browser would.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -11,12 +11,12 @@ use actix_web::{
     web::Data,
 };
 
-/// The worker's jar.
+/// The cookies of one worker, by idempotency key.
 #[derive(Default)]
 pub struct Jar(RefCell<HashMap<HeaderValue, HeaderValue>>);
 
-/// Puts the key's cookie before the middleware of the session, and takes what that sets.
-pub async fn carry(
+/// Adds the key's cookie to the request, and keeps the cookie that the session middleware sets.
+pub async fn add_cookie(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
@@ -27,15 +27,15 @@ pub async fn carry(
     if let Some(cookie) = jar.0.borrow().get(&key) {
         request.headers_mut().insert(COOKIE, cookie.clone());
     }
-    let answer = next.call(request).await?;
-    if let Some(cookie) = set(answer.headers()) {
+    let response = next.call(request).await?;
+    if let Some(cookie) = cookie_of(response.headers()) {
         jar.0.borrow_mut().insert(key, cookie);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// The name and value of the cookie that a response sets.
-fn set(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The name and value of the cookie that a response sets, if any.
+fn cookie_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let pair = headers.get(SET_COOKIE)?.to_str().ok()?.split(';').next()?;
     HeaderValue::from_str(pair).ok()
 }

@@ -1,7 +1,7 @@
-//! `actix-idempotent`: a middleware that stores responses in the session of `actix-session`.
+//! `actix-idempotent`: middleware that stores responses in an `actix-session` session.
 //!
-//! It finds a response only by the session's cookie, so a [`jar`] sends the cookie back for the
-//! client: one session for each key.
+//! It finds a response only if the request has the session's cookie, so a [`jar`] adds the cookie
+//! for the client: there is one session for each key.
 
 mod jar;
 mod memory;
@@ -28,9 +28,9 @@ async fn main() -> anyhow::Result<()> {
         return serve(memory::Sessions::default(), arguments.port).await;
     }
     if !arguments.is_redis() {
-        arguments.no_such_store();
+        arguments.refuse_store();
     }
-    // As its documentation shows.
+    // As the documentation of actix-session shows.
     let pool = Config::from_url(&arguments.store).create_pool(Some(Runtime::Tokio1))?;
     serve(RedisSessionStore::new_pooled(pool).await?, arguments.port).await
 }
@@ -49,20 +49,20 @@ async fn serve(
             .app_data(web::Data::new(jar::Jar::default()))
             .wrap(IdempotentFactory::new(IdempotentOptions::default()))
             .wrap(session)
-            .wrap(from_fn(jar::carry))
+            .wrap(from_fn(jar::add_cookie))
             .service(nothing);
         App::new().service(runs).service(guarded)
     });
     let server = server.workers(1).bind(("127.0.0.1", port))?;
-    server.addrs().into_iter().for_each(work::listening);
+    server.addrs().into_iter().for_each(work::print_address);
     Ok(server.run().await?)
 }
 
 #[post("")]
 async fn nothing(body: web::Bytes) -> HttpResponse {
-    let mut answer = HttpResponse::Created();
-    answer.content_type("application/json").insert_header(("x-run", work::run()));
-    answer.body(work::answer(body.len()))
+    let mut response = HttpResponse::Created();
+    response.content_type("application/json").insert_header(("x-run", work::run()));
+    response.body(work::response_body(body.len()))
 }
 
 #[get("/runs")]

@@ -1,5 +1,5 @@
-//! Sessions in a map. `actix-session` has no store in memory: its cookie store keeps the state in
-//! the cookie, which is too small for 1 KiB.
+//! Sessions in a map. `actix-session` has no memory store; its cookie store keeps the state in the
+//! cookie, which is too small for several responses of 1 KiB.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use actix_web::cookie::time::Duration;
 
 type State = HashMap<String, String>;
 
-/// All sessions of the process, as the one worker uses them. They do not end.
+/// All sessions of the process, which has one worker. They never expire.
 #[derive(Clone, Default)]
 pub struct Sessions {
     states: Arc<std::sync::Mutex<HashMap<String, State>>>,
@@ -33,7 +33,7 @@ impl SessionStore for Sessions {
     }
 
     async fn save(&self, state: State, _: &Duration) -> Result<SessionKey, SaveError> {
-        // The cookie is encrypted, so a number is as good as a random name.
+        // The cookie is encrypted, so a sequential key cannot be guessed either.
         let key = format!("{:064}", self.issued.fetch_add(1, Ordering::Relaxed));
         self.put(key.clone(), state);
         key.try_into().map_err(|error| SaveError::Other(anyhow::Error::new(error)))

@@ -1,7 +1,7 @@
 //! `axum-idempotent`: a tower layer that stores responses in the session of `ruts`.
 //!
-//! It stores nothing for a client without a session and never makes one, so each key is sent with
-//! the cookie of a separate session.
+//! It stores nothing for a client without a session and never creates a session, so each key is
+//! sent with the cookie of a separate session.
 
 use std::sync::Arc;
 
@@ -25,24 +25,24 @@ use ruts::{
 use tower_cookies::CookieManagerLayer;
 use uuid::Uuid;
 
-type Failed = Box<dyn std::error::Error>;
+type BoxError = Box<dyn std::error::Error>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failed> {
+async fn main() -> Result<(), BoxError> {
     let arguments = work::Arguments::read();
     if arguments.is_memory() {
-        // Its own bound, 10,000 sessions, is reached in a second.
+        // The default limit of 10,000 sessions would be reached within a second.
         return serve(MokaStore::builder().max_capacity(u64::MAX).build(), arguments.port).await;
     }
     if !arguments.is_redis() {
-        arguments.no_such_store();
+        arguments.refuse_store();
     }
     let client = Builder::from_config(Config::from_url(&arguments.store)?).build()?;
     client.init().await?;
     serve(RedisStore::new(Arc::new(client)).await?, arguments.port).await
 }
 
-async fn serve<S: SessionStore>(sessions: S, port: u16) -> Result<(), Failed> {
+async fn serve<S: SessionStore>(sessions: S, port: u16) -> Result<(), BoxError> {
     let options = IdempotentOptions::default()
         .use_idempotency_key_header(None, true)
         .expire_after(24 * 60 * 60);
@@ -54,21 +54,22 @@ async fn serve<S: SessionStore>(sessions: S, port: u16) -> Result<(), Failed> {
                 .with_cookie_options(CookieOptions::build().name("session").max_age(24 * 60 * 60)),
         )
         .layer(CookieManagerLayer::new())
-        .layer(from_fn(carry));
+        .layer(from_fn(add_cookie));
     let app = guarded.route("/runs", get(async || work::runs()));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
-    work::listening(listener.local_addr()?);
-    Ok(axum::serve(listener.tap_io(quick), app).await?)
+    work::print_address(listener.local_addr()?);
+    Ok(axum::serve(listener.tap_io(set_nodelay), app).await?)
 }
 
 async fn nothing(body: Bytes) -> impl IntoResponse {
     let head =
         [("content-type", "application/json".to_owned()), ("x-run", work::run().to_string())];
-    (StatusCode::CREATED, head, work::answer(body.len()))
+    (StatusCode::CREATED, head, work::response_body(body.len()))
 }
 
-/// Adds the cookie of the key's session: the key's bytes in the form that `ruts` gives its ids.
-async fn carry(mut request: Request, next: Next) -> Response {
+/// Adds the cookie of the key's session. The session id is the key's bytes, encoded as `ruts`
+/// encodes its session ids.
+async fn add_cookie(mut request: Request, next: Next) -> Response {
     let key = request
         .headers()
         .get("idempotency-key")
@@ -84,6 +85,6 @@ async fn carry(mut request: Request, next: Next) -> Response {
 }
 
 /// Disables Nagle's algorithm.
-fn quick(stream: &mut tokio::net::TcpStream) {
+fn set_nodelay(stream: &mut tokio::net::TcpStream) {
     let _ = stream.set_nodelay(true);
 }

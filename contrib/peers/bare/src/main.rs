@@ -1,4 +1,4 @@
-//! The work with nothing before it: the base line for the cost of a layer.
+//! The work without an idempotency layer: the baseline for the cost of a layer.
 
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer, Responder, error::ErrorInternalServerError, get,
@@ -17,7 +17,7 @@ async fn main() -> std::io::Result<()> {
         () if arguments.is_postgres() => {
             Some(open(&arguments.store).await.map_err(std::io::Error::other)?)
         }
-        () => arguments.no_such_store(),
+        () => arguments.refuse_store(),
     };
     let server = HttpServer::new(move || {
         let app = App::new().service(runs);
@@ -27,27 +27,27 @@ async fn main() -> std::io::Result<()> {
         }
     });
     let server = server.workers(1).bind(("127.0.0.1", arguments.port))?;
-    server.addrs().into_iter().for_each(work::listening);
+    server.addrs().into_iter().for_each(work::print_address);
     server.run().await
 }
 
 async fn open(url: &str) -> sqlx::Result<PgPool> {
     let options: PgConnectOptions = url.parse()?;
-    sqlx::raw_sql(work::EMPTY).execute(&mut options.connect().await?).await?;
+    sqlx::raw_sql(work::RESET_SCHEMA).execute(&mut options.connect().await?).await?;
     let options = options.options([("search_path", work::SCHEMA)]);
     // Opened lazily, on the worker's runtime, so that no other thread drives the connections.
     Ok(PgPoolOptions::new().test_before_acquire(false).connect_lazy_with(options))
 }
 
-fn answer(body: &web::Bytes) -> HttpResponse {
-    let mut answer = HttpResponse::Created();
-    answer.content_type("application/json").insert_header(("x-run", work::run()));
-    answer.body(work::answer(body.len()))
+fn respond(body: &web::Bytes) -> HttpResponse {
+    let mut response = HttpResponse::Created();
+    response.content_type("application/json").insert_header(("x-run", work::run()));
+    response.body(work::response_body(body.len()))
 }
 
 #[post("/work")]
 async fn nothing(body: web::Bytes) -> HttpResponse {
-    answer(&body)
+    respond(&body)
 }
 
 #[post("/work")]
@@ -65,7 +65,7 @@ async fn effect(
     pool.execute(sqlx::query(work::EFFECT).bind(key).bind(text))
         .await
         .map_err(ErrorInternalServerError)?;
-    Ok(answer(&body))
+    Ok(respond(&body))
 }
 
 #[get("/runs")]

@@ -47,7 +47,7 @@ pub async fn try_processing(pool: &PgPool, key: &str, user: Uuid) -> anyhow::Res
     if inserted > 0 {
         Ok(NextAction::StartProcessing(transaction))
     } else {
-        // The book reads it on another connection, while the transaction has its own.
+        // The book reads the response on another connection, while the transaction holds the first.
         let saved = get_saved_response(pool, key, user).await?;
         let saved =
             saved.ok_or_else(|| anyhow!("We expected a saved response, we didn't find it"))?;

@@ -21,30 +21,30 @@ use cratestack_sqlx::{
     },
 };
 
-type Failed = Box<dyn std::error::Error>;
+type BoxError = Box<dyn std::error::Error>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failed> {
+async fn main() -> Result<(), BoxError> {
     let arguments = work::Arguments::read();
     if !arguments.is_postgres() {
-        arguments.no_such_store();
+        arguments.refuse_store();
     }
     let pool = open(&arguments.store).await?;
     let store = SqlxIdempotencyStore::new(pool.clone());
     store.ensure_schema().await?;
-    // One scope for all, as the others have it.
+    // One scope for all requests, as in the other contestants.
     let layer = IdempotencyLayer::new(Arc::new(store), Duration::from_secs(24 * 60 * 60))
         .with_principal_fingerprint(|_| "all".into());
     let guarded = Router::new().route("/work", post(effect)).with_state(pool).layer(layer);
     let app = guarded.route("/runs", get(async || work::runs()));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", arguments.port)).await?;
-    work::listening(listener.local_addr()?);
-    Ok(axum::serve(listener.tap_io(quick), app).await?)
+    work::print_address(listener.local_addr()?);
+    Ok(axum::serve(listener.tap_io(set_nodelay), app).await?)
 }
 
 async fn open(url: &str) -> sqlx::Result<PgPool> {
     let options: PgConnectOptions = url.parse()?;
-    options.connect().await?.execute(sqlx::raw_sql(work::EMPTY)).await?;
+    options.connect().await?.execute(sqlx::raw_sql(work::RESET_SCHEMA)).await?;
     let options = options.options([("search_path", work::SCHEMA)]);
     Ok(PgPoolOptions::new().test_before_acquire(false).connect_lazy_with(options))
 }
@@ -59,10 +59,10 @@ async fn effect(State(pool): State<PgPool>, headers: HeaderMap, body: Bytes) -> 
     }
     let head =
         [("content-type", "application/json".to_owned()), ("x-run", work::run().to_string())];
-    (StatusCode::CREATED, head, work::answer(body.len())).into_response()
+    (StatusCode::CREATED, head, work::response_body(body.len())).into_response()
 }
 
 /// Disables Nagle's algorithm.
-fn quick(stream: &mut tokio::net::TcpStream) {
+fn set_nodelay(stream: &mut tokio::net::TcpStream) {
     let _ = stream.set_nodelay(true);
 }

@@ -1,4 +1,4 @@
-//! The work and the command line of every contestant.
+//! The work that every contestant does, and its command line.
 
 use std::{
     env,
@@ -11,12 +11,12 @@ use std::{
 pub struct Arguments {
     /// `memory`, `redis://…` or `postgres://…`.
     pub store: String,
-    /// Where to listen; 0 takes a free port.
+    /// The port to listen on; 0 selects a free port.
     pub port: u16,
 }
 
 impl Arguments {
-    /// Reads `--store URL` and `--port N`, and ends the process on any other argument.
+    /// Reads `--store URL` and `--port N`. Exits the process on any other argument.
     pub fn read() -> Self {
         let mut read = Self { store: "memory".to_owned(), port: 0 };
         let mut words = env::args().skip(1);
@@ -24,7 +24,7 @@ impl Arguments {
             match (word.as_str(), words.next()) {
                 ("--store", Some(url)) => read.store = url,
                 ("--port", Some(port)) => {
-                    read.port = port.parse().unwrap_or_else(|_| refuse("a port is a number"))
+                    read.port = port.parse().unwrap_or_else(|_| refuse("the port is not a number"))
                 }
                 _ => refuse("usage: --store memory|redis://…|postgres://… [--port N]"),
             }
@@ -44,9 +44,9 @@ impl Arguments {
         self.store.starts_with("postgres://")
     }
 
-    /// Ends the process, for a store that the contestant does not have.
-    pub fn no_such_store(&self) -> ! {
-        refuse(&format!("no store of this contestant is at {}", self.store))
+    /// Exits the process, because the contestant does not support the store.
+    pub fn refuse_store(&self) -> ! {
+        refuse(&format!("this contestant has no store for {}", self.store))
     }
 }
 
@@ -55,39 +55,39 @@ fn refuse(what: &str) -> ! {
     exit(2)
 }
 
-/// Prints the address; the benchmark waits for this line.
-pub fn listening(address: SocketAddr) {
+/// Prints the address. The benchmark waits for this line.
+pub fn print_address(address: SocketAddr) {
     println!("listening on {address}");
 }
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a run of the handler, and returns its number: the `X-Run` of the response.
+/// Counts a run of the handler. Returns the run's number, which is the response's `X-Run`.
 pub fn run() -> u64 {
     RUNS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// How often the handler ran: the response to `GET /runs`.
+/// The number of runs of the handler: the response to `GET /runs`.
 pub fn runs() -> String {
     RUNS.load(Ordering::Relaxed).to_string()
 }
 
-/// The response's body for a request body of this length: JSON of exactly 1 KiB.
-pub fn answer(received: usize) -> String {
+/// The response body for a request body of `received` bytes: exactly 1 KiB of JSON.
+pub fn response_body(received: usize) -> String {
     const SIZE: usize = 1024;
     const END: &str = "\"}";
-    let mut answer = format!(r#"{{"status":"succeeded","received":{received},"receipt":""#);
-    answer.reserve_exact(SIZE - answer.len());
-    answer.extend(std::iter::repeat_n('x', SIZE - END.len() - answer.len()));
-    answer.push_str(END);
-    answer
+    let mut body = format!(r#"{{"status":"succeeded","received":{received},"receipt":""#);
+    body.reserve_exact(SIZE - body.len());
+    body.extend(std::iter::repeat_n('x', SIZE - END.len() - body.len()));
+    body.push_str(END);
+    body
 }
 
-/// The schema of the servers, which is empty when they start.
+/// The schema that the contestants use.
 pub const SCHEMA: &str = "idempotent_peers";
 
-/// Creates the empty schema, with the table that the work in Postgres writes to.
-pub const EMPTY: &str = "DROP SCHEMA IF EXISTS idempotent_peers CASCADE; \
+/// Recreates the schema, with only the table that the work in Postgres writes to.
+pub const RESET_SCHEMA: &str = "DROP SCHEMA IF EXISTS idempotent_peers CASCADE; \
      CREATE SCHEMA idempotent_peers; \
     CREATE TABLE idempotent_peers.effects (key text NOT NULL, body text NOT NULL)";
 
@@ -97,7 +97,11 @@ pub const EFFECT: &str = "INSERT INTO effects (key, body) VALUES ($1, $2)";
 #[cfg(test)]
 mod tests {
     #[test]
-    fn answer_is_one_kib() {
-        assert!([0, 200, 99_999].into_iter().all(|received| super::answer(received).len() == 1024));
+    fn a_response_body_is_one_kib() {
+        assert!(
+            [0, 200, 99_999]
+                .into_iter()
+                .all(|received| super::response_body(received).len() == 1024)
+        );
     }
 }

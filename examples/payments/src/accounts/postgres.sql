@@ -1,7 +1,7 @@
--- Accounts and transfers. They are in the database of the records, so that one transaction spans
--- both.
+-- Accounts and transfers. They are in the same database as the idempotency records, so that one
+-- transaction can change both.
 BEGIN ISOLATION LEVEL READ COMMITTED;
--- Two servers that start at once would create the same table.
+-- Serializes servers that start concurrently, which would otherwise create the same table.
 SELECT pg_advisory_xact_lock(hashtext('payments: accounts'));
 CREATE TABLE IF NOT EXISTS accounts (
     id       text   NOT NULL PRIMARY KEY,
@@ -13,8 +13,8 @@ VALUES ('alice', 100000), ('bob', 100000), ('carol', 100000), ('dave', 100000)
 ON CONFLICT (id) DO NOTHING;
 
 -- `record` is the id of the record that was completed in the same commit; the record is purged
--- after its ttl. `record` is not unique on purpose: only the record prevents a second transfer, and
--- the tests look here for one.
+-- after its ttl. There is no unique constraint on purpose: only the record must prevent a second
+-- transfer, and the tests check this table for one.
 CREATE TABLE IF NOT EXISTS transfers (
     number       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id           text   NOT NULL UNIQUE,

@@ -147,7 +147,7 @@ pub(in crate::conformance) async fn a_look_up_shows_the_record_and_changes_nothi
             && found.at.duration_since(record.first_seen) < fixture.tick() / 2
     );
     fixture.expire_leases().await;
-    // Nothing that a look-up sees is decided by it: the expired claim is still its owner's.
+    // A lookup decides nothing: the owner of the expired claim still owns it.
     assert_eq!(key.record().await.unwrap().state, RecordState::InFlight);
     assert_eq!(key.claim(&request).await, granted(1));
 }

@@ -29,7 +29,7 @@ pub(in crate::conformance) async fn recordings_come_back_byte_for_byte(fixture: 
     ] {
         let key = fixture.key();
         key.completed(&recording).await;
-        // Compared apart from the assertion, which would print a mebibyte.
+        // Not compared by `assert_eq!`, which would print a mebibyte.
         assert!(key.claim(&fixture.request()).await == ClaimOutcome::Completed(recording.clone()));
         assert!(key.record().await.unwrap().state == crate::RecordState::Completed(recording));
     }

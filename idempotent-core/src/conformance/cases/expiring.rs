@@ -71,14 +71,14 @@ pub(in crate::conformance) async fn a_claim_with_an_expired_lease_expires_with_i
 }
 
 pub(in crate::conformance) async fn a_purge_spares_live_records(fixture: Fixture) {
-    let [renewed, held, given_up, lapsed_hold] =
+    let [renewed, held, given_up, expired_hold] =
         [fixture.key(), fixture.key(), fixture.key(), fixture.key()];
     let lease = renewed.claimed(fixture.request()).await;
     renewed.renew(&lease, fixture.tick() * 7).await;
     held.held().await;
     let lease = given_up.claimed(fixture.request()).await;
     given_up.abandon(&lease, Abandoned::Hold).await;
-    lapsed_hold.claimed(fixture.hold_request()).await;
+    expired_hold.claimed(fixture.hold_request()).await;
     fixture.expire_records().await;
     let [live, completed, expired] = [fixture.key(), fixture.key(), fixture.key()];
     expired.claimed(fixture.request()).await;
@@ -87,12 +87,12 @@ pub(in crate::conformance) async fn a_purge_spares_live_records(fixture: Fixture
     completed.completed(&recording("done")).await;
 
     let mut before = Vec::new();
-    for key in [&renewed, &held, &given_up, &lapsed_hold, &live, &completed, &expired] {
+    for key in [&renewed, &held, &given_up, &expired_hold, &live, &completed, &expired] {
         before.push(key.record().await.unwrap());
     }
     fixture.purge_all().await;
     for (key, before) in
-        [renewed, held, given_up, lapsed_hold, live, completed, expired].iter().zip(before)
+        [renewed, held, given_up, expired_hold, live, completed, expired].iter().zip(before)
     {
         assert_eq!(key.record().await, Some(before));
     }

@@ -51,7 +51,7 @@ pub(in crate::conformance) async fn renewals_have_their_outcomes_in_order(fixtur
     use RenewOutcome::{Fenced, Renewed};
     assert_eq!(fences, [Renewed, Fenced, Fenced, Fenced, Renewed]);
 
-    // Each for its own time, and the lost one not at all.
+    // Each lease is renewed for its own length, and the lost one is not renewed.
     let [mine, lost, last] =
         [mine.record().await, lost.record().await, last.record().await].map(Option::unwrap);
     let apart = mine.lease_until.duration_since(last.lease_until);

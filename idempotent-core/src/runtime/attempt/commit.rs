@@ -119,7 +119,8 @@ impl Inner {
     fn end_in_doubt(&self) -> AttemptOutcome {
         tracing::warn!(
             id = %self.lease.id,
-            "the end of a transaction is unknown; its key will be held if its handler committed it"
+            "the outcome of a transaction is unknown; the key will be held if the handler \
+             committed it"
         );
         let Ok(owner) = draw_owner() else {
             return AttemptOutcome::NotCommitted { transient: true };

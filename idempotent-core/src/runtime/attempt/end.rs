@@ -136,7 +136,9 @@ impl Inner {
             }
             Fence::Fenced => {
                 tracing::warn!(
-                    %id, "an attempt lost its key to another attempt; its response is not sent"
+                    %id,
+                    "another attempt has taken over the key of this attempt; its response is \
+                     not sent"
                 );
                 let successor = Box::pin(self.parts.claims.successor(&id, self.digest));
                 AttemptOutcome::Fenced(successor.await)

@@ -17,7 +17,7 @@ use crate::record_id::RecordId;
 pub(super) struct Ledger {
     /// The ends that decide the outcome of later requests.
     by_record: Mutex<HashMap<RecordId, Arc<DeferredEnd>>>,
-    /// The number of those. It spares each claim the lock.
+    /// The number of ends in `by_record`. If it is 0, a claim need not take the lock.
     count: AtomicUsize,
     load: watch::Sender<Load>,
 }

@@ -30,8 +30,8 @@ impl QueuedEnd {
             if self.end.is_done() {
                 return;
             }
-            // In a task of its own, so that a panic of the store does not lose a response that its
-            // client has.
+            // In a separate task, so that a panic of the store does not lose a response that was
+            // already sent.
             let (deferrals, end) = (self.deferrals.clone(), self.end.clone());
             let sent = spawn_local(async move { deferrals.send_or_reclaim(&end).await }).await;
             let Ok(sent) = sent else {
@@ -40,7 +40,8 @@ impl QueuedEnd {
                     continue;
                 }
                 tracing::error!(
-                    %id, panics, "the store panicked at the end of an attempt; its lease expires"
+                    %id, panics,
+                    "the store panicked at the end of an attempt; the lease will expire"
                 );
                 return;
             };
@@ -64,7 +65,8 @@ impl DeferredEnd {
         if fence == Fence::Fenced && self.action.is_completion() && !self.is_fenced() {
             let id = self.id;
             tracing::error!(
-                %id, "a response was sent but is not recorded: another attempt took the key over"
+                %id,
+                "a response was sent but is not recorded: another attempt has taken over the key"
             );
         }
     }
@@ -85,11 +87,11 @@ fn log_failure(end: &DeferredEnd, error: &StoreError, reported: bool) -> bool {
 fn log_given_up(end: &DeferredEnd, error: &StoreError) {
     let (id, cause) = (end.id, error.source());
     if matches!(end.action, EndAction::GiveBack) {
-        tracing::debug!(%id, %error, cause, "giving a claim back failed; its lease expires");
+        tracing::debug!(%id, %error, cause, "releasing a claim failed; its lease will expire");
     } else {
         tracing::error!(
             %id, %error, cause,
-            "storing the end of an attempt failed for too long; its lease expires"
+            "storing the end of an attempt failed for too long; the lease will expire"
         );
     }
 }

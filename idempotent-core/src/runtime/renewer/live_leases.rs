@@ -69,8 +69,8 @@ pub(in crate::runtime) struct LiveLease {
     due: Instant,
     /// Whether the attempt has ended; the store may or may not know.
     ended: bool,
-    /// Whether the lease is renewed in a call of its own, because its last renewal had no outcome
-    /// while those of other leases had.
+    /// Whether the lease is renewed in a separate call, because its last renewal had no outcome
+    /// while those of other leases had one.
     isolated: bool,
 }
 
@@ -163,9 +163,9 @@ impl LiveLeases {
     /// Takes the leases that are due at `now`, if any, together with those that are due soon: one
     /// batch of the leases that are renewed together, and one for each isolated lease.
     ///
-    /// So there are at most twelve calls in the length of a lease, however many attempts run and
-    /// however far apart they began. Each lease is put off by a sixth of its length, in case the
-    /// store does not respond.
+    /// So there are at most twelve calls during the length of a lease, however many attempts run
+    /// and whenever they began. Each lease becomes due again after a sixth of its length, in case
+    /// the store does not respond.
     pub(super) fn take_due(&self, now: Instant) -> (Option<RenewBatch>, Vec<RenewBatch>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut together, mut isolated) = (Vec::new(), Vec::new());
@@ -202,7 +202,7 @@ impl LiveLeases {
         self.update(&[*renewal], |entry| entry.due = after(sent, pace(entry.extend, 3)));
     }
 
-    /// Renews these leases in calls of their own from now on.
+    /// Renews each of these leases in a separate call from now on.
     pub(super) fn isolate(&self, batch: &[Renewal]) {
         self.update(batch, |entry| entry.isolated = true);
     }

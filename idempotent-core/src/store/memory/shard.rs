@@ -243,7 +243,7 @@ pub(super) enum CapacityExceeded {
     Store { records: usize, bytes: usize },
     #[error(
         "the store is half full, and the principal has used its share of {} records or {} bytes \
-         of recordings; see `max_share`",
+         of recordings; raise `max_share`",
         .0.records, .0.bytes
     )]
     Principal(Share),

@@ -203,8 +203,8 @@ fn prepare_tls() -> Result<(), InvalidUrl> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidUrl {
     #[error(
-        "the URL must start with `redis://`, `redis+sentinel://` or `redis+cluster://`, or with \
-         `rediss` in place of `redis` for TLS"
+        "the URL must start with `redis://`, `redis+sentinel://` or `redis+cluster://`; for TLS, \
+         write `rediss` instead of `redis`"
     )]
     Scheme,
     #[cfg_attr(feature = "redis-tls", expect(dead_code, reason = "it is compiled in"))]

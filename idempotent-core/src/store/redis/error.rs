@@ -25,11 +25,11 @@ const NO_SELECT: &str = "no permissions to run the 'select' command";
 pub(super) enum Failure {
     #[error("the server returned an error, or the connection was lost")]
     Redis(#[source] RedisError),
-    #[error("the server is not safe to use")]
-    UnsuitableServer(#[source] UnsuitableServer),
+    #[error(transparent)]
+    UnsuitableServer(UnsuitableServer),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("the user of the URL lacks a privilege")]
+    #[error("the user in the URL lacks a privilege")]
     MissingPrivilege(#[source] MissingPrivilege),
     /// No connection could be opened in time.
     #[error("connecting to the server timed out")]
@@ -43,8 +43,8 @@ pub(super) enum Failure {
         "the connection was closed: another server is the master, or this one does not respond"
     )]
     ConnectionClosed,
-    /// The server was unreachable a moment ago and is not tried again yet.
-    #[error("the server was unreachable a moment ago and is not tried again yet")]
+    /// The server was unreachable a moment ago, and the next attempt has to wait.
+    #[error("the server was unreachable a moment ago; the next attempt follows after a pause")]
     BackingOff(#[source] Box<Failure>),
     /// No master is known for the key.
     #[error("no master is known for the key")]

@@ -72,7 +72,7 @@ impl RedisStore {
             tracing::debug!(
                 id = %lease.id,
                 cause,
-                "a claim that lacks replicas could not be undone; its lease will expire"
+                "undoing a claim that too few replicas acknowledged failed; its lease will expire"
             );
         }
     }

@@ -14,7 +14,7 @@ pub(crate) struct MissingTable {
 
 /// Concurrent claims for the same key won every round.
 #[derive(Debug, thiserror::Error)]
-#[error("concurrent claims for the same key changed the record in every round")]
+#[error("the record kept changing under concurrent claims for the same key")]
 pub(crate) struct ClaimContention;
 
 /// A setting under which records could be lost.

@@ -142,7 +142,7 @@ pub(crate) async fn execute_verified(
 
 /// The error for a response that belongs to another statement.
 pub(crate) fn response_mismatch() -> sqlx::Error {
-    sqlx::Error::Protocol("the response is that of an earlier statement".into())
+    sqlx::Error::Protocol("the connection returned the response of an earlier statement".into())
 }
 
 impl<C: Connection> OpenTransaction<C> {

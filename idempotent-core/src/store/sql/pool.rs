@@ -144,7 +144,11 @@ impl<C: Connection> managed::Manager for ConnectionManager<C> {
             }
             (_, connection) => connection.is_some(),
         };
-        if responds { Ok(()) } else { Err(RecycleError::message("the connection is dead")) }
+        if responds {
+            Ok(())
+        } else {
+            Err(RecycleError::message("the connection does not respond"))
+        }
     }
 }
 

@@ -114,8 +114,8 @@ fn advance(state: &AtomicU8, from: u8, to: u8) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TransactionFault {
     #[error(
-        "the handler's transaction ended before its response, by SQLite after an error or by a \
-         statement of the handler"
+        "the transaction ended before the handler responded: SQLite rolled it back after an error, \
+         or the handler ended it with a statement"
     )]
     Ended,
     #[error("the handler left a savepoint open")]

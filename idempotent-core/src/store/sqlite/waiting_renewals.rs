@@ -64,7 +64,7 @@ impl WaitingRenewals {
         let file = locked.inspect_err(|error| {
             tracing::debug!(
                 %error,
-                "a waiting renewal could not lock its file; a takeover may win the write lock first"
+                "locking the file of a waiting renewal failed; a takeover may get the lock first"
             );
         });
         WaitingRenewal {

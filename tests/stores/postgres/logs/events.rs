@@ -1,4 +1,4 @@
-//! All events that a thread emits.
+//! Captures the events of `tracing`.
 
 use std::{
     fmt::{Debug, Write},

@@ -20,13 +20,13 @@ pub(super) struct Counts {
     begun: Mutex<HashMap<Op, usize>>,
     renewals: Mutex<Renewals>,
     purged: Mutex<u64>,
-    /// Held by each thread that has renewed or purged.
+    /// Each thread that has renewed or purged holds a clone, until it ends.
     thread: Arc<()>,
 }
 
 #[derive(Debug, Default)]
 struct Renewals {
-    /// The number of leases of each renewal that had an outcome.
+    /// The number of leases in each renewal that returned outcomes.
     batches: Vec<usize>,
     by_record: HashMap<RecordId, usize>,
 }
@@ -60,26 +60,29 @@ impl Counts {
 }
 
 impl<S: Store> FaultyStore<S> {
-    /// How many calls of a kind have ended, failed ones counted.
+    /// How many calls of this kind have ended, including failed ones.
     #[must_use]
     pub fn calls(&self, op: Op) -> usize {
         self.shared.state.borrow().ended.get(&op).copied().unwrap_or(0)
     }
 
-    /// How many calls of a kind have begun, failed ones and those that hang counted.
+    /// How many calls of this kind have begun, including failed and hanging ones.
     #[must_use]
     pub fn begun(&self, op: Op) -> usize {
         self.shared.counts.begun.lock().unwrap().get(&op).copied().unwrap_or(0)
     }
 
-    /// Waits until so many calls of a kind have ended.
+    /// Waits until this many calls of this kind have ended.
     pub fn await_calls(&self, op: Op, calls: usize) {
         let mut state = self.shared.state.subscribe();
         let ended = |state: &State| state.ended.get(&op).is_some_and(|ended| *ended >= calls);
-        wait_for(&format!("{op:?}"), async { state.wait_for(ended).await.map(drop) }).unwrap();
+        wait_for(&format!("{calls} calls of {op:?}"), async {
+            state.wait_for(ended).await.map(drop)
+        })
+        .unwrap();
     }
 
-    /// The number of leases of each renewal that had an outcome.
+    /// The number of leases in each renewal that returned outcomes.
     #[must_use]
     pub fn batches(&self) -> Vec<usize> {
         self.shared.counts.renewals.lock().unwrap().batches.clone()

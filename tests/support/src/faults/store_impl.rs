@@ -1,4 +1,4 @@
-//! The calls of a [`FaultyStore`], each of which meets its fault.
+//! `Store` for [`FaultyStore`]: each call applies its next fault.
 
 use std::{future::pending, time::Duration};
 
@@ -101,7 +101,7 @@ impl<S: Store> Store for FaultyStore<S> {
         Ok(removed)
     }
 
-    /// The transactions of the inner store, which meet no faults.
+    /// The transactions of the inner store, without faults.
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.inner().transactions()
     }

@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::postgres::{Watchdog, as_server, directory, free_port, run, watchdog};
+use super::postgres::{Watchdog, as_postgres, directory, free_port, run, watchdog};
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// How many server sessions all its clients share.
+/// How many server sessions all clients of a pooler share.
 pub const SESSIONS: i64 = 3;
 
 /// A running pooler.
@@ -22,22 +22,22 @@ pub struct PgBouncer {
 
 impl PgBouncer {
     /// Starts a pooler in front of the server on a port of this machine.
-    pub fn before(server: u16) -> Self {
+    pub fn in_front_of(server: u16) -> Self {
         Self::with(server, "")
     }
 
-    /// The same with sessions that are reset after each transaction: settings of one client must
-    /// not reach the next.
-    pub fn fresh_sessions(server: u16) -> Self {
+    /// A pooler that resets a session after each transaction, so that settings of one client do not
+    /// reach the next.
+    pub fn with_session_resets(server: u16) -> Self {
         Self::with(server, "server_reset_query = DISCARD ALL\nserver_reset_query_always = 1\n")
     }
 
-    /// The same with clients that wait at most a second for a session.
-    pub fn impatient(server: u16) -> Self {
+    /// A pooler whose clients wait at most one second for a session.
+    pub fn with_wait_timeout(server: u16) -> Self {
         Self::with(server, "query_wait_timeout = 1\n")
     }
 
-    fn with(server: u16, more: &str) -> Self {
+    fn with(server: u16, extra_settings: &str) -> Self {
         assert!(
             Path::new(PROGRAM).exists(),
             "PgBouncer is missing; install it (Debian: `apt-get install pgbouncer`)"
@@ -49,7 +49,7 @@ impl PgBouncer {
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = trust\nauth_file = {}\n\
              pool_mode = transaction\ndefault_pool_size = {SESSIONS}\nlogfile = {}\n\
-             pidfile = {}\n{more}",
+             pidfile = {}\n{extra_settings}",
             file("users"),
             file("log"),
             file("pid"),
@@ -58,10 +58,10 @@ impl PgBouncer {
         fs::write(file("ini"), settings).unwrap();
         let _watchdog =
             watchdog(r#"kill "$(cat "$1/pid")"; sleep 0.2; rm -rf "$1""#, &[&directory]);
-        run(as_server(PROGRAM).args(["-q", "-d"]).arg(file("ini")));
-        let responses = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        run(as_postgres(PROGRAM).args(["-q", "-d"]).arg(file("ini")));
+        let accepts = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
         for _ in 0..100 {
-            if responses() {
+            if accepts() {
                 return Self { directory, port, _watchdog };
             }
             std::thread::sleep(Duration::from_millis(20));

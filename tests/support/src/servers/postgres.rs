@@ -1,8 +1,8 @@
 //! Private Postgres servers.
 //!
 //! Each uses a temporary directory and a free port, and runs as the user `postgres` when the test
-//! runs as root. It ends with the test's process however that ends: an external watchdog waits for
-//! the end of a pipe that only the process holds open.
+//! runs as root. It ends with the process of the test, even if that is killed: a separate watchdog
+//! process reads from a pipe that only the process of the test holds open.
 
 use std::{
     env, fs, io, iter,
@@ -43,8 +43,8 @@ pub fn shared() -> &'static str {
     &SHARED.get_or_init(start).1
 }
 
-/// A free port, below those that outgoing connections take. Between the look-up and the server's
-/// start another process may take the port; then the start fails.
+/// A free port below the range of ephemeral ports. Between this check and the server's start
+/// another process may take the port; then the start fails.
 pub fn free_port() -> u16 {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     iter::repeat_with(|| fastrand::u16(30_000..32_700)).find(is_free).unwrap()
@@ -69,8 +69,8 @@ fn is_root() -> bool {
     id.stdout.trim_ascii() == b"0"
 }
 
-/// A command that runs as the server's user.
-pub fn as_server(program: impl AsRef<Path>) -> Command {
+/// A command that runs as the user `postgres` if this process runs as root.
+pub fn as_postgres(program: impl AsRef<Path>) -> Command {
     if !is_root() {
         return Command::new(program.as_ref());
     }
@@ -79,18 +79,18 @@ pub fn as_server(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Runs a command to its end, and shows its output if it fails.
+/// Runs a command to its end, and panics with its output if it fails.
 pub fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).current_dir("/").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{command:?}: {said}{}",
+        "{command:?}: {errors}{}",
         String::from_utf8_lossy(&output.stdout)
     );
 }
 
-/// What ends a server.
+/// The process that ends a server when this is dropped.
 pub struct Watchdog(Child);
 
 impl Drop for Watchdog {
@@ -100,8 +100,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// Runs a script when this process ends, or the returned value is dropped: then the pipe that it
-/// reads ends.
+/// Runs a script when this process ends or the returned value is dropped: both close the pipe that
+/// the watchdog reads.
 pub fn watchdog(script: &str, arguments: &[&Path]) -> Watchdog {
     let script = format!("read -r _; {script}");
     let mut command = Command::new("sh");
@@ -126,20 +126,20 @@ pub fn program(name: &str) -> PathBuf {
 impl Postgres {
     /// A new, empty server, with `fsync` on and `pg_stat_statements` loaded.
     pub fn start() -> Self {
-        Self::with_data(initialise, "")
+        Self::with_data(initialize, "")
     }
 
-    /// A new server that does not wait for the disk, for tests in which it does not crash.
+    /// A new server with `fsync` off, for tests in which the machine does not crash.
     pub fn without_fsync() -> Self {
-        Self::with_data(initialise, " -c fsync=off")
+        Self::with_data(initialize, " -c fsync=off")
     }
 
-    /// A standby that follows this server.
+    /// A standby that replicates this server.
     pub fn standby(&self) -> Self {
         let source = self.url("");
         Self::with_data(
             |data| {
-                run(as_server(program("pg_basebackup"))
+                run(as_postgres(program("pg_basebackup"))
                     .args(["-R", "--checkpoint=fast", "-d", &source, "-D"])
                     .arg(data));
             },
@@ -158,7 +158,7 @@ impl Postgres {
         server
     }
 
-    /// Starts it on the same port after [`stop`](Self::stop).
+    /// Starts the server on the same port after [`stop`](Self::stop).
     pub fn start_again(&self) {
         let Self { directory, port, settings, .. } = self;
         let settings = format!(
@@ -174,14 +174,14 @@ impl Postgres {
         String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
     }
 
-    /// Ends the server like a crash.
+    /// Stops the server at once, like a crash.
     pub fn stop(&self) {
         self.control(&["stop", "-m", "immediate"], None);
     }
 
-    /// Stops every process of the server, so that it does not respond but keeps its data.
+    /// Suspends every process of the server (`SIGSTOP`), so that it does not respond.
     pub fn pause(&self) {
-        // The postmaster goes first, so that no more processes start.
+        // The postmaster first, so that it starts no more processes.
         self.signal("-STOP", &[self.postmaster()]);
         self.signal("-STOP", &self.children());
     }
@@ -204,13 +204,13 @@ impl Postgres {
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let is_child = |process: &u32| {
             let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            // The name before may contain anything.
+            // The process name in parentheses may contain anything.
             stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
         };
         processes.filter(is_child).collect()
     }
 
-    /// A process may have ended meanwhile.
+    /// Sends a signal to processes, some of which may have ended meanwhile.
     fn signal(&self, signal: &str, processes: &[u32]) {
         assert!(!processes.is_empty());
         let _ = Command::new("kill")
@@ -221,7 +221,7 @@ impl Postgres {
     }
 
     fn control(&self, arguments: &[&str], log: Option<&Path>) {
-        run(as_server(program("pg_ctl"))
+        run(as_postgres(program("pg_ctl"))
             .arg("-D")
             .arg(self.directory.join("data"))
             .args(arguments)
@@ -234,8 +234,8 @@ impl Postgres {
     }
 }
 
-/// Creates the files of a server.
-fn initialise(data: &Path) {
-    let mut create = as_server(program("initdb"));
+/// Creates the data directory of a server.
+fn initialize(data: &Path) {
+    let mut create = as_postgres(program("initdb"));
     run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
 }

@@ -1,5 +1,6 @@
-//! Private Redis servers on free ports, which end with the test's process however that ends: an
-//! external watchdog waits for the end of a pipe that only the process holds open.
+//! Private Redis servers on free ports. They end with the process of the test, even if that is
+//! killed: a separate watchdog process reads from a pipe that only the process of the test holds
+//! open.
 
 use std::{
     env, fs,
@@ -12,20 +13,20 @@ use std::{
 
 use redis::{Client, ConnectionLike, FromRedisValue, cluster::ClusterClient};
 
-/// A `redis-server` in a separate directory, or one that Sentinels run in.
+/// A `redis-server` or Sentinel in a temporary directory.
 pub struct Server {
     /// The port on this machine.
     pub port: u16,
-    /// The server, and its watchdog.
+    /// The server process and its watchdog.
     running: Option<[Child; 2]>,
     directory: PathBuf,
     args: Vec<String>,
 }
 
-/// As durable as possible.
+/// Writes every command to disk before it responds.
 pub const DURABLE: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
-/// Keeps nothing on disk.
-pub const FORGETFUL: &[&str] = &["--save", "", "--appendonly", "no"];
+/// Writes nothing to disk.
+pub const IN_MEMORY: &[&str] = &["--save", "", "--appendonly", "no"];
 
 impl Server {
     /// Starts an empty server with these arguments, such as [`DURABLE`].
@@ -40,12 +41,12 @@ impl Server {
         server
     }
 
-    /// A server that follows this one.
+    /// A replica of this server.
     pub fn replica(&self, args: &[&str]) -> Self {
         let of =
             ["--replicaof", "127.0.0.1", &self.port.to_string(), "--repl-diskless-sync-delay", "0"];
         let replica = Self::start(&[args, of.as_slice()].concat());
-        within("the replica is in step", || {
+        wait_until("the replica is in sync", || {
             replica.info("master_link_status").as_deref() == Some("up")
         });
         replica
@@ -104,12 +105,12 @@ impl Server {
             .spawn()
             .unwrap();
         self.running = Some([server, watchdog]);
-        within("the server responses", || {
+        wait_until("the server responds", || {
             self.client().get_connection().is_ok_and(|mut connection| connection.check_connection())
         });
     }
 
-    /// `kill -9`, and nothing after it.
+    /// Kills the server (`SIGKILL`).
     pub fn kill(&mut self) {
         if let Some([mut server, mut watchdog]) = self.running.take() {
             // The watchdog first: another process may get the server's process id once the server
@@ -121,13 +122,13 @@ impl Server {
         }
     }
 
-    /// Stops the process without ending it (`SIGSTOP`): the kernel still accepts connections, and
-    /// nothing responds on them.
+    /// Suspends the process (`SIGSTOP`): the kernel still accepts connections, but nothing
+    /// responds on them.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets a stopped process continue (`SIGCONT`).
+    /// Resumes a suspended process (`SIGCONT`).
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -143,7 +144,7 @@ impl Server {
         );
     }
 
-    /// Starts it again, on the same port and files.
+    /// Kills the server and starts it again with the same port and files.
     pub fn restart(&mut self) {
         self.kill();
         self.run();
@@ -154,20 +155,20 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// A client that is separate from the store's connections.
+    /// A client of the server.
     pub fn client(&self) -> Client {
         Client::open(self.url()).unwrap()
     }
 
-    /// Sends a command, written with spaces between its words.
-    pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
-        ask(&mut self.client().get_connection().unwrap(), command)
+    /// Sends a command, whose words are separated by spaces.
+    pub fn command<T: FromRedisValue>(&self, text: &str) -> T {
+        command(&mut self.client().get_connection().unwrap(), text)
     }
 
-    /// The value of a field of `INFO`, if the server responds and has it.
+    /// The value of a field of `INFO`, if the server responds and has this field.
     pub fn info(&self, field: &str) -> Option<String> {
         let mut connection = self.client().get_connection().ok()?;
-        let info: String = ask(&mut connection, "INFO everything");
+        let info: String = command(&mut connection, "INFO everything");
         let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.map(|value| value.trim_end().to_owned())
     }
@@ -189,23 +190,22 @@ impl Drop for Server {
     }
 }
 
-/// Three masters that share the slots.
+/// A Redis Cluster of three masters.
 pub struct Cluster(
-    /// The masters, and after them the replicas if there are any.
+    /// The three masters, followed by their replicas, if there are any.
     pub Vec<Server>,
 );
 
 impl Cluster {
-    /// Starts three servers and waits until they are a cluster.
+    /// Starts three masters without replicas, and waits until they cover all slots.
     pub fn start() -> Self {
         Self::of(3, 0, "2000")
     }
 
-    /// Starts three masters with a replica each, which serve the available slots while others are
-    /// missing.
+    /// Starts three masters with one replica each, and waits until the replicas are in sync.
     pub fn replicated() -> Self {
         let cluster = Self::of(6, 1, "4000");
-        within("every replica is in step", || {
+        wait_until("every replica is in sync", || {
             cluster
                 .0
                 .iter()
@@ -233,11 +233,11 @@ impl Cluster {
         let created = created.expect("`redis-cli` is needed: apt-get install -y redis-server");
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
         let cluster = Self(nodes);
-        within("the cluster is whole", || {
+        wait_until("the cluster covers all slots", || {
             cluster
                 .0
                 .iter()
-                .all(|node| node.ask::<String>("CLUSTER INFO").contains("cluster_state:ok"))
+                .all(|node| node.command::<String>("CLUSTER INFO").contains("cluster_state:ok"))
         });
         cluster
     }
@@ -248,14 +248,14 @@ impl Cluster {
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// A client that is separate from the store's connections.
+    /// A client of the cluster.
     pub fn client(&self) -> ClusterClient {
         ClusterClient::new(self.0.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
     }
 }
 
-/// Sends a command, written with spaces between its words.
-pub fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str) -> T {
+/// Sends a command, whose words are separated by spaces.
+pub fn command<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str) -> T {
     let mut words = command.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
     words.for_each(|word| {
@@ -264,8 +264,8 @@ pub fn ask<T: FromRedisValue>(connection: &mut dyn ConnectionLike, command: &str
     command.query(connection).unwrap()
 }
 
-/// Waits until a condition holds.
-pub fn within(what: &str, holds: impl Fn() -> bool) {
+/// Waits until a condition holds, at most 20 seconds.
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(20), "{what}: not within 20 seconds");
@@ -273,8 +273,8 @@ pub fn within(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A port that is free, and whose neighbor for the cluster's bus is free; below those that outgoing
-/// connections take.
+/// A free port whose cluster bus port (10,000 higher) is free, too. Both are below the range of
+/// ephemeral ports.
 fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(10_000..20_000);

@@ -27,16 +27,16 @@ const PURGE: &str = concat!(
     include_str!("redis/purge.lua")
 );
 
-/// A store under test.
-pub struct ShiftedRedis(Watched);
+/// A Redis store whose records a test can make older.
+pub struct ShiftedRedis(TrackedStore);
 
-/// A store that records the keys that it was called with, and a connection that rewrites them.
-struct Watched {
+/// A store that remembers the ids that were claimed, with a connection that rewrites their records.
+struct TrackedStore {
     store: RedisStore,
     prefix: String,
     raw: Mutex<Box<dyn ConnectionLike + Send>>,
     keys: Mutex<BTreeSet<RecordId>>,
-    /// How many records the server has removed since this was last called.
+    /// How many records have expired in the server since the last purge.
     removed: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl ShiftedRedis {
     pub fn new(store: RedisStore, raw: Box<dyn ConnectionLike + Send>) -> Self {
         let prefix = format!("test:{:x}:", fastrand::u64(..));
         let store = store.key_prefix(&prefix);
-        Self(Watched {
+        Self(TrackedStore {
             store,
             prefix,
             raw: Mutex::new(raw),
@@ -55,13 +55,13 @@ impl ShiftedRedis {
 }
 
 impl ShiftedRedis {
-    /// Exempts the keys so far from further time shifts.
+    /// Exempts the records so far from later time shifts.
     pub fn forget(&self) {
         self.0.keys.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-impl Watched {
+impl TrackedStore {
     fn run(&self, script: &str, id: &RecordId, arg: i128) -> u64 {
         let key = [self.prefix.as_bytes(), id.as_bytes()].concat();
         let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Subject for ShiftedRedis {
 }
 
 #[async_trait]
-impl Store for Watched {
+impl Store for TrackedStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         self.store.migrate().await
     }
@@ -153,7 +153,7 @@ impl Store for Watched {
         self.store.resolve(id, seen, resolution).await
     }
 
-    /// Does at once, and counts, what the server does with a delay.
+    /// Removes and counts at once the records that the server would remove after a delay.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         assert_eq!(self.store.purge(limit).await?, 0);
         let mut removed = self.removed.swap(0, Ordering::Relaxed).min(u64::from(limit));

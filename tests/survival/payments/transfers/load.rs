@@ -1,4 +1,4 @@
-//! Clients that send each transfer several times and record the responses.
+//! Clients that send each transfer several times, and record the responses.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ const ACCOUNTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 /// The initial balance of each account.
 const BALANCE: i64 = 100_000;
 
-/// The transfer of a key, which follows from its number.
+/// The transfer of a key: the accounts and the amount, which are derived from its number.
 fn order(number: u64) -> (&'static str, &'static str, i64) {
     let account = |index: u64| ACCOUNTS[usize::try_from(index % 4).unwrap()];
     let amount = i64::try_from(1 + number * 7919 % 90_000).unwrap();
@@ -33,14 +33,15 @@ pub(crate) struct Tally {
     pub(crate) sent: u64,
     /// Requests whose connection ended without a response.
     pub(crate) lost: u64,
-    /// Keys whose first response came from a run.
+    /// Responses that came from a run.
     pub(crate) ran: u64,
-    /// Keys whose first response was a replay: that of the run was lost, or came later.
-    pub(crate) unheard: u64,
+    /// Keys whose first received response was a replay: the response of the run was lost, or came
+    /// later.
+    pub(crate) first_seen_as_replay: u64,
     pub(crate) replays: u64,
     pub(crate) in_flight: u64,
     pub(crate) unavailable: u64,
-    /// Violations.
+    /// Violations of a guarantee.
     faults: Vec<String>,
 }
 
@@ -65,11 +66,11 @@ struct SharedState {
 pub(crate) struct Load {
     path: &'static str,
     servers: Mutex<Vec<SocketAddr>>,
-    known: Mutex<SharedState>,
+    state: Mutex<SharedState>,
     stopped: AtomicBool,
 }
 
-/// Stops the clients when it is dropped, also in a failing test.
+/// Stops the clients when it is dropped, also if the test fails.
 pub(crate) struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
@@ -83,17 +84,17 @@ impl Load {
         Self {
             path,
             servers: Mutex::default(),
-            known: Mutex::default(),
+            state: Mutex::default(),
             stopped: AtomicBool::new(false),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, SharedState> {
-        self.known.lock().unwrap()
+    fn state(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap()
     }
 
-    /// Changes the server of the clients.
-    pub(crate) fn turn_to(&self, servers: &[SocketAddr]) {
+    /// Sets the servers that the clients send to.
+    pub(crate) fn set_servers(&self, servers: &[SocketAddr]) {
         *self.servers.lock().unwrap() = servers.to_vec();
     }
 
@@ -101,7 +102,8 @@ impl Load {
         Stop(self)
     }
 
-    /// One client. It sends new keys and open keys, most of which another client has just sent.
+    /// Runs one client, which sends new keys and open keys. Another client has just sent most of
+    /// the open ones.
     pub(crate) fn run(&self) {
         while !self.stopped.load(Ordering::Relaxed) {
             let server = fastrand::choice(self.servers.lock().unwrap().iter()).copied();
@@ -112,22 +114,22 @@ impl Load {
     }
 
     fn choose(&self) -> u64 {
-        let mut known = self.known();
+        let mut state = self.state();
         match fastrand::u8(..8) {
-            0 if known.next > 0 => known.next.saturating_sub(fastrand::u64(1..=40)),
-            1..4 if !known.open.is_empty() => known.open[fastrand::usize(..known.open.len())],
-            4..6 if !known.open.is_empty() => known.open[known.open.len() - 1],
-            _ => known.begin(),
+            0 if state.next > 0 => state.next.saturating_sub(fastrand::u64(1..=40)),
+            1..4 if !state.open.is_empty() => state.open[fastrand::usize(..state.open.len())],
+            4..6 if !state.open.is_empty() => state.open[state.open.len() - 1],
+            _ => state.begin(),
         }
     }
 
-    /// A new key.
+    /// Opens a new key.
     pub(crate) fn begin(&self) -> u64 {
-        self.known().begin()
+        self.state().begin()
     }
 
     pub(crate) fn open(&self) -> Vec<u64> {
-        self.known().open.clone()
+        self.state().open.clone()
     }
 
     fn bytes(&self, number: u64) -> Vec<u8> {
@@ -139,7 +141,7 @@ impl Load {
     /// Sends a key; `None` if the server does not listen.
     pub(crate) fn post(&self, server: SocketAddr, number: u64) -> Option<Pending> {
         let pending = Pending::try_send(server, &self.bytes(number)).ok()?;
-        self.known().tally.sent += 1;
+        self.state().tally.sent += 1;
         Some(pending)
     }
 
@@ -152,7 +154,7 @@ impl Load {
     pub(crate) fn send_until_final(&self, server: SocketAddr, number: u64) {
         let until = Instant::now() + WAIT_LIMIT;
         while !self.send(server, number) {
-            assert!(Instant::now() < until, "key {number} has no response");
+            assert!(Instant::now() < until, "key {number} has no final response");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -160,11 +162,11 @@ impl Load {
     /// Waits for a response, and returns whether it is final.
     pub(crate) fn receive(&self, number: u64, pending: Pending) -> bool {
         let response = pending.try_response();
-        let mut known = self.known();
+        let mut state = self.state();
         match response {
-            Ok(response) => known.receive(number, response),
+            Ok(response) => state.receive(number, response),
             Err(_) => {
-                known.tally.lost += 1;
+                state.tally.lost += 1;
                 false
             }
         }
@@ -172,15 +174,15 @@ impl Load {
 
     /// The counts so far; panics if there was a violation.
     pub(crate) fn tally(&self) -> Tally {
-        let tally = self.known().tally.clone();
+        let tally = self.state().tally.clone();
         assert!(tally.faults.is_empty(), "{tally:#?}");
         tally
     }
 
     /// The ids of the transfers in the responses.
     pub(crate) fn transfers(&self) -> Vec<String> {
-        let known = self.known();
-        let made = known.responses.values().filter(|(_, response)| response.status == 200);
+        let state = self.state();
+        let made = state.responses.values().filter(|(_, response)| response.status == 200);
         let mut ids: Vec<_> =
             made.map(|(_, response)| response.json()["id"].as_str().unwrap().to_owned()).collect();
         ids.sort();
@@ -189,25 +191,25 @@ impl Load {
 
     /// The numbers of completed keys, and of those that moved money.
     pub(crate) fn completed(&self) -> (usize, usize) {
-        let known = self.known();
+        let state = self.state();
         (
-            known.responses.len(),
-            known.responses.values().filter(|(_, response)| response.status == 200).count(),
+            state.responses.len(),
+            state.responses.values().filter(|(_, response)| response.status == 200).count(),
         )
     }
 
     /// Some completed keys.
     pub(crate) fn some_completed(&self, most: usize) -> Vec<u64> {
-        let mut numbers: Vec<_> = self.known().responses.keys().copied().collect();
+        let mut numbers: Vec<_> = self.state().responses.keys().copied().collect();
         fastrand::shuffle(&mut numbers);
         numbers.truncate(most);
         numbers
     }
 
-    /// The balances after exactly the transfers in the responses.
+    /// The expected balances after the transfers in the responses.
     pub(crate) fn balances(&self) -> Vec<String> {
         let mut balances = BTreeMap::from(ACCOUNTS.map(|account| (account, BALANCE)));
-        for (number, (_, response)) in &self.known().responses {
+        for (number, (_, response)) in &self.state().responses {
             if response.status == 200 {
                 let (from, to, amount) = order(*number);
                 *balances.get_mut(from).unwrap() -= amount;
@@ -252,7 +254,7 @@ impl SharedState {
         self.tally.ran += u64::from(!replayed);
         match self.responses.get_mut(&number) {
             None => {
-                self.tally.unheard += u64::from(replayed);
+                self.tally.first_seen_as_replay += u64::from(replayed);
                 self.open.retain(|open| *open != number);
                 self.responses.insert(number, (!replayed, response));
             }
@@ -274,11 +276,13 @@ impl SharedState {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sent, lost, ran, unheard, replays, in_flight, unavailable, .. } = self;
+        let Self { sent, lost, ran, first_seen_as_replay, replays, in_flight, unavailable, .. } =
+            self;
         write!(
             f,
-            "{sent} sent, {lost} lost in progress, {ran} ran, {replays} replays, {unheard} first \
-             seen as a replay, {in_flight} in flight, {unavailable} unavailable"
+            "{sent} sent, {lost} lost in progress, {ran} ran, {replays} replays, \
+             {first_seen_as_replay} first seen as a replay, {in_flight} in flight, \
+             {unavailable} unavailable"
         )
     }
 }

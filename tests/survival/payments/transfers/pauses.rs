@@ -1,51 +1,50 @@
-//! Servers that are stopped in the middle of a transfer (SIGSTOP) past their lease, and continue
-//! later.
+//! Servers that are paused (SIGSTOP) in the middle of transfers, and continue later.
 
 use std::{thread, time::Duration};
 
 use test_support::Pending;
 
-use super::{LEASED, Load, WAITING, WITHIN, settle};
+use super::{CLAIM_LEASE, CLAIM_TRANSACTION, Load, WAITING, complete_and_check};
 use crate::payments::{
     records::Records,
     server::{Files, Payments, await_that},
 };
 
-/// Transfers in flight when a server is stopped.
-const AT_WORK: usize = 8;
-/// Attempts that lose their key to another, at least.
-const FENCED: i64 = 40;
-/// Stops of a server that others wait for, at least.
-const KEPT: u32 = 10;
-/// The largest number of rounds.
-const ROUNDS: u32 = 400;
+/// How many transfers are in flight when the server is paused.
+const CONCURRENT_TRANSFERS: usize = 8;
+/// The test continues until this many attempts were taken over.
+const MIN_FENCED: i64 = 40;
+/// The test continues until this many pauses have blocked other requests.
+const MIN_BLOCKED: u32 = 10;
+/// The test fails after this many rounds.
+const MAX_ROUNDS: u32 = 400;
 
 #[test]
-fn an_owner_on_sqlite_that_sleeps_past_its_lease_is_fenced_when_it_wakes() {
-    past_its_lease(Records::Ledger);
+fn on_sqlite_an_owner_that_is_paused_past_its_lease_is_fenced() {
+    assert_fenced_after_pause(Records::Ledger);
 }
 
 #[test]
-fn an_owner_on_postgres_that_sleeps_past_its_lease_is_fenced_when_it_wakes() {
-    past_its_lease(Records::postgres());
+fn on_postgres_an_owner_that_is_paused_past_its_lease_is_fenced() {
+    assert_fenced_after_pause(Records::postgres());
 }
 
 #[test]
-fn an_owner_on_sqlite_that_sleeps_in_its_transaction_continues_when_it_wakes() {
-    in_its_transaction(Records::Ledger);
+fn on_sqlite_an_owner_that_is_paused_in_its_transaction_continues() {
+    assert_continues_after_pause(Records::Ledger);
 }
 
 #[test]
-fn an_owner_on_postgres_that_sleeps_in_its_transaction_continues_when_it_wakes() {
-    in_its_transaction(Records::postgres());
+fn on_postgres_an_owner_that_is_paused_in_its_transaction_continues() {
+    assert_continues_after_pause(Records::postgres());
 }
 
-/// Each attempt that was taken over belongs to a live server: it continues without its key, in a
-/// transaction that may have moved the money already.
-fn past_its_lease(records: Records) {
+/// The owner of each attempt that was taken over is still alive. It continues without its key, in a
+/// transaction that may already have moved the money.
+fn assert_fenced_after_pause(records: Records) {
     let files = Files::with(records);
-    let (sleeper, other, load) =
-        (Payments::start(&files), Payments::start(&files), Load::new(LEASED));
+    let (paused, other, load) =
+        (Payments::start(&files), Payments::start(&files), Load::new(CLAIM_LEASE));
     let fenced =
         || files.count_in_store("SELECT coalesce(sum(attempt - 1), 0) FROM idempotency_records");
     let taken_over = || {
@@ -54,51 +53,52 @@ fn past_its_lease(records: Records) {
         )
     };
     let mut rounds = 0;
-    while fenced() < FENCED {
+    while fenced() < MIN_FENCED {
         rounds += 1;
-        assert!(rounds <= ROUNDS, "only {} were fenced", fenced());
-        let first = send(&load, &sleeper);
-        pause(&files, &sleeper);
+        assert!(rounds <= MAX_ROUNDS, "only {} attempts were taken over", fenced());
+        let first = send(&load, &paused);
+        pause(&files, &paused);
         files.expire_leases();
         let second: Vec<_> = first
             .iter()
             .map(|(number, _)| (*number, load.post(other.address, *number).unwrap()))
             .collect();
         await_that(|| taken_over() == 0, "the other server takes over");
-        sleeper.resume();
+        paused.resume();
         receive(&load, &other, first.into_iter().chain(second));
     }
-    eprintln!("{} fenced in {rounds} pauses: {}", fenced(), load.tally());
-    settle(&files, &load);
+    eprintln!("{} attempts taken over in {rounds} pauses: {}", fenced(), load.tally());
+    complete_and_check(&files, &load);
 }
 
-/// No other attempt can get the key meanwhile: the retries wait, and then get the owner's response.
-fn in_its_transaction(records: Records) {
+/// No other attempt can be granted the key meanwhile. The retries wait, and then get the owner's
+/// response.
+fn assert_continues_after_pause(records: Records) {
     let files = Files::with(records);
-    let (sleeper, other, load) =
-        (Payments::start(&files), Payments::start(&files), Load::new(WITHIN));
-    let (mut rounds, mut kept) = (0, 0);
-    while kept < KEPT {
+    let (paused, other, load) =
+        (Payments::start(&files), Payments::start(&files), Load::new(CLAIM_TRANSACTION));
+    let (mut rounds, mut blocked) = (0, 0);
+    while blocked < MIN_BLOCKED {
         rounds += 1;
-        assert!(rounds <= ROUNDS, "only {kept} owners kept anyone waiting");
-        let first = send(&load, &sleeper);
-        sleeper.pause();
+        assert!(rounds <= MAX_ROUNDS, "only {blocked} pauses blocked other requests");
+        let first = send(&load, &paused);
+        paused.pause();
         let second: Vec<_> = first
             .iter()
             .map(|(number, _)| (*number, load.post(other.address, *number).unwrap()))
             .collect();
-        kept += u32::from(keeps_waiting(&files, &second));
-        sleeper.resume();
+        blocked += u32::from(blocks_others(&files, &second));
+        paused.resume();
         receive(&load, &other, first.into_iter().chain(second));
     }
-    eprintln!("{kept} owners kept others waiting in {rounds} pauses: {}", load.tally());
+    eprintln!("{blocked} of {rounds} pauses blocked other requests: {}", load.tally());
     assert_eq!(files.count_in_store("SELECT max(attempt) FROM idempotency_records"), 1);
-    settle(&files, &load);
+    complete_and_check(&files, &load);
 }
 
-/// Sends new keys and lets the server work on them for a moment.
+/// Sends new keys, and lets the server process them for a moment.
 fn send(load: &Load, server: &Payments) -> Vec<(u64, Pending)> {
-    let numbers: Vec<_> = (0..AT_WORK).map(|_| load.begin()).collect();
+    let numbers: Vec<_> = (0..CONCURRENT_TRANSFERS).map(|_| load.begin()).collect();
     let pending = numbers
         .into_iter()
         .map(|number| (number, load.post(server.address, number).unwrap()))
@@ -107,8 +107,8 @@ fn send(load: &Load, server: &Payments) -> Vec<(u64, Pending)> {
     pending
 }
 
-/// SQLite has one writer: while a stopped server has the lock, no key can be taken over. So it is
-/// stopped at a moment when it is not writing.
+/// Pauses a server. On SQLite, at a moment when it is not writing: while a paused server has the
+/// lock of the file's single writer, no key can be taken over.
 fn pause(files: &Files, server: &Payments) {
     server.pause();
     while !files.is_postgres() && !files.can_write() {
@@ -118,12 +118,12 @@ fn pause(files: &Files, server: &Payments) {
     }
 }
 
-/// Whether a stopped server has a lock that others wait for.
-fn keeps_waiting(files: &Files, others: &[(u64, Pending)]) -> bool {
+/// Whether the paused server has a lock that other requests wait for.
+fn blocks_others(files: &Files, others: &[(u64, Pending)]) -> bool {
     if !files.is_postgres() {
         return !files.can_write();
     }
-    while !others.iter().all(|(_, pending)| pending.has_begun()) {
+    while !others.iter().all(|(_, pending)| pending.response_has_begun()) {
         if files.count_in_store(WAITING) > 0 {
             return true;
         }

@@ -1,8 +1,8 @@
-//! Refused transfers and their responses.
+//! Transfers that are refused or aborted, and their responses.
 
 use test_support::{ClientResponse, Request};
 
-use super::{LEASED, WITHIN};
+use super::{CLAIM_LEASE, CLAIM_TRANSACTION};
 use crate::payments::{
     post,
     records::Records,
@@ -18,8 +18,8 @@ fn code(response: &ClientResponse) -> (u16, String) {
     (response.status, response.json()["error"]["code"].as_str().unwrap().to_owned())
 }
 
-/// The receiving account comes first in the order of the accounts, so it is credited before the
-/// other one turns out to have too little.
+/// In the first transfer the receiving account comes first in the order of the accounts, so it is
+/// credited before the other account turns out to have too little money.
 pub(super) fn a_transfer_that_is_refused_moves_nothing_and_stays_refused(
     records: Records,
     path: &'static str,
@@ -47,28 +47,28 @@ pub(super) fn a_transfer_that_is_refused_moves_nothing_and_stays_refused(
     assert_eq!(accounts(&server).json(), before);
     assert_eq!(files.count_in_store("SELECT count(*) FROM transfers"), 0);
 
-    // All of it can go.
+    // The whole balance can be transferred.
     let made = server.send(&post(path, "everything", "from=dave&to=alice&amount=100000"));
     assert_eq!((made.status, &made.json()["balance"]), (200, &0.into()));
     assert_eq!(accounts(&server).json()["data"][0]["balance"], 200_000);
 }
 
-/// Fails the first two transactions with Postgres's own errors; a sequence counts them, because it
-/// is not rolled back.
-fn ended_in_favour_of_another(path: &str) {
+/// The first two transactions fail with errors of Postgres. A sequence counts them, because it is
+/// not rolled back.
+fn assert_conflicts_can_be_retried(path: &str) {
     let files = Files::with(Records::postgres());
     let server = Payments::start(&files);
     files.prepare_store(
         "CREATE SEQUENCE tries;
-         CREATE FUNCTION give_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         CREATE FUNCTION fail_twice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              CASE nextval('tries')
                  WHEN 1 THEN RAISE EXCEPTION 'a deadlock' USING ERRCODE = 'deadlock_detected';
                  WHEN 2 THEN RAISE EXCEPTION 'a conflict' USING ERRCODE = 'serialization_failure';
                  ELSE RETURN NEW;
              END CASE;
          END $$;
-         CREATE TRIGGER give_way BEFORE INSERT ON transfers \
-         FOR EACH ROW EXECUTE FUNCTION give_way()",
+         CREATE TRIGGER fail_twice BEFORE INSERT ON transfers \
+         FOR EACH ROW EXECUTE FUNCTION fail_twice()",
     );
     let transfer = post(path, "rent", "from=alice&to=bob&amount=2500");
     for _ in 0..2 {
@@ -84,22 +84,22 @@ fn ended_in_favour_of_another(path: &str) {
 }
 
 #[test]
-fn a_transfer_aborted_by_a_conflict_within_its_claim_can_be_retried() {
-    ended_in_favour_of_another(WITHIN);
+fn with_claim_transaction_a_transfer_that_a_conflict_aborted_can_be_retried() {
+    assert_conflicts_can_be_retried(CLAIM_TRANSACTION);
 }
 
 #[test]
-fn a_leased_transfer_aborted_by_a_conflict_can_be_retried() {
-    ended_in_favour_of_another(LEASED);
+fn with_claim_lease_a_transfer_that_a_conflict_aborted_can_be_retried() {
+    assert_conflicts_can_be_retried(CLAIM_LEASE);
 }
 
 #[test]
-fn without_a_shared_database_there_are_no_transfers() {
+fn transfers_need_a_store_with_transactions() {
     let files = Files::with(Records::redis());
     let server = Payments::start(&files);
     server.await_line("transfers none");
     assert_eq!(
-        code(&server.send(&post(LEASED, "rent", "from=alice&to=bob&amount=1"))),
+        code(&server.send(&post(CLAIM_LEASE, "rent", "from=alice&to=bob&amount=1"))),
         (404, "url_unknown".to_owned())
     );
     assert_eq!(code(&accounts(&server)), (404, "url_unknown".to_owned()));

@@ -37,7 +37,7 @@ impl Route {
 #[derive(Clone, Copy)]
 pub(in crate::store::redis) enum Message<'a> {
     Command(&'a Cmd),
-    /// A command for a node that is importing the key's cell.
+    /// A command for a node that is importing the key's slot.
     Asking(&'a Cmd),
 }
 

@@ -1,5 +1,5 @@
--- Appended to record.lua: removes an expired record without waiting for its hour of grace, and
--- limits a lease that is too long, as the next claim would.
+-- Appended to record.lua: removes an expired record before its hour of grace is over, and shortens
+-- a lease that is too long, as the next claim would.
 -- KEYS: 1 the record's key
 -- Returns 1 removed, 0 kept.
 local r, now = read(), time()

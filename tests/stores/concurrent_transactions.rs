@@ -1,5 +1,4 @@
-//! Many concurrent claims within transactions on a SQLite file. Each store here stands for a
-//! process.
+//! Many concurrent claims in transactions on one SQLite file. Each store stands for a process.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +38,7 @@ async fn run(runtime: &Runtime, key: u8) -> Attempt {
     }
 }
 
-/// Returns how long the claim took to report that its key is in flight.
+/// Claims a key that must be in flight; returns how long the claim took.
 async fn in_flight(runtime: Runtime, key: u8, wait: Duration) -> Result<Duration, String> {
     let started = Instant::now();
     let begun =
@@ -51,8 +50,9 @@ async fn in_flight(runtime: Runtime, key: u8, wait: Duration) -> Result<Duration
     }
 }
 
-/// A duplicate whose key is in a transaction of another process, after requests with other keys.
-async fn all_are_in_flight(wait: Duration, others: u8) {
+/// While another process has a transaction with one key, claims this key and other keys. All of
+/// these claims must be in flight, and take at least `wait`.
+async fn assert_in_flight_after_wait(wait: Duration, others: u8) {
     let file = File::new();
     let (first, second) = (process(&file).await, process(&file).await);
     let attempt = run(&first, 0).await;
@@ -74,12 +74,12 @@ async fn all_are_in_flight(wait: Duration, others: u8) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_behind_few_others_that_wait_long_is_in_flight_after_its_wait() {
-    all_are_in_flight(Duration::from_secs(2), 6).await;
+    assert_in_flight_after_wait(Duration::from_secs(2), 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_behind_many_others_is_in_flight_after_its_wait() {
-    all_are_in_flight(Duration::ZERO, 100).await;
+    assert_in_flight_after_wait(Duration::ZERO, 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,7 +117,7 @@ async fn a_duplicate_behind_many_writes_without_a_transaction_is_in_flight_after
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_of_one_process_that_take_turns_are_waited_for() {
+async fn a_transaction_waits_for_others_of_the_same_process() {
     const KEYS: u8 = 9;
     let file = File::new();
     let runtime = process(&file).await;
@@ -131,7 +131,7 @@ async fn transactions_of_one_process_that_take_turns_are_waited_for() {
                     assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
                     true
                 }
-                // The machine suspended a transaction for a while.
+                // On a busy machine a transaction may be suspended for too long.
                 Ok(Admission::Rejected(Verdict::InFlight { .. })) => false,
                 Err(error) if error.is_transient() => false,
                 other => panic!("{other:?}"),
@@ -143,7 +143,7 @@ async fn transactions_of_one_process_that_take_turns_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_duplicate_is_replayed_though_another_transaction_follows_that_of_its_key() {
+async fn a_duplicate_is_replayed_even_if_another_transaction_follows_that_of_its_key() {
     let file = File::new();
     let (first, second) = (process(&file).await, process(&file).await);
     let attempt = run(&first, 0).await;

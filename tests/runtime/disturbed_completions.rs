@@ -1,4 +1,4 @@
-//! Ends of attempts while the store loses records, panics, or grants the key to another attempt.
+//! Completions while the store panics, loses the record, or grants the key to another attempt.
 
 use std::task::{Context, Waker};
 
@@ -16,7 +16,7 @@ use crate::support::*;
 const ALWAYS: usize = usize::MAX;
 
 #[tokio::test]
-async fn a_store_that_panics_once_in_the_background_does_not_cost_a_response() {
+async fn a_deferred_response_is_stored_although_the_store_panics_once() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = Policy::DEFAULT;
@@ -32,13 +32,13 @@ async fn a_store_that_panics_once_in_the_background_does_not_cost_a_response() {
     match begin(&runtime, "k", "b", &policy).await {
         Admission::Rejected(verdict) => assert_eq!(verdict, Verdict::Completed(response("a"))),
         Admission::Proceed(attempt) => {
-            panic!("the client has a response, and the handler runs again: {attempt:?}")
+            panic!("the handler runs again after its client got a response: {attempt:?}")
         }
     }
 }
 
 #[tokio::test]
-async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_expired() {
+async fn a_fenced_completion_is_not_stored_after_the_successors_record_has_expired() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = with_lease(ms(100)).with_ttl(ms(300));
@@ -48,7 +48,7 @@ async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
     store.advance(policy.lease);
-    let (owner, outcome) = claim_elsewhere(&store, "k", "b", &policy).await;
+    let (owner, outcome) = claim_in_another_process(&store, "k", "b", &policy).await;
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
     let recording = response("the successor's").encode();
     store.inner().complete(&Lease { id: id("k"), owner }, &recording).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_replaced_response_does_not_come_back_when_its_successor_s_record_has_
     assert_eq!(
         proceed(&runtime, "k", "b", &policy).await.number(),
         1,
-        "after the ttl the key is new"
+        "the key is not new after the ttl"
     );
     in_time(runtime.drained()).await;
 }
@@ -74,20 +74,22 @@ async fn an_attempt_whose_end_is_in_progress_is_not_run_again() {
     let first = response("the first's");
     let mut ending = Box::pin(attempt.complete(&first));
     assert!(ending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // The server was restarted without its data; the completion waits on the old connection.
+    // Like a server that restarts without its data while the completion waits on the old
+    // connection.
     store.lose(id("k")).await;
     let retried = begin(&runtime, "k", "b", &policy).await;
     let ended = ending.await;
     if let Admission::Proceed(attempt) = retried {
         panic!(
-            "the handler runs again as attempt {}; the first client gets its response: {ended:?}",
+            "the handler runs again as attempt {}, although the first client gets its response: \
+             {ended:?}",
             attempt.number()
         );
     }
 }
 
 #[tokio::test]
-async fn a_completion_that_the_store_has_taken_is_replayed_before_it_is_acknowledged() {
+async fn a_stored_completion_is_replayed_before_it_is_acknowledged() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = with_lease(ms(60_000));
@@ -101,13 +103,13 @@ async fn a_completion_that_the_store_has_taken_is_replayed_before_it_is_acknowle
         verdict_of(&runtime, "k", "b", &policy).await,
         Verdict::Completed(response("the first's"))
     );
-    assert!(polled().is_pending(), "the completion is acknowledged already");
+    assert!(polled().is_pending(), "the completion was acknowledged early");
     store.resume();
     assert_eq!(ending.await, AttemptOutcome::Stored);
 }
 
 #[tokio::test]
-async fn the_response_of_an_attempt_that_this_process_has_replaced_is_not_replayed() {
+async fn the_response_of_an_attempt_that_this_process_has_taken_over_is_not_replayed() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = Policy::DEFAULT;
@@ -123,7 +125,7 @@ async fn the_response_of_an_attempt_that_this_process_has_replaced_is_not_replay
     assert_eq!(after, Verdict::Completed(response("the later's")));
     assert!(
         !matches!(between, Verdict::Completed(_)),
-        "two different replays of one key: {ended:?} {between:?}, then {after:?}"
+        "one key has two different replays: {ended:?} {between:?}, then {after:?}"
     );
 }
 
@@ -151,7 +153,11 @@ async fn a_record_that_is_claimed_again_is_kept_alive_until_it_is_completed() {
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     store.set_fault(Op::Claim, 0, Fault::HangBefore);
     store.resume();
-    assert_eq!(in_time(retry).await.unwrap(), Verdict::Completed(response("a")), "from memory");
+    assert_eq!(
+        in_time(retry).await.unwrap(),
+        Verdict::Completed(response("a")),
+        "not replayed from memory"
+    );
     let renewals = store.renewals(&id("k"));
     until("the lease is renewed", || store.renewals(&id("k")) > renewals).await;
     assert_eq!(gauges(&runtime).live_leases, 1);

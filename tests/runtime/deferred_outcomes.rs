@@ -1,4 +1,4 @@
-//! Deferred ends in memory decide the outcome of later requests.
+//! A deferred end in memory determines the outcome of later requests with its key.
 
 use std::task::{Context, Waker};
 
@@ -15,8 +15,8 @@ use crate::support::*;
 
 const ALWAYS: usize = usize::MAX;
 
-/// Defers a completion, which the store fails to store.
-async fn deferred(store: &FaultyStore, runtime: &Runtime, policy: &Policy) {
+/// Completes an attempt while the store fails, so that the completion is deferred.
+async fn defer_completion(store: &FaultyStore, runtime: &Runtime, policy: &Policy) {
     let attempt = proceed(runtime, "k", "b", policy).await;
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
@@ -30,7 +30,7 @@ async fn state(store: &FaultyStore) -> Option<RecordState> {
 async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    defer_completion(&store, &runtime, &Policy::DEFAULT).await;
     let claims = store.begun(Op::Claim);
     for _ in 0..3 {
         assert_eq!(
@@ -56,15 +56,15 @@ async fn a_retry_stores_a_deferred_completion_first() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = with_lease(ms(60_000));
-    // Wait until the background pauses for its longest time.
-    deferred(&store, &runtime, &policy).await;
+    // Wait until the background thread makes its longest pause between retries.
+    defer_completion(&store, &runtime, &policy).await;
     let before = store.begun(Op::Complete);
     until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
     store.heal();
     assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
     assert!(
         matches!(state(&store).await, Some(RecordState::Completed(_))),
-        "the completion is in the store before the replay"
+        "the response was replayed before its completion was stored"
     );
 }
 
@@ -73,7 +73,7 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
     for policy in [Policy::DEFAULT, HOLD] {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
-        deferred(&store, &runtime, &policy).await;
+        defer_completion(&store, &runtime, &policy).await;
         let owner = store.inner().look_up(&id("k")).await.unwrap().unwrap().record.owner;
         store.lose(id("k")).await;
         store.heal();
@@ -85,7 +85,11 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
         let verdicts = in_time(retries.join_all()).await;
         assert_eq!(verdicts, vec![Verdict::Completed(response("a")); 32]);
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
-        assert_eq!((found.record.owner, found.record.attempt), (owner, 1), "under the same token");
+        assert_eq!(
+            (found.record.owner, found.record.attempt),
+            (owner, 1),
+            "the record was not claimed with the same token"
+        );
         in_time(runtime.drained()).await;
     }
 }
@@ -94,7 +98,7 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
 async fn the_background_claims_a_lost_record_again() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    defer_completion(&store, &runtime, &Policy::DEFAULT).await;
     store.lose(id("k")).await;
     store.heal();
     in_time(runtime.drained()).await;
@@ -106,7 +110,8 @@ async fn the_background_claims_a_lost_record_again() {
 async fn an_attempt_whose_record_was_lost_while_it_ran_is_recorded() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    // One lease is too long for a renewal; the other is so short that a renewal finds the loss.
+    // The first lease is too long to be renewed here. The second is short, so that a renewal finds
+    // the record lost.
     for policy in [Policy::DEFAULT, with_lease(ms(60))] {
         let attempt = proceed(&runtime, "k", "b", &policy).await;
         store.lose(id("k")).await;
@@ -123,13 +128,13 @@ async fn an_attempt_whose_record_was_lost_while_it_ran_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_successor_s_verdict_counts_where_another_has_taken_over() {
+async fn after_a_takeover_the_verdict_of_the_successor_applies() {
     for ends in [false, true] {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
-        deferred(&store, &runtime, &Policy::DEFAULT).await;
+        defer_completion(&store, &runtime, &Policy::DEFAULT).await;
         store.advance(Policy::DEFAULT.lease);
-        let (owner, outcome) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+        let (owner, outcome) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
         assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
         if ends {
             let successor = response("the successor's").encode();
@@ -152,9 +157,9 @@ async fn a_successor_s_verdict_counts_where_another_has_taken_over() {
 async fn another_request_that_took_a_lost_key_keeps_it() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    deferred(&store, &runtime, &Policy::DEFAULT).await;
+    defer_completion(&store, &runtime, &Policy::DEFAULT).await;
     store.lose(id("k")).await;
-    let (owner, _) = claim_elsewhere(&store, "k", "other", &Policy::DEFAULT).await;
+    let (owner, _) = claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
     store.heal();
     in_time(runtime.drained()).await;
     assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Mismatch);
@@ -163,7 +168,7 @@ async fn another_request_that_took_a_lost_key_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_hold_is_stored_though_its_record_was_lost() {
+async fn a_hold_is_stored_even_if_its_record_was_lost() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &HOLD).await;
@@ -187,11 +192,11 @@ async fn a_hold_is_stored_though_its_record_was_lost() {
 }
 
 #[tokio::test]
-async fn a_record_that_was_completed_by_a_retry_is_not_brought_back_after_its_ttl() {
+async fn a_record_that_was_completed_by_a_retry_is_not_stored_again_after_its_ttl() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let policy = with_lease(ms(60_000));
-    deferred(&store, &runtime, &policy).await;
+    defer_completion(&store, &runtime, &policy).await;
     let before = store.begun(Op::Complete);
     until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
     store.heal();
@@ -201,12 +206,12 @@ async fn a_record_that_was_completed_by_a_retry_is_not_brought_back_after_its_tt
     assert_eq!(
         proceed(&runtime, "k", "b", &policy).await.number(),
         1,
-        "after the ttl the key is new"
+        "the key is not new after the ttl"
     );
 }
 
 #[tokio::test]
-async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_from_memory() {
+async fn the_response_of_an_attempt_that_may_have_been_taken_over_is_not_replayed_from_memory() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
@@ -215,7 +220,7 @@ async fn the_response_of_an_attempt_that_may_have_been_replaced_is_not_replayed_
     let ending = attempt.complete(&response("a")).await;
     assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0) }));
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "neither a run nor a replay");
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "the request ran or was replayed");
     store.heal();
     assert_eq!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
@@ -230,7 +235,7 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.advance(Policy::DEFAULT.lease);
-    let (owner, _) = claim_elsewhere(&store, "k", "b", &Policy::DEFAULT).await;
+    let (owner, _) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     let successor = response("the successor's").encode();
     store.inner().complete(&Lease { id: id("k"), owner }, &successor).await.unwrap();
     store.set_fault(Op::LookUp, ALWAYS, Fault::HangBefore);

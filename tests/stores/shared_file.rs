@@ -1,4 +1,4 @@
-//! How processes that share a SQLite file affect each other. Each store here stands for a process.
+//! How processes that share a SQLite file affect each other. Each store stands for a process.
 
 use std::{
     sync::{
@@ -62,20 +62,21 @@ async fn all_expired(store: &SqliteStore) -> bool {
     true
 }
 
-/// Claims all keys repeatedly until it is stopped. Returns how many claims met an expired lease.
-async fn claim_on(
+/// Claims all keys repeatedly until it is stopped. Returns how many claims found an expired lease
+/// and were still rejected.
+async fn claim_until_stopped(
     store: SqliteStore,
     runtime: Runtime,
     stop: Arc<AtomicBool>,
     granted: Arc<AtomicUsize>,
 ) -> usize {
-    let mut met = 0;
+    let mut rejected = 0;
     while !stop.load(Ordering::SeqCst) {
         for key in 0..KEYS {
             let found = store.look_up(&id(key)).await.unwrap().unwrap();
             match runtime.begin(id(key), digest(), &LEASED).await {
                 Ok(Admission::Rejected(Verdict::InFlight { .. })) => {
-                    met += usize::from(found.record.lease_until <= found.at)
+                    rejected += usize::from(found.record.lease_until <= found.at)
                 }
                 // A claim that timed out waiting for the lock.
                 Err(error) if error.is_transient() => {}
@@ -87,39 +88,40 @@ async fn claim_on(
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    met
+    rejected
 }
 
-/// A transaction of the process that has the leases, or of another process.
-async fn a_long_transaction_costs_no_lease(of_the_owner: bool) {
+/// Holds a transaction for longer than the leases last, in the process that owns the leases or in
+/// another one.
+async fn assert_a_long_transaction_costs_no_lease(of_the_owner: bool) {
     let file = File::new();
-    let ((_, owner), (_, neighbour), (watched, _)) =
+    let ((_, owner), (_, other), (setup, _)) =
         (process(&file).await, process(&file).await, process(&file).await);
     let mut attempts = Vec::new();
     for key in 0..KEYS {
         attempts.push(run(&owner, key).await);
     }
-    let writer = if of_the_owner { &owner } else { &neighbour };
+    let writer = if of_the_owner { &owner } else { &other };
     let transaction = writer.transaction().await.unwrap();
     let (stop, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut claimants = JoinSet::new();
+    let mut claimers = JoinSet::new();
     for _ in 0..3 {
         let (store, runtime) = process(&file).await;
-        claimants.spawn(claim_on(store, runtime, stop.clone(), granted.clone()));
+        claimers.spawn(claim_until_stopped(store, runtime, stop.clone(), granted.clone()));
     }
-    while !all_expired(&watched).await {
+    while !all_expired(&setup).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tokio::time::sleep(LEASE).await;
-    assert!(all_expired(&watched).await);
+    assert!(all_expired(&setup).await);
     transaction.roll_back().await;
     let deadline = Instant::now() + Duration::from_secs(60);
-    while all_expired(&watched).await && Instant::now() < deadline {
+    while all_expired(&setup).await && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(LEASE).await;
     stop.store(true, Ordering::SeqCst);
-    let met: usize = claimants.join_all().await.into_iter().sum();
+    let rejected: usize = claimers.join_all().await.into_iter().sum();
     let mut ended = Vec::new();
     for attempt in attempts {
         ended.push(attempt.complete(&response()).await);
@@ -129,17 +131,17 @@ async fn a_long_transaction_costs_no_lease(of_the_owner: bool) {
         granted == 0 && ended.iter().all(|ending| *ending == AttemptOutcome::Stored),
         "{granted} granted, {ended:?}"
     );
-    assert!(met >= 50, "only {met} claims met a lease that was over");
+    assert!(rejected >= 50, "only {rejected} claims of an expired lease were rejected");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_transaction_of_another_process_costs_no_lease() {
-    a_long_transaction_costs_no_lease(false).await;
+    assert_a_long_transaction_costs_no_lease(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_transaction_of_the_owner_costs_no_lease() {
-    a_long_transaction_costs_no_lease(true).await;
+    assert_a_long_transaction_costs_no_lease(true).await;
 }
 
 #[tokio::test]
@@ -182,7 +184,7 @@ async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_
     let Admission::Proceed(attempt) =
         one.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap()
     else {
-        panic!("it does not run")
+        panic!("the claim was rejected")
     };
     for wait in [Duration::ZERO, Duration::from_secs(6)] {
         let began = Instant::now();
@@ -200,8 +202,8 @@ async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_
     assert!(matches!(store.look_up(&id(1)).await, Ok(None)));
 }
 
-/// Takes turns with other writers until it is stopped.
-async fn write_on(file: SqlitePool, writing: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
+/// Writes in turn with other writers until it is stopped.
+async fn write_until_stopped(file: SqlitePool, writing: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
     let mut connection = file.acquire().await.unwrap();
     while !stop.load(Ordering::SeqCst) {
         // SQLite does not guarantee that no writer starves.
@@ -216,13 +218,13 @@ async fn write_on(file: SqlitePool, writing: Arc<AtomicBool>, stop: Arc<AtomicBo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_key_waits_for_writers_that_take_turns() {
+async fn a_transaction_waits_for_alternating_writers() {
     let file = File::new();
     let (_, runtime) = process(&file).await;
     let (writing, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut writers = JoinSet::new();
     for _ in 0..3 {
-        writers.spawn(write_on(file.pool().await, writing.clone(), stop.clone()));
+        writers.spawn(write_until_stopped(file.pool().await, writing.clone(), stop.clone()));
     }
     let (mut ran, mut in_flight) = (0, 0);
     for key in 0..15 {
@@ -234,7 +236,7 @@ async fn a_new_key_waits_for_writers_that_take_turns() {
                 assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
                 ran += 1;
             }
-            // The machine suspended a writer for a while.
+            // On a busy machine a writer may be suspended for too long.
             Ok(Admission::Rejected(Verdict::InFlight { .. })) => in_flight += 1,
             Err(error) if error.is_transient() => {}
             other => panic!("{other:?}"),
@@ -246,13 +248,13 @@ async fn a_new_key_waits_for_writers_that_take_turns() {
 }
 
 #[tokio::test]
-async fn a_claim_waits_for_a_transaction_of_another_process_like_any_other() {
+async fn a_claim_during_a_transaction_of_another_process_fails_transiently() {
     let file = File::new();
     let ((_, one), (store, _)) = (process(&file).await, process(&file).await);
     let Admission::Proceed(attempt) =
         one.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap()
     else {
-        panic!("it does not run")
+        panic!("the claim was rejected")
     };
     let claim = idempotent_core::protocol::Claim::new(
         idempotent_core::Fingerprint::from_bytes([1; idempotent_core::Fingerprint::BYTES]),

@@ -1,4 +1,4 @@
-//! An application's idempotency handle with everything that a test controls.
+//! The fixture of most HTTP tests.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use idempotent_core::clock::{ManualClock, Timestamp};
 
 use crate::{FaultyStore, Probe, Server, log, wait_for};
 
-/// A store on a clock that stands still, a probe for the handlers, and the application's handle.
+/// A store on a manual clock, a probe for the handlers, and the application's handle.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct TestApp {
     /// The clock of the store.
     pub clock: ManualClock,
     /// The store.
     pub store: FaultyStore,
-    /// What handlers report, and what pauses them.
+    /// Counts and pauses the runs of handlers.
     pub probe: Probe,
     /// The application's handle.
     pub idempotency: Idempotency,
 }
 
-impl World {
-    /// A fixture with every default.
+impl TestApp {
+    /// An application with default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Probe::new(), |builder| builder)
     }
 
-    /// A fixture whose handlers respond like this.
+    /// An application whose probe returns these responses: see [`Probe::responding`].
     #[must_use]
     pub fn responding(
         response: impl Fn(usize) -> actix_web::HttpResponse + Send + Sync + 'static,
@@ -43,13 +43,13 @@ impl World {
         Self::with(Probe::responding(response), |builder| builder)
     }
 
-    /// A fixture with other settings.
+    /// An application with these settings.
     #[must_use]
     pub fn set(settings: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> Self {
         Self::with(Probe::new(), settings)
     }
 
-    /// A fixture with a probe and other settings.
+    /// An application with this probe and these settings.
     #[must_use]
     pub fn with(
         probe: Probe,
@@ -62,7 +62,7 @@ impl World {
         Self { clock, store, probe, idempotency }
     }
 
-    /// The application data.
+    /// Adds the application's handle and the probe to an actix app.
     pub fn setup(&self) -> impl Fn(&mut ServiceConfig) + Clone + Send + use<> {
         let (idempotency, probe) = (self.idempotency.clone(), self.probe.clone());
         move |config| {
@@ -77,9 +77,9 @@ impl World {
         Server::start(move || App::new().configure(&setup).configure(&services))
     }
 
-    /// Moves the store's time forward.
-    pub fn pass(&self, time: Duration) {
-        self.clock.advance(time);
+    /// Moves the store's clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
     }
 
     /// The record of a user's key, as stored.
@@ -101,7 +101,7 @@ impl World {
     }
 }
 
-impl Default for World {
+impl Default for TestApp {
     fn default() -> Self {
         Self::new()
     }

@@ -31,35 +31,35 @@ use crate::support::File;
 enum LostCommit {
     AfterTheCommit,
     BeforeTheCommit,
-    /// Nor can the outcome be looked up, for this many calls.
-    AndTheStoreIsGone,
+    /// Afterwards the next calls fail, so that the outcome cannot be looked up.
+    AfterTheCommitAndUnreachable,
 }
 
-/// A SQLite store that loses acknowledgments.
+/// A SQLite store whose commits take place, or not, and always lose their acknowledgment.
 #[derive(Clone)]
-struct LosingStore {
+struct AckLosingStore {
     store: SqliteStore,
     loss: LostCommit,
-    gone: Arc<AtomicUsize>,
+    unreachable_calls: Arc<AtomicUsize>,
 }
 
-struct LosingTransaction {
+struct AckLosingTransaction {
     inner: Box<dyn Transaction>,
-    store: LosingStore,
+    store: AckLosingStore,
 }
 
 fn lost() -> StoreError {
-    StoreError::transient("losing", "do as it was outcome", "the internal cause")
+    StoreError::transient("losing", "execute the call", "the internal cause")
 }
 
-impl LosingStore {
+impl AckLosingStore {
     fn wrap(&self, inner: Box<dyn Transaction>) -> Box<dyn Transaction> {
-        Box::new(LosingTransaction { inner, store: self.clone() })
+        Box::new(AckLosingTransaction { inner, store: self.clone() })
     }
 
-    fn there(&self) -> Result<&SqliteStore, StoreError> {
+    fn reachable(&self) -> Result<&SqliteStore, StoreError> {
         let count = |left: usize| left.checked_sub(1);
-        if self.gone.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
+        if self.unreachable_calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
             Err(lost())
         } else {
             Ok(&self.store)
@@ -68,7 +68,7 @@ impl LosingStore {
 }
 
 #[async_trait]
-impl Transactions for LosingStore {
+impl Transactions for AckLosingStore {
     fn database(&self) -> TypeId {
         self.store.database()
     }
@@ -81,7 +81,7 @@ impl Transactions for LosingStore {
         claim: &Claim,
         wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
-        Ok(match Transactions::claim(self.there()?, id, claim, wait).await? {
+        Ok(match Transactions::claim(self.reachable()?, id, claim, wait).await? {
             TransactionClaim::Granted { attempt, transaction } => {
                 TransactionClaim::Granted { attempt, transaction: self.wrap(transaction) }
             }
@@ -91,7 +91,7 @@ impl Transactions for LosingStore {
 }
 
 #[async_trait]
-impl Transaction for LosingTransaction {
+impl Transaction for AckLosingTransaction {
     fn connection(&self) -> &(dyn Any + Send + Sync) {
         self.inner.connection()
     }
@@ -113,9 +113,9 @@ impl Transaction for LosingTransaction {
             LostCommit::BeforeTheCommit => {
                 self.inner.roll_back().await;
             }
-            LostCommit::AndTheStoreIsGone => {
+            LostCommit::AfterTheCommitAndUnreachable => {
                 self.inner.commit().await?;
-                self.store.gone.store(2, Ordering::SeqCst);
+                self.store.unreachable_calls.store(2, Ordering::SeqCst);
             }
         }
         Err(lost())
@@ -126,7 +126,7 @@ impl Transaction for LosingTransaction {
 }
 
 #[async_trait]
-impl Store for LosingStore {
+impl Store for AckLosingStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         Store::migrate(&self.store).await
     }
@@ -139,22 +139,22 @@ impl Store for LosingStore {
         None
     }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        Store::claim(self.there()?, id, claim).await
+        Store::claim(self.reachable()?, id, claim).await
     }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.store.renew(leases).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        self.there()?.complete(lease, recording).await
+        self.reachable()?.complete(lease, recording).await
     }
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.there()?.release(lease).await
+        self.reachable()?.release(lease).await
     }
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.there()?.abandon(lease, policy).await
+        self.reachable()?.abandon(lease, policy).await
     }
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.there()?.look_up(id).await
+        self.reachable()?.look_up(id).await
     }
     async fn resolve(
         &self,
@@ -173,11 +173,11 @@ impl Store for LosingStore {
 }
 
 /// A runtime on a store that loses acknowledgments.
-struct World {
+struct Fixture {
     runtime: Runtime,
-    store: LosingStore,
+    store: AckLosingStore,
     pool: SqlitePool,
-    within: bool,
+    in_transaction: bool,
     _file: File,
 }
 
@@ -189,43 +189,44 @@ fn id() -> RecordId {
     RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::parse(b"k").unwrap())
 }
 
-impl World {
-    async fn new(loss: LostCommit, within: bool) -> Self {
+impl Fixture {
+    async fn new(loss: LostCommit, in_transaction: bool) -> Self {
         let file = File::new();
-        let store = LosingStore { store: file.open().await, loss, gone: Arc::default() };
+        let store =
+            AckLosingStore { store: file.open().await, loss, unreachable_calls: Arc::default() };
         Store::migrate(&store).await.unwrap();
         let pool = file.pool().await;
         sqlx::raw_sql("CREATE TABLE effects (attempt INTEGER)").execute(&pool).await.unwrap();
         let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
-        Self { runtime, store, pool, within, _file: file }
+        Self { runtime, store, pool, in_transaction, _file: file }
     }
 
     async fn begin(&self, policy: &Policy) -> Admission {
-        match self.within {
+        match self.in_transaction {
             true => self.runtime.begin_in_transaction(id(), digest(), policy).await.unwrap(),
             false => self.runtime.begin(id(), digest(), policy).await.unwrap(),
         }
     }
 
-    /// Begins an attempt once nothing is left of the one before: its connection closes, and its
-    /// lease expires, with a delay.
-    async fn granted(&self, policy: &Policy) -> Attempt {
+    /// Begins an attempt, and waits while the previous one is in flight: its connection closes and
+    /// its lease expires with a delay.
+    async fn begin_attempt(&self, policy: &Policy) -> Attempt {
         for _ in 0..1_000 {
             match self.begin(policy).await {
                 Admission::Proceed(attempt) => return attempt,
                 Admission::Rejected(Verdict::InFlight { .. }) => {
                     tokio::time::sleep(Duration::from_millis(20)).await
                 }
-                Admission::Rejected(verdict) => panic!("it does not run: {verdict:?}"),
+                Admission::Rejected(verdict) => panic!("the claim was rejected: {verdict:?}"),
             }
         }
-        panic!("it stays in flight")
+        panic!("the key stays in flight")
     }
 
     /// Runs an attempt that writes its effect and completes.
     async fn run(&self, policy: &Policy) -> (u32, AttemptOutcome) {
-        let mut attempt = self.granted(policy).await;
-        if !self.within {
+        let mut attempt = self.begin_attempt(policy).await;
+        if !self.in_transaction {
             attempt.begin_transaction().await.unwrap();
         }
         let number = attempt.number();
@@ -261,88 +262,96 @@ async fn write(attempt: &mut Attempt) {
 
 #[tokio::test]
 async fn a_commit_without_its_acknowledgment_is_settled() {
-    for within in [false, true] {
-        let world = World::new(LostCommit::AfterTheCommit, within).await;
+    for in_transaction in [false, true] {
+        let fixture = Fixture::new(LostCommit::AfterTheCommit, in_transaction).await;
         assert_eq!(
-            world.run(&Policy::DEFAULT).await,
+            fixture.run(&Policy::DEFAULT).await,
             (1, AttemptOutcome::Stored),
-            "within: {within}"
+            "in transaction: {in_transaction}"
         );
-        assert_eq!(world.effects().await, 1);
-        assert!(world.replays().await, "within: {within}");
+        assert_eq!(fixture.effects().await, 1);
+        assert!(fixture.replays().await, "in transaction: {in_transaction}");
     }
 }
 
 #[tokio::test]
-async fn a_commit_that_did_not_happen_is_settled() {
-    for within in [false, true] {
-        let world = World::new(LostCommit::BeforeTheCommit, within).await;
+async fn a_commit_that_did_not_happen_is_reported() {
+    for in_transaction in [false, true] {
+        let fixture = Fixture::new(LostCommit::BeforeTheCommit, in_transaction).await;
         for attempt in 1..=3 {
-            // A leased claim is abandoned; a claim within the transaction does not exist.
-            let number = if within { 1 } else { attempt };
+            // A claim with a lease is abandoned; a claim in the transaction is rolled back.
+            let number = if in_transaction { 1 } else { attempt };
             let ended = AttemptOutcome::NotCommitted { transient: true };
-            assert_eq!(world.run(&Policy::DEFAULT).await, (number, ended), "within: {within}");
-            assert_eq!(world.effects().await, 0);
+            assert_eq!(
+                fixture.run(&Policy::DEFAULT).await,
+                (number, ended),
+                "in transaction: {in_transaction}"
+            );
+            assert_eq!(fixture.effects().await, 0);
         }
     }
 }
 
 #[tokio::test]
-async fn a_commit_that_did_not_happen_is_held_under_hold() {
-    let world = World::new(LostCommit::BeforeTheCommit, false).await;
+async fn a_commit_that_did_not_happen_is_held_with_the_hold_policy() {
+    let fixture = Fixture::new(LostCommit::BeforeTheCommit, false).await;
     let policy = Policy::DEFAULT.with_abandoned(Abandoned::Hold);
-    assert_eq!(world.run(&policy).await.1, AttemptOutcome::NotCommitted { transient: true });
-    assert_eq!((world.state().await, world.effects().await), (Some(RecordState::Held), 0));
-    assert!(matches!(world.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));
+    assert_eq!(fixture.run(&policy).await.1, AttemptOutcome::NotCommitted { transient: true });
+    assert_eq!((fixture.state().await, fixture.effects().await), (Some(RecordState::Held), 0));
+    assert!(matches!(fixture.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_settled_yet_is_found_by_the_next_request() {
-    for within in [false, true] {
-        let world = World::new(LostCommit::AndTheStoreIsGone, within).await;
+async fn a_commit_that_cannot_be_looked_up_at_once_is_found_by_the_next_request() {
+    for in_transaction in [false, true] {
+        let fixture = Fixture::new(LostCommit::AfterTheCommitAndUnreachable, in_transaction).await;
         assert_eq!(
-            world.run(&Policy::DEFAULT).await,
+            fixture.run(&Policy::DEFAULT).await,
             (1, AttemptOutcome::NotCommitted { transient: true })
         );
-        world.runtime.drained().await;
-        world.store.gone.store(0, Ordering::SeqCst);
-        assert_eq!(world.effects().await, 1);
-        assert!(world.replays().await, "within: {within}");
-        assert_eq!(world.effects().await, 1);
+        fixture.runtime.drained().await;
+        fixture.store.unreachable_calls.store(0, Ordering::SeqCst);
+        assert_eq!(fixture.effects().await, 1);
+        assert!(fixture.replays().await, "in transaction: {in_transaction}");
+        assert_eq!(fixture.effects().await, 1);
     }
 }
 
 #[tokio::test]
 async fn a_dropped_attempt_commits_nothing() {
-    for within in [false, true] {
-        let world = World::new(LostCommit::AfterTheCommit, within).await;
+    for in_transaction in [false, true] {
+        let fixture = Fixture::new(LostCommit::AfterTheCommit, in_transaction).await;
         let policy = Policy::DEFAULT.with_lease(Duration::from_millis(50));
-        let Admission::Proceed(mut attempt) = world.begin(&policy).await else {
-            panic!("it does not run")
+        let Admission::Proceed(mut attempt) = fixture.begin(&policy).await else {
+            panic!("the claim was rejected")
         };
-        if !within {
+        if !in_transaction {
             attempt.begin_transaction().await.unwrap();
         }
         write(&mut attempt).await;
         drop(attempt);
-        assert_eq!(world.effects().await, 0);
+        assert_eq!(fixture.effects().await, 0);
         tokio::time::sleep(Duration::from_millis(60)).await;
-        let number = if within { 1 } else { 2 };
-        assert_eq!(world.run(&policy).await, (number, AttemptOutcome::Stored), "within: {within}");
-        assert_eq!(world.effects().await, 1);
+        let number = if in_transaction { 1 } else { 2 };
+        assert_eq!(
+            fixture.run(&policy).await,
+            (number, AttemptOutcome::Stored),
+            "in transaction: {in_transaction}"
+        );
+        assert_eq!(fixture.effects().await, 1);
     }
 }
 
 #[tokio::test]
 async fn a_completion_dropped_after_any_poll_keeps_effect_and_record_together() {
     let (mut committed, mut not) = (0, 0);
-    for within in [false, true] {
+    for in_transaction in [false, true] {
         for polls in 0..10 {
-            let world = World::new(LostCommit::AfterTheCommit, within).await;
-            let Admission::Proceed(mut attempt) = world.begin(&Policy::DEFAULT).await else {
-                panic!("it does not run")
+            let fixture = Fixture::new(LostCommit::AfterTheCommit, in_transaction).await;
+            let Admission::Proceed(mut attempt) = fixture.begin(&Policy::DEFAULT).await else {
+                panic!("the claim was rejected")
             };
-            if !within {
+            if !in_transaction {
                 attempt.begin_transaction().await.unwrap();
             }
             write(&mut attempt).await;
@@ -359,14 +368,14 @@ async fn a_completion_dropped_after_any_poll_keeps_effect_and_record_together() 
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
-            world.runtime.drained().await;
-            // All work has ended once the file can be written.
-            sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&world.pool).await.unwrap();
-            let completed = matches!(world.state().await, Some(RecordState::Completed(_)));
+            fixture.runtime.drained().await;
+            // When the file can be written, no transaction is open.
+            sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&fixture.pool).await.unwrap();
+            let completed = matches!(fixture.state().await, Some(RecordState::Completed(_)));
             assert_eq!(
-                world.effects().await,
+                fixture.effects().await,
                 i64::from(completed),
-                "within: {within}, {polls} polls"
+                "in_transaction: {in_transaction}, {polls} polls"
             );
             if completed { committed += 1 } else { not += 1 }
         }

@@ -1,4 +1,4 @@
-//! The store compared with the state machine, step by step.
+//! The store is compared with the state machine, step by step.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,15 +8,17 @@ use idempotent_core::{
     store::postgres::PostgresStore,
     transition::Outcome,
 };
+use sqlx::PgPool;
 
 use super::{ShiftedStore, database, unique, with};
 
-async fn follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
+async fn assert_follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
     let mut tally = BTreeMap::new();
+    let pool = PgPool::connect(url).await.unwrap();
     for seed in seeds {
         let table = format!("t{}", unique());
         let store = store.clone().table(&table).unwrap();
-        let subject = Arc::new(ShiftedStore { store, url: url.to_owned(), table });
+        let subject = Arc::new(ShiftedStore { store, pool: pool.clone(), table });
         subject.store().migrate().await.unwrap();
         assert!(subject.set_back(Duration::ZERO).await);
         for outcome in follow(subject, &history(seed, 400)).await {
@@ -46,12 +48,12 @@ fn name(outcome: &Outcome) -> &'static str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_the_state_machine_through_long_histories() {
     let url = database().await;
-    follows(PostgresStore::connect(&url).await.unwrap(), &url, 0..12).await;
+    assert_follows(PostgresStore::connect(&url).await.unwrap(), &url, 0..12).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_the_state_machine_with_simple_queries() {
     let url = database().await;
     let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
-    follows(store, &url, 100..106).await;
+    assert_follows(store, &url, 100..106).await;
 }

@@ -1,4 +1,4 @@
-//! What one locked row, one stuck call or one handler that never ends costs other requests.
+//! How a locked record, a call that hangs, or a handler that never ends affects other requests.
 
 use std::{
     sync::{
@@ -28,9 +28,8 @@ use test_support::{
 };
 
 /// Repeats a call while its error is transient, for at most 30 s. On a busy machine a probe may
-/// exceed its time limit while calls wait for a lock or for a new session; the store then counts as
-/// down until the next probe.
-async fn once_up<T, F>(call: impl Fn() -> F) -> T
+/// time out while calls wait, and the store is then considered down until the next probe.
+async fn retry_while_transient<T, F>(call: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, StoreError>>,
 {
@@ -46,16 +45,19 @@ where
     }
 }
 
-/// How long a call takes, and its outcome.
+/// The outcome of a call, and how long it took.
 async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
     let began = Instant::now();
     let outcome = call.await;
     (outcome, began.elapsed())
 }
 
-async fn claimed(store: &PostgresStore) -> Lease {
+async fn claim_new_key(store: &PostgresStore) -> Lease {
     let (id, claim) = (id(), request());
-    assert_eq!(once_up(|| store.claim(&id, &claim)).await, ClaimOutcome::Granted { attempt: 1 });
+    assert_eq!(
+        retry_while_transient(|| store.claim(&id, &claim)).await,
+        ClaimOutcome::Granted { attempt: 1 }
+    );
     Lease { id, owner: claim.owner }
 }
 
@@ -71,7 +73,7 @@ fn literal(lease: &Lease) -> String {
 }
 
 /// A session that holds a lock until it is dropped.
-async fn locking(url: &str, text: &str) -> PgConnection {
+async fn hold_lock(url: &str, text: &str) -> PgConnection {
     let mut other = PgConnection::connect(url).await.unwrap();
     other.execute("BEGIN").await.unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut other).await.unwrap();
@@ -79,15 +81,15 @@ async fn locking(url: &str, text: &str) -> PgConnection {
 }
 
 #[tokio::test]
-async fn a_locked_record_keeps_no_other_lease_from_being_renewed() {
+async fn a_locked_record_does_not_block_the_renewal_of_other_leases() {
     let (store, url) = store().await;
     let mut leases = Vec::new();
     for _ in 0..8 {
-        leases.push(claimed(&store).await);
+        leases.push(claim_new_key(&store).await);
     }
     let lock =
         format!("SELECT FROM idempotency_records WHERE id = {} FOR UPDATE", literal(&leases[3]));
-    let other = locking(&url, &lock).await;
+    let other = hold_lock(&url, &lock).await;
     let stale = Lease { owner: request().owner, ..leases[0] };
     let all: Vec<_> = leases.iter().chain([&stale]).map(renewal).collect();
     let mut expected = [RenewOutcome::Renewed; 9];
@@ -107,22 +109,24 @@ async fn a_locked_record_keeps_no_other_lease_from_being_renewed() {
             ref other => panic!("{other:?}"),
         }
     }
-    panic!("the lease is never renewed again");
+    panic!("the lease is not renewed after the lock is released");
 }
 
 #[tokio::test]
 async fn a_lease_is_not_lost_while_its_completion_is_in_progress() {
     let (store, _) = store().await;
-    let (lease, neighbour) = (claimed(&store).await, claimed(&store).await);
+    let (lease, other_lease) = (claim_new_key(&store).await, claim_new_key(&store).await);
     let mut transaction = store.transactions().unwrap().begin().await.unwrap();
     assert_eq!(
         transaction.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(),
         Fence::Passed
     );
-    let both = [renewal(&lease), renewal(&neighbour)];
-    // The completion is committed only afterwards.
-    let renewed =
-        timeout(Duration::from_secs(30), store.renew(&both)).await.expect("it waits").unwrap();
+    let both = [renewal(&lease), renewal(&other_lease)];
+    // The completion is not committed yet.
+    let renewed = timeout(Duration::from_secs(30), store.renew(&both))
+        .await
+        .expect("the call waits for the lock")
+        .unwrap();
     assert_eq!(renewed, [RenewOutcome::Unknown, RenewOutcome::Renewed]);
     transaction.commit().await.unwrap();
     assert_eq!(store.renew(&both).await.unwrap(), [RenewOutcome::Fenced, RenewOutcome::Renewed]);
@@ -131,7 +135,7 @@ async fn a_lease_is_not_lost_while_its_completion_is_in_progress() {
 #[tokio::test]
 async fn more_leases_than_one_statement_renews_are_all_renewed() {
     let (store, _) = store().await;
-    let (first, last) = (claimed(&store).await, claimed(&store).await);
+    let (first, last) = (claim_new_key(&store).await, claim_new_key(&store).await);
     let unknown: Vec<_> =
         (0..2_500).map(|_| renewal(&Lease { id: id(), owner: first.owner })).collect();
     let renewed =
@@ -152,7 +156,7 @@ async fn an_uncommitted_record_is_in_flight_and_delays_no_other_key() {
          decode(repeat('01', 16), 'hex'), 1, 0, 0, 0, 0, 1, 0)",
         literal(&lease)
     );
-    let other = locking(&url, &insert).await;
+    let other = hold_lock(&url, &insert).await;
     one_of_five_within(Duration::from_secs(3), async || {
         let (outcome, took) = timed(store.claim(&lease.id, &request())).await;
         assert_eq!(outcome.unwrap(), ClaimOutcome::InFlight { lease_left: Duration::ZERO });
@@ -161,7 +165,7 @@ async fn an_uncommitted_record_is_in_flight_and_delays_no_other_key() {
     })
     .await;
 
-    // As many duplicates as there are connections, and more.
+    // More duplicates than connections.
     let (runtime, done) = (runtime(store.clone()), Arc::new(AtomicBool::new(false)));
     let mut duplicates = JoinSet::new();
     for _ in 0..16 {
@@ -172,18 +176,19 @@ async fn an_uncommitted_record_is_in_flight_and_delays_no_other_key() {
             (begun, done.load(Ordering::Relaxed))
         });
     }
-    // A store without duplicates measures the machine's own delay.
+    // As a control, a store without duplicates measures how slow the machine is.
     let control = PostgresStore::connect(&url).await.unwrap();
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         sleep(Duration::from_millis(100)).await;
-        let (beside, took) = tokio::join!(timed(claimed(&control)), timed(claimed(&store)));
-        slowest = slowest.max(took.1.saturating_sub(beside.1));
+        let (control_call, call) =
+            tokio::join!(timed(claim_new_key(&control)), timed(claim_new_key(&store)));
+        slowest = slowest.max(call.1.saturating_sub(control_call.1));
     }
-    assert!(duplicates.try_join_next().is_none(), "the duplicates do not wait");
+    assert!(duplicates.try_join_next().is_none(), "a duplicate did not wait");
     println!("the slowest claim of another key took {slowest:?} longer than the control");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
-    // One of them gets the key.
+    // When the other session ends, one duplicate gets the key.
     done.store(true, Ordering::Relaxed);
     other.close().await.unwrap();
     let begun = duplicates.join_all().await;
@@ -202,17 +207,17 @@ async fn an_uncommitted_record_is_in_flight_and_delays_no_other_key() {
 }
 
 #[tokio::test]
-async fn a_completion_that_waits_for_a_locked_record_is_bounded() {
+async fn ends_that_wait_for_a_locked_record_time_out() {
     let (store, url) = store().await;
-    let lease = claimed(&store).await;
-    let other = locking(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
+    let lease = claim_new_key(&store).await;
+    let other = hold_lock(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
     let mut transaction = store.transactions().unwrap().begin().await.unwrap();
     let response = Bytes::from_static(b"done");
-    let within = timed(transaction.complete(&lease, &response)).await;
-    println!("an end in a transaction waited for {:?}", within.1);
-    assert!(within.0.is_err_and(|error| error.is_transient()));
+    let in_transaction = timed(transaction.complete(&lease, &response)).await;
+    println!("a completion in a transaction waited for {:?}", in_transaction.1);
+    assert!(in_transaction.0.is_err_and(|error| error.is_transient()));
     transaction.roll_back().await;
-    one_of_five_within(Duration::from_secs(9).saturating_sub(within.1), async || {
+    one_of_five_within(Duration::from_secs(9).saturating_sub(in_transaction.1), async || {
         let ends = async {
             [
                 store.complete(&lease, &response).await.unwrap_err(),
@@ -227,18 +232,18 @@ async fn a_completion_that_waits_for_a_locked_record_is_bounded() {
     })
     .await;
     other.close().await.unwrap();
-    // The lock may briefly outlive its client, and they wait for it.
-    assert_eq!(once_up(|| store.complete(&lease, &response)).await, Fence::Passed);
+    // The lock may briefly outlive the session's client.
+    assert_eq!(retry_while_transient(|| store.complete(&lease, &response)).await, Fence::Passed);
 }
 
-/// A locked table does not make a key in flight.
+/// A locked table is not reported as a key in flight.
 #[tokio::test]
 async fn a_claim_that_waits_for_the_table_is_a_transient_error() {
     let (store, url) = store().await;
-    let _other = locking(&url, "LOCK TABLE idempotency_records").await;
+    let _other = hold_lock(&url, "LOCK TABLE idempotency_records").await;
     let error = timeout(Duration::from_secs(5), store.claim(&id(), &request()))
         .await
-        .expect("it waits")
+        .expect("the call waits for the lock")
         .unwrap_err();
     assert!(error.is_transient(), "{error:?}");
 }
@@ -246,14 +251,14 @@ async fn a_claim_that_waits_for_the_table_is_a_transient_error() {
 const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = \
     'idempotency' AND datname = current_database()";
 
-/// Records the maximum number of sessions.
-struct Watch {
+/// Observes the maximum of a count of sessions.
+struct MaximumSessions {
     most: Arc<AtomicI64>,
     watching: tokio::task::JoinHandle<()>,
 }
 
-impl Watch {
-    fn over(url: &str, count: &'static str) -> Self {
+impl MaximumSessions {
+    fn observe(url: &str, count: &'static str) -> Self {
         let (most, url) = (Arc::new(AtomicI64::new(0)), url.to_owned());
         let seen = most.clone();
         let watching = tokio::spawn(async move {
@@ -276,28 +281,26 @@ impl Watch {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_calls_leave_no_sessions_behind() {
     let (store, url) = store().await;
-    let lease = claimed(&store).await;
-    // A busy machine may not open them while the calls last.
+    let lease = claim_new_key(&store).await;
+    // On a busy machine the calls may end before all sessions are open.
     while number(&url, SESSIONS).await < 5 {
         let claims = (0..30).map(|_| {
             let store = store.clone();
-            async move { claimed(&store).await }
+            async move { claim_new_key(&store).await }
         });
         claims.collect::<JoinSet<_>>().join_all().await;
     }
-    let other = locking(&url, "LOCK TABLE idempotency_records").await;
-    let watch = Watch::over(&url, SESSIONS);
+    let other = hold_lock(&url, "LOCK TABLE idempotency_records").await;
+    let watch = MaximumSessions::observe(&url, SESSIONS);
     let mut calls = JoinSet::new();
     for _ in 0..20 {
         let store = store.clone();
         calls.spawn(async move {
             let mut given_up = 0;
             for _ in 0..20 {
-                given_up += u32::from(
-                    timeout(Duration::from_millis(150), store.complete(&lease, &Bytes::new()))
-                        .await
-                        .is_err(),
-                );
+                let empty = Bytes::new();
+                let call = timeout(Duration::from_millis(150), store.complete(&lease, &empty));
+                given_up += u32::from(call.await.is_err());
             }
             given_up
         });
@@ -310,20 +313,20 @@ async fn dropped_calls_leave_no_sessions_behind() {
     assert!(most <= 12, "{most} sessions");
     other.close().await.unwrap();
     let empty = Bytes::new();
-    assert_eq!(once_up(|| store.complete(&lease, &empty)).await, Fence::Passed);
+    assert_eq!(retry_while_transient(|| store.complete(&lease, &empty)).await, Fence::Passed);
 }
 
 const SLEEPING: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' \
-    AND datname = current_database() \
-                        AND pid <> pg_backend_pid()";
+    AND datname = current_database() AND pid <> pg_backend_pid()";
 
-/// A handler whose statement takes ten minutes, and that is dropped meanwhile.
+/// Drops ten handlers during a statement that takes ten minutes.
 async fn abandon_handlers(store: &PostgresStore) {
     let mut handlers = JoinSet::new();
     for _ in 0..10 {
         let store = store.clone();
         handlers.spawn(async move {
-            let mut transaction = once_up(|| store.transactions().unwrap().begin()).await;
+            let mut transaction =
+                retry_while_transient(|| store.transactions().unwrap().begin()).await;
             let connection: &mut PgConnection =
                 transaction.connection_mut().downcast_mut().unwrap();
             let sleep = sqlx::raw_sql("SELECT pg_sleep(600)").execute(connection);
@@ -333,28 +336,28 @@ async fn abandon_handlers(store: &PostgresStore) {
     handlers.join_all().await;
 }
 
-async fn none_is_left(url: &str) {
+async fn await_no_sleeping_session(url: &str) {
     for _ in 0..150 {
         if number(url, SLEEPING).await == 0 {
             return;
         }
         sleep(Duration::from_millis(100)).await;
     }
-    panic!("{} sessions go on", number(url, SLEEPING).await);
+    panic!("{} sessions are still running", number(url, SLEEPING).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_handlers_leave_no_sessions_behind() {
     let (store, url) = store().await;
-    let watch = Watch::over(&url, SLEEPING);
+    let watch = MaximumSessions::observe(&url, SLEEPING);
     for _ in 0..3 {
         abandon_handlers(&store).await;
     }
-    none_is_left(&url).await;
+    await_no_sleeping_session(&url).await;
     let most = watch.most();
     println!("{most} sessions at most");
     assert!((5..=10).contains(&most), "{most} sessions");
-    once_up(|| store.transactions().unwrap().begin()).await.roll_back().await;
+    retry_while_transient(|| store.transactions().unwrap().begin()).await.roll_back().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -364,29 +367,29 @@ async fn dropped_handlers_on_connections_of_the_application_end() {
     let store = PostgresStore::from_pool(pool).await.unwrap();
     abandon_handlers(&store).await;
     assert!(number(&url, SLEEPING).await > 0, "no handler was running");
-    none_is_left(&url).await;
-    claimed(&store).await;
+    await_no_sleeping_session(&url).await;
+    claim_new_key(&store).await;
 }
 
-/// Where the session has no settings of the store, each statement sets them.
+/// Sessions of the application do not have the store's settings, so each statement sets them.
 #[tokio::test]
 async fn waits_are_bounded_on_connections_of_the_application_and_in_simple_queries() {
-    let (own, url) = store().await;
+    let (store, url) = store().await;
     let pool = PgPoolOptions::new().max_connections(3).connect(&url).await.unwrap();
     let shared = PostgresStore::from_pool(pool.clone()).await.unwrap();
-    let whole =
+    let uncached =
         PostgresStore::connect(&super::with(&url, "statement-cache-capacity=0")).await.unwrap();
-    let lease = claimed(&own).await;
-    let other = locking(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
-    for store in [shared, whole] {
+    let lease = claim_new_key(&store).await;
+    let other = hold_lock(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
+    for store in [shared, uncached] {
         let empty = Bytes::new();
         let error = timeout(Duration::from_secs(6), store.complete(&lease, &empty))
             .await
-            .expect("it waits")
+            .expect("the call waits for the lock")
             .unwrap_err();
         assert!(error.is_transient(), "{error:?}");
     }
-    // The application's own statements use the application's time limits.
+    // The application's statements keep the application's time limits.
     let set: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
         .fetch_one(&pool)
         .await

@@ -1,4 +1,4 @@
-//! Guarantees on every Redis version, and their cost.
+//! Guarantees, and what they cost.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use idempotent_core::{
     store::{Store, redis::RedisStore},
 };
 
-use super::work::{GRANTED, complete, describe, key, lease, request};
-use test_support::servers::redis::{DURABLE, FORGETFUL, Server};
+use super::helpers::{GRANTED, complete, describe, key, lease, request};
+use test_support::servers::redis::{DURABLE, IN_MEMORY, Server};
 
 /// Fails if two of many claims, sent concurrently over many connections, are granted.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_64_claims_wins() {
+async fn exactly_one_of_64_concurrent_claims_is_granted() {
     let server = Server::start(DURABLE);
     let mut stores = Vec::new();
     for _ in 0..64 {
@@ -42,15 +42,15 @@ async fn one_of_64_claims_wins() {
     }
 }
 
-/// Fails if a step depends on scripts that the server may have evicted.
+/// Fails if a step depends on a script that the server may have evicted.
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_the_server_evicted_are_sent_again() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let (id, claim) = (key(), request());
     let lease = lease(id, &claim);
     let renewal = idempotent_core::protocol::Renewal::new(lease, claim.lease);
-    let flush = || server.ask::<()>("SCRIPT FLUSH");
+    let flush = || server.command::<()>("SCRIPT FLUSH");
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     flush();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -76,15 +76,15 @@ async fn scripts_that_the_server_evicted_are_sent_again() {
 /// round trip.
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_complete_and_replay_are_one_round_trip_each() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     complete(&store, &Bytes::new()).await.unwrap();
     let held = || request().with_abandoned(Abandoned::Hold);
     assert_eq!(store.claim(&key(), &held()).await.unwrap(), GRANTED);
-    let _: () = server.ask("CONFIG RESETSTAT");
+    let _: () = server.command("CONFIG RESETSTAT");
     let sent =
         || ["set", "eval", "evalsha", "get", "script|load"].map(|command| server.calls(command));
-    // Calls from scripts are counted too: a `SET` in the script that completes.
+    // Calls from scripts are counted, too: the completion's script calls `SET`.
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     assert_eq!(sent(), [1, 0, 0, 0, 0]);
@@ -102,9 +102,9 @@ async fn claim_complete_and_replay_are_one_round_trip_each() {
 
 /// Fails if a record takes more than one and a half times the bytes of its response.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_little_larger_than_its_response() {
+async fn a_record_is_at_most_half_larger_than_its_response() {
     const RECORDS: u64 = 5_000;
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let body: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1024).collect();
     let recording = Recording::new(201, Vec::new(), RecordedBody::Whole(body.into())).encode();
@@ -120,10 +120,10 @@ async fn a_record_is_little_larger_than_its_response() {
     assert!(store.look_up(&first).await.unwrap().is_some());
 }
 
-/// Fails if a key expires before its record, or never expires where it could.
+/// Fails if a key expires before its record, or never expires although it cannot be held.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_expires_with_its_record_unless_it_can_be_held() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
     let ttl = |id: &idempotent_core::RecordId| {
         let mut connection = server.client().get_connection().unwrap();
@@ -154,15 +154,15 @@ async fn a_key_expires_with_its_record_unless_it_can_be_held() {
     assert_eq!(ttl(&id), -1);
 }
 
-/// Fails if an unreadable record counts as absent: the operation would run again.
+/// Fails if an unreadable record is treated as absent, because the operation would run again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_is_an_error_in_every_step() {
-    let server = Server::start(FORGETFUL);
+    let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
-    let (whole, claim) = (key(), request());
-    assert_eq!(store.claim(&whole, &claim).await.unwrap(), GRANTED);
+    let (intact, claim) = (key(), request());
+    assert_eq!(store.claim(&intact, &claim).await.unwrap(), GRANTED);
     let mut connection = server.client().get_connection().unwrap();
-    let value: Vec<u8> = redis::cmd("GET").arg(whole.as_bytes()).query(&mut connection).unwrap();
+    let value: Vec<u8> = redis::cmd("GET").arg(intact.as_bytes()).query(&mut connection).unwrap();
     let other = |at: usize, byte: u8| {
         let mut other = value.clone();
         other[at] = byte;

@@ -1,4 +1,4 @@
-//! Attempts whose effect is committed together with the record.
+//! Attempts whose effect is committed together with the completion.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Checked, Count, Worker, attempt::Attempt, holds, ledger::Ledger, request};
+use super::{Checked, Count, Worker, attempt::Attempt, ensure, ledger::Ledger, request};
 use crate::effects::Effects;
 use idempotent_core::{
     Abandoned, Lease,
@@ -18,7 +18,8 @@ use idempotent_core::{
 const WAIT_LIMIT: Duration = Duration::from_millis(50);
 
 impl Attempt<'_> {
-    /// Completes in a transaction that was begun after the claim; `None` if the owner dies in it.
+    /// Completes in a transaction that begins after the claim. Returns `None` if the owner dies in
+    /// the transaction.
     pub(super) async fn complete_with(
         &self,
         effects: &Effects,
@@ -27,9 +28,9 @@ impl Attempt<'_> {
     ) -> Checked<Option<Fence>> {
         let mut transaction = self.transactions().begin().await?;
         effects.write(&mut *transaction, &self.lease).await;
-        let (dies, late) = (self.ledger.doomed || rng.u8(..100) < 10, rng.bool());
+        let (dies, late) = (self.ledger.never_completes || rng.u8(..100) < 10, rng.bool());
         if dies && !late {
-            return self.dead(transaction);
+            return self.die(transaction);
         }
         if !dies {
             return Ok(Some(transaction.complete_and_commit(&self.lease, response).await?));
@@ -39,7 +40,7 @@ impl Attempt<'_> {
                 transaction.roll_back().await;
                 Ok(Some(Fence::Fenced))
             }
-            Fence::Passed => self.dead(transaction),
+            Fence::Passed => self.die(transaction),
         }
     }
 
@@ -47,69 +48,73 @@ impl Attempt<'_> {
         self.store.transactions().unwrap()
     }
 
-    fn dead(&self, transaction: Box<dyn Transaction>) -> Checked<Option<Fence>> {
+    fn die(&self, transaction: Box<dyn Transaction>) -> Checked<Option<Fence>> {
         drop(transaction);
-        self.field.tally.count(Count::DeathsWithin);
+        self.shared.tally.count(Count::DeathsInTransaction);
         Ok(None)
     }
 }
 
 impl Worker {
     /// Claims a key, runs, and completes, all in one transaction.
-    pub(super) async fn claim_within(&mut self, ledger: &Ledger, effects: &Effects) -> Checked {
-        let claim = request(self.field.hammer.lease);
+    pub(super) async fn claim_in_transaction(
+        &mut self,
+        ledger: &Ledger,
+        effects: &Effects,
+    ) -> Checked {
+        let claim = request(self.shared.hammer.lease);
         let store = self.store.clone();
         let transactions = store.transactions().unwrap();
         match transactions.claim(&ledger.id, &claim, WAIT_LIMIT).await {
             Err(error) if error.is_transient() => {
-                self.field.tally.count(Count::Unknown);
+                self.shared.tally.count(Count::Unknown);
                 Ok(())
             }
             Err(error) => Err(error.into()),
             Ok(TransactionClaim::Rejected(outcome)) => self.check_rejection(ledger, outcome).await,
             Ok(TransactionClaim::Granted { attempt, transaction }) => {
-                self.field.tally.count(Count::InTransaction);
+                self.shared.tally.count(Count::GrantedInTransaction);
                 let lease = Lease { id: ledger.id, owner: claim.owner };
-                self.work_within(ledger, effects, (lease, attempt), transaction).await
+                self.work_in_transaction(ledger, effects, (lease, attempt), transaction).await
             }
         }
     }
 
-    /// No other owner can have the key while the transaction is open, so every call within it
-    /// passes.
-    async fn work_within(
+    /// Runs an attempt in the transaction of its claim. No other owner can be granted the key
+    /// meanwhile, so every call in the transaction must pass.
+    async fn work_in_transaction(
         &mut self,
         ledger: &Ledger,
         effects: &Effects,
         (lease, attempt): (Lease, u32),
         mut transaction: Box<dyn Transaction>,
     ) -> Checked {
-        let (tally, rng) = (&self.field.tally, &mut self.rng);
+        let (tally, rng) = (&self.shared.tally, &mut self.rng);
         effects.write(&mut *transaction, &lease).await;
-        let what = if ledger.doomed { rng.u8(..25) } else { rng.u8(..100) };
+        let what = if ledger.never_completes { rng.u8(..25) } else { rng.u8(..100) };
         match what {
             0..15 => {
-                tally.count(Count::DeathsWithin);
+                tally.count(Count::DeathsInTransaction);
                 if rng.bool() {
                     let complete = transaction
                         .complete(&lease, &Bytes::from_static(b"never committed"))
                         .await?;
-                    holds(complete == Fence::Passed, || {
-                        "a completion within its claim's transaction was fenced".into()
+                    ensure(complete == Fence::Passed, || {
+                        "a completion in the transaction of its claim was fenced".into()
                     })?;
                 }
                 drop(transaction);
                 return Ok(());
             }
             15..25 => {
-                // The claim stays, its lease has expired, and the effect is undone.
+                // The claim is committed with an expired lease, without the effect.
                 transaction.undo().await?;
                 let abandoned = transaction.abandon(&lease, Abandoned::Retry).await?;
-                holds(abandoned == Fence::Passed, || {
-                    "an abandonment within its claim's transaction was fenced".into()
+                ensure(abandoned == Fence::Passed, || {
+                    "an abandonment in the transaction of its claim was fenced".into()
                 })?;
                 transaction.commit().await?;
-                tally.count(Count::AbandonedWithin);
+                tally.count(Count::AbandonedInTransaction);
                 return ledger.granted(attempt, lease.owner);
             }
             25..35 => {
@@ -118,14 +123,14 @@ impl Worker {
             }
             35..50 => {
                 tally.count(Count::Pauses);
-                sleep(self.field.hammer.lease + Duration::from_millis(rng.u64(1..10))).await;
+                sleep(self.shared.hammer.lease + Duration::from_millis(rng.u64(1..10))).await;
             }
             _ => {}
         }
-        let response = Bytes::from(format!("{:?} within", lease.owner.as_bytes()));
+        let response = Bytes::from(format!("{:?} in a transaction", lease.owner.as_bytes()));
         let passed = transaction.complete(&lease, &response).await?;
-        holds(passed == Fence::Passed, || {
-            "a completion within its claim's transaction was fenced".into()
+        ensure(passed == Fence::Passed, || {
+            "a completion in the transaction of its claim was fenced".into()
         })?;
         transaction.commit().await?;
         ledger.granted(attempt, lease.owner)?;

@@ -1,4 +1,4 @@
-//! What `Debug` prints for types that contain a response: it may end up in a log.
+//! The `Debug` output of types that contain a response, which may end up in a log.
 
 use bytes::Bytes;
 use idempotent_core::{
@@ -56,7 +56,7 @@ fn no_debug_output_contains_a_response() {
         format!("{:?}", Change::Put(record)),
     ];
     for shown in shown {
-        // Plain, escaped, or as a list of numbers.
+        // As text, or as a list of numbers.
         let has_secret = [SECRET, "x-token", "115, 101"].iter().any(|form| shown.contains(form));
         assert!(!has_secret && shown.contains("bytes"), "{shown}");
     }

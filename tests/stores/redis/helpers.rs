@@ -1,4 +1,4 @@
-//! Helpers for the tests of the store.
+//! Helpers that the tests share.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use tokio::time::sleep;
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 
-/// Opens a store; retries transient errors for up to 20 s, because on a busy machine the nodes of a
-/// cluster may all take longer to respond than the store waits.
-pub(super) async fn opened(url: &str) -> RedisStore {
+/// Opens a store. Retries transient errors for up to 20 s, because on a busy machine all nodes of a
+/// cluster may take longer to respond than the store waits.
+pub(super) async fn open_store(url: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         let opened = RedisStore::connect(url).await;
@@ -51,7 +51,7 @@ pub(super) async fn complete(store: &RedisStore, response: &Bytes) -> Result<Rec
     Ok(id)
 }
 
-/// An error with all its causes, as it would be logged.
+/// An error and its causes, as in a log.
 pub(super) fn describe(error: &StoreError) -> String {
     let mut message = error.to_string();
     let mut source = std::error::Error::source(error);

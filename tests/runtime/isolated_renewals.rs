@@ -1,4 +1,4 @@
-//! Leases beside one whose record cannot be reached.
+//! Renewals while that of one record hangs, or all fail.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::*;
 
-/// Begins attempts; every renewal that contains the record of the first hangs.
-async fn crowd(
+/// Begins attempts. Every renewal that contains the record of the first one hangs.
+async fn begin_with_one_hanging(
     store: &FaultyStore,
     runtime: &Runtime,
     count: usize,
@@ -30,46 +30,50 @@ fn least_renewed(store: &FaultyStore, count: usize) -> usize {
 }
 
 #[tokio::test]
-async fn one_record_that_cannot_be_reached_does_not_cost_its_neighbours_their_leases() {
+async fn one_record_whose_renewal_hangs_costs_no_other_lease() {
     once_in_five(async || {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
         let policy = with_lease(ms(9_000));
         let started = Instant::now();
-        let attempts = crowd(&store, &runtime, 200, &policy).await;
-        until("all neighbours are renewed", || least_renewed(&store, 200) >= 1).await;
+        let attempts = begin_with_one_hanging(&store, &runtime, 200, &policy).await;
+        until("all other leases are renewed", || least_renewed(&store, 200) >= 1).await;
         let took = started.elapsed();
         assert_eq!(store.renewals(&id("k0")), 0);
         store.advance(policy.lease);
         for attempt in attempts {
             assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
         }
-        // If it took longer, leases expired before their first renewal.
+        // Otherwise leases expired before their first renewal.
         if took < policy.lease { Ok(()) } else { Err(took) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn neighbours_of_a_record_that_cannot_be_reached_are_renewed_again_and_again() {
+async fn other_leases_are_renewed_repeatedly_while_the_renewal_of_one_record_hangs() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
-    let attempts = crowd(&store, &runtime, 40, &with_lease(ms(1_200))).await;
-    until("all neighbours are renewed", || least_renewed(&store, 40) >= 4).await;
+    let attempts = begin_with_one_hanging(&store, &runtime, 40, &with_lease(ms(1_200))).await;
+    until("all other leases are renewed", || least_renewed(&store, 40) >= 4).await;
     assert_eq!(store.renewals(&id("k0")), 0);
-    // Leases that are due within 100 ms of each other are renewed together, every 400 ms: in at
-    // most four groups. While the batch is divided, at most two are renewed together.
-    until("the neighbours are renewed together again", || {
+    // Leases that are due within 100 ms of each other are renewed together, every 400 ms, so there
+    // are at most four batches. While a batch is split to find the record that hangs, at most two
+    // leases are renewed together.
+    until("the other leases are renewed together again", || {
         store.batches().into_iter().max() >= Some(39_usize.div_ceil(4))
     })
     .await;
     store.allow_renewals();
-    until("the record is renewed once it can be reached", || store.renewals(&id("k0")) >= 2).await;
+    until("the record is renewed once its renewals no longer hang", || {
+        store.renewals(&id("k0")) >= 2
+    })
+    .await;
     drop(attempts);
 }
 
 #[tokio::test]
-async fn a_store_that_fails_as_a_whole_is_not_called_for_each_lease() {
+async fn while_every_renewal_fails_the_store_is_not_called_for_each_lease() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     store.set_fault(Op::Renew, usize::MAX, Fault::Before);

@@ -1,4 +1,4 @@
-//! The longest possible durations.
+//! Checks that a store accepts the longest possible durations.
 
 use std::time::Duration;
 
@@ -25,14 +25,15 @@ fn claim() -> Claim {
         .with_ttl(LONGEST)
 }
 
-/// A migrated store accepts all of them, directly and through a runtime.
-pub async fn takes_them(store: impl Store + Clone) {
-    claims(&store).await;
-    within(&store).await;
-    runs(store).await;
+/// Asserts that a migrated store accepts [`Duration::MAX`] for every duration, directly and through
+/// a runtime.
+pub async fn assert_accepted(store: impl Store + Clone) {
+    check_store(&store).await;
+    check_transactions(&store).await;
+    check_runtime(store).await;
 }
 
-async fn claims(store: &impl Store) {
+async fn check_store(store: &impl Store) {
     let (id, claim) = (id(), claim());
     let lease = Lease { id, owner: claim.owner };
     assert_eq!(store.claim(&id, &claim).await.unwrap(), ClaimOutcome::Granted { attempt: 1 });
@@ -51,7 +52,7 @@ async fn claims(store: &impl Store) {
     assert!(matches!(store.claim(&id, &self::claim()).await.unwrap(), ClaimOutcome::Completed(_)));
 }
 
-async fn within(store: &impl Store) {
+async fn check_transactions(store: &impl Store) {
     let Some(transactions) = store.transactions() else { return };
     let (id, claim) = (id(), claim());
     let claimed = transactions.claim(&id, &claim, LONGEST).await.unwrap();
@@ -59,7 +60,7 @@ async fn within(store: &impl Store) {
     let (lease, recording) = (Lease { id, owner: claim.owner }, recording().encode());
     let (completed, outcome) = tokio::join!(
         transaction.complete_and_commit(&lease, &recording),
-        // The claim may wait for the completion.
+        // In some stores the claim waits for the completion.
         async { transactions.claim(&id, &self::claim(), LONGEST).await },
     );
     assert_eq!(completed.unwrap(), Fence::Passed);
@@ -74,19 +75,21 @@ fn digest() -> RequestDigest {
     Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
 }
 
-async fn runs(store: impl Store + Clone) {
+async fn check_runtime(store: impl Store + Clone) {
     let mut options = RuntimeOptions::default();
     (options.store_timeout, options.purge_every) = (LONGEST, Some(LONGEST));
     let policy = Policy::DEFAULT.with_ttl(LONGEST).with_lease(LONGEST).with_wait(LONGEST);
-    let within = store.transactions().is_some();
+    let has_transactions = store.transactions().is_some();
     let runtime = Runtime::new(store, options);
-    for within in if within { &[false, true][..] } else { &[false] } {
+    for in_transaction in if has_transactions { &[false, true][..] } else { &[false] } {
         let id = id();
-        let begin = async || match within {
+        let begin = async || match in_transaction {
             false => runtime.begin(id, digest(), &policy).await.unwrap(),
             true => runtime.begin_in_transaction(id, digest(), &policy).await.unwrap(),
         };
-        let Admission::Proceed(attempt) = begin().await else { panic!("a new key does not run") };
+        let Admission::Proceed(attempt) = begin().await else {
+            panic!("the claim of a new key was rejected")
+        };
         let recording = recording();
         let (outcome, ending) = tokio::join!(begin(), attempt.complete(&recording));
         assert_eq!(ending, AttemptOutcome::Stored);

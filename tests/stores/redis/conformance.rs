@@ -1,4 +1,4 @@
-//! The conformance suite, and the comparison with the pure function.
+//! The conformance suite, and the comparison with the state machine.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use idempotent_core::{
     transition::Outcome,
 };
 
-use super::work::opened;
+use super::helpers::open_store;
 use test_support::{
-    servers::redis::{Cluster, FORGETFUL, Server},
+    servers::redis::{Cluster, IN_MEMORY, Server},
     subjects::redis::ShiftedRedis,
 };
 
 /// A private server, or the one that `REDIS_URL` names.
-struct Given {
+struct TestServer {
     url: String,
     _own: Option<Server>,
 }
 
-impl Given {
+impl TestServer {
     fn server() -> Self {
         match std::env::var("REDIS_URL") {
             Ok(url) => Self { url, _own: None },
             Err(_) => {
-                let own = Server::start(FORGETFUL);
+                let own = Server::start(IN_MEMORY);
                 Self { url: own.url(), _own: Some(own) }
             }
         }
@@ -39,40 +39,40 @@ impl Given {
     }
 }
 
-/// Fails with each case that does not hold.
+/// Fails with the names of the cases that fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_on_a_server() {
-    let server = Given::server();
+    let server = TestServer::server();
     check(|| server.subject()).await;
 }
 
-/// Fails with each case that does not hold.
+/// Fails with the names of the cases that fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_on_a_cluster() {
     let cluster = Cluster::start();
     check(|| async {
-        let store = opened(&cluster.url()).await;
+        let store = open_store(&cluster.url()).await;
         ShiftedRedis::new(store, Box::new(cluster.client().get_connection().unwrap()))
     })
     .await;
 }
 
-/// A history in which an expired record is absent at once: Redis removes expired keys by itself.
-fn purged(seed: u64, steps: usize) -> Vec<Action> {
+/// A history with a purge after each advance, because Redis removes expired keys by itself.
+fn history_with_purges(seed: u64, steps: usize) -> Vec<Action> {
     let purge = |step| if step == Action::Advance { vec![step, Action::Purge] } else { vec![step] };
     history(seed, steps).into_iter().flat_map(purge).collect()
 }
 
-/// Fails at the first step at which the store and the pure function differ.
+/// Fails at the first step at which the store and the state machine differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_follows_the_pure_function() {
-    let server = Given::server();
+async fn the_store_follows_the_state_machine() {
+    let server = TestServer::server();
     let subject = Arc::new(server.subject().await);
     assert!(subject.set_back(std::time::Duration::ZERO).await);
     let mut outcomes = Vec::new();
     for seed in 0..200 {
         println!("seed {seed}");
-        outcomes.extend(follow(subject.clone(), &purged(seed, 100)).await);
+        outcomes.extend(follow(subject.clone(), &history_with_purges(seed, 100)).await);
         subject.forget();
     }
     let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();

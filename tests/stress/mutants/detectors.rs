@@ -1,0 +1,223 @@
+//! The detectors, which notice that a guard is missing.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::{JoinError, JoinHandle};
+
+use super::{
+    Variant,
+    backends::{Backend, reads_from_a_replica},
+};
+use crate::hammer::Hammer;
+use idempotent_core::{
+    conformance::{CASES, Subject, follow},
+    store::Store,
+};
+
+/// How many times a detector runs on a store whose calls take too long.
+const LATE_RUNS: usize = 8;
+/// The errors of calls that took too long.
+const LATE: [&str; 7] = [
+    "PoolTimedOut",
+    "source: Late",
+    "Slow",
+    "Elapsed",
+    "database is locked",
+    "statement timeout",
+    "lock timeout",
+];
+
+/// How a mutant is detected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DetectedBy {
+    /// By the hammer.
+    Hammer,
+    /// By this case of the conformance suite.
+    Case(&'static str),
+    /// By comparing random histories with the state machine.
+    Histories,
+    /// Like `Histories`, with a transaction for each claim and each completion.
+    HistoriesInTransactions,
+    /// By checking the expiry times in the server.
+    Expiry,
+    /// With damaged records, which no version of this library writes.
+    Damage,
+    /// With repeated holds that too few replicas have.
+    RepeatedHolds,
+    /// With a master that became a replica.
+    Demotion,
+    /// With a replay while another session is writing the record.
+    BlockedReplay,
+    /// With takeovers of a record that changes between the takeover's read and write.
+    ConcurrentChange,
+    /// By the server's parser: the removed text only looks like a guard.
+    SyntaxError,
+    /// Not at all, for this reason: without the guard, what it refuses is still refused or has the
+    /// same outcome.
+    Redundant(&'static str),
+}
+
+/// A check that runs on a store and reports violations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Detector(DetectedBy);
+
+const SHORT: Hammer =
+    Hammer { keys: 20, active_keys: 4, time_limit: Duration::from_secs(60), ..Hammer::FULL };
+/// Short leases; the same with half of the claims in transactions; and leases that expire at once,
+/// where only the attempt number distinguishes two takeovers.
+const HAMMERS: [Hammer; 3] =
+    [SHORT, Hammer { transaction_percent: 50, ..SHORT }, Hammer { lease: Duration::ZERO, ..SHORT }];
+
+impl DetectedBy {
+    /// The detector of a mutant that is not redundant.
+    pub(super) fn detector(self) -> Option<Detector> {
+        if let Self::Redundant(why) = self {
+            assert!(!why.is_empty(), "a redundant guard has a reason");
+            return None;
+        }
+        Some(Detector(self))
+    }
+}
+
+impl Detector {
+    /// The detectors that must find nothing on any correct store, whichever guards it has.
+    pub(super) fn of_all_guards(backend: &Backend) -> Vec<Self> {
+        let in_transactions =
+            (!matches!(backend, Backend::Redis(_))).then_some(DetectedBy::HistoriesInTransactions);
+        let concurrent_change = in_transactions.map(|_| DetectedBy::ConcurrentChange);
+        [DetectedBy::Hammer, DetectedBy::Histories]
+            .into_iter()
+            .chain(in_transactions)
+            .chain(concurrent_change)
+            .map(Self)
+            .collect()
+    }
+
+    /// Runs the detector, and returns what it finds. Runs it again if calls to the store took too
+    /// long, as they may on a busy machine.
+    pub(super) async fn finds(self, backend: &Arc<Backend>, variant: Variant) -> Option<String> {
+        let mut finding = None;
+        for _ in 0..LATE_RUNS {
+            let backend = backend.clone();
+            let run = tokio::spawn(async move { self.finds_once(&backend, variant).await });
+            finding = match run.await {
+                Ok(finding) => finding,
+                Err(error) => Some(message(error)),
+            };
+            let late = |finding: &String| LATE.iter().any(|late| finding.contains(late));
+            if !finding.as_ref().is_some_and(late) {
+                break;
+            }
+        }
+        finding
+    }
+
+    async fn finds_once(self, backend: &Backend, variant: Variant) -> Option<String> {
+        let finding = |wrong: bool| wrong.then(|| self.name().to_owned());
+        match self.0 {
+            DetectedBy::Hammer => run_hammer(backend, variant).await,
+            DetectedBy::Case(name) => run_case(backend, variant, name).await,
+            DetectedBy::Histories => follow_histories(backend, variant, false).await,
+            DetectedBy::HistoriesInTransactions => follow_histories(backend, variant, true).await,
+            DetectedBy::Damage => finding(backend.accepts_damaged_records(variant).await),
+            DetectedBy::RepeatedHolds => finding(backend.holds_wrongly(variant).await),
+            DetectedBy::Demotion => finding(reads_from_a_replica(variant).await),
+            DetectedBy::BlockedReplay => finding(backend.waits_for_a_writer(variant).await),
+            DetectedBy::ConcurrentChange => backend.misses_a_change(variant).await,
+            DetectedBy::Expiry => finding(backend.expires_wrongly(variant).await),
+            DetectedBy::SyntaxError => run_hammer(backend, variant).await,
+            DetectedBy::Redundant(_) => None,
+        }
+    }
+
+    /// Whether a finding belongs to this detector. A mutant whose statement cannot be parsed proves
+    /// nothing about its guard.
+    pub(super) fn is_for(self, finding: &str) -> bool {
+        (self.0 == DetectedBy::SyntaxError) == finding.contains("syntax error")
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self.0 {
+            DetectedBy::Hammer => "the hammer",
+            DetectedBy::Case(name) => name,
+            DetectedBy::Damage => "damaged records",
+            DetectedBy::RepeatedHolds => "holds without replicas",
+            DetectedBy::Demotion => "a demoted master",
+            DetectedBy::Histories => "random histories",
+            DetectedBy::HistoriesInTransactions => "random histories in transactions",
+            DetectedBy::Expiry => "expiries",
+            DetectedBy::BlockedReplay => "a replay during a write",
+            DetectedBy::ConcurrentChange => "changes before a takeover",
+            DetectedBy::SyntaxError => "the parser",
+            DetectedBy::Redundant(_) => "nothing, as it must be",
+        }
+    }
+}
+
+/// The findings of the hammer.
+async fn run_hammer(backend: &Backend, variant: Variant) -> Option<String> {
+    for hammer in HAMMERS {
+        let fixture = backend.fixture(variant).await;
+        if let Err(violation) = hammer.run(&fixture).await {
+            return Some(violation.to_string());
+        }
+    }
+    None
+}
+
+async fn run_case(backend: &Backend, variant: Variant, name: &str) -> Option<String> {
+    let case = CASES.iter().find(|case| case.name() == name).expect("there is a case of this name");
+    let subject = backend.subject(variant, false).await;
+    panic_of(tokio::spawn(async move { case.run(subject).await })).await
+}
+
+async fn follow_histories(
+    backend: &Backend,
+    variant: Variant,
+    in_transactions: bool,
+) -> Option<String> {
+    for _ in 0..4 {
+        let steps = backend.history(fastrand::u64(..));
+        let subject = Arc::new(Shared(backend.subject(variant, in_transactions).await));
+        let finding =
+            panic_of(tokio::spawn(async move { drop(follow(subject, &steps).await) })).await;
+        if finding.is_some() {
+            return finding;
+        }
+    }
+    None
+}
+
+/// The message of a task, if it panicked.
+async fn panic_of(task: JoinHandle<()>) -> Option<String> {
+    Some(message(task.await.err()?))
+}
+
+fn message(error: JoinError) -> String {
+    let panic = error.into_panic();
+    let message = panic.downcast_ref::<String>().cloned();
+    message
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}
+
+struct Shared(Arc<dyn Subject>);
+
+#[async_trait::async_trait]
+impl Subject for Shared {
+    fn store(&self) -> &dyn Store {
+        self.0.store()
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.0.set_back(by).await
+    }
+
+    fn tick(&self) -> Duration {
+        self.0.tick()
+    }
+}
