@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actix_web::{
@@ -130,6 +130,16 @@ fn an_operation_that_streams_without_end_is_over_when_its_client_disconnects() {
     first.read_until("data: 1");
     drop(first);
     assert_body_omitted(&server.send(&pay()), "text/event-stream");
+    // While the first operation counts, a new key gets 429.
+    let began = Instant::now();
+    loop {
+        let mut second = server.begin(&Request::post("/payments").user("alice").key("another"));
+        if second.read_until("\r\n").contains(" 200 ") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "the operation still counts");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

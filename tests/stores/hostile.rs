@@ -208,8 +208,6 @@ async fn check_case(case: &'static Case, pool: Pool, mode: ClaimMode) -> Result<
     );
     let expected: &[&str] = match case.end {
         End::Committed(effects) => effects,
-        // A claim in a transaction is rolled back with it.
-        End::RolledBack(lost) if lost && mode == ClaimMode::Transaction => &[],
         End::RolledBack(_) | End::Lost => &[],
     };
     let lost = matches!(case.end, End::Lost)
