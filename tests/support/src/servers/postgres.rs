@@ -131,7 +131,7 @@ impl Postgres {
 
     /// A new server with `fsync` off, for tests in which the machine does not crash.
     pub fn without_fsync() -> Self {
-        Self::with_data(initialize, " -c fsync=off")
+        Self::with_data(initialize, " -c fsync=off -c max_connections=400")
     }
 
     /// A standby that replicates this server.
