@@ -35,11 +35,12 @@ pub use idempotent_core::store::sqlite::InvalidTableName;
 #[cfg(feature = "sqlite")]
 pub use idempotent_core::store::sqlite::SqliteStore;
 pub use idempotent_core::{
-    Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
+    ConnectError, Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
     clock::{Clock, ManualClock, SystemClock, Timestamp},
+    connect,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
     },
-    store::{ConnectError, Store, Transaction, TransactionClaim, Transactions, connect},
+    store::{Store, Transaction, TransactionClaim, Transactions},
     transition,
 };

@@ -1,4 +1,4 @@
-//! The contract of a store, the supplied stores, and [`connect()`].
+//! The contract of a store, and the supplied stores.
 
 use std::sync::Arc;
 
@@ -26,12 +26,10 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-mod connect;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
 mod transactions;
 
-pub use connect::{ConnectError, connect};
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 

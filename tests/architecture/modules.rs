@@ -9,6 +9,7 @@ use crate::sources::Sources;
 const CORE: &[&str] = &[
     "conformance",
     "internals",
+    "connect",
     "runtime",
     "store",
     "transition",

@@ -3,8 +3,8 @@
 use std::error::Error;
 
 use idempotent_core::{
-    OwnerToken, Store,
-    store::{ConnectError, connect, memory::MemoryStore, sqlite::SqliteStore},
+    ConnectError, OwnerToken, Store, connect,
+    store::{memory::MemoryStore, sqlite::SqliteStore},
 };
 
 use crate::support::File;

@@ -11,7 +11,10 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal};
-use idempotent_core::store::{Store, connect, redis::RedisStore};
+use idempotent_core::{
+    connect,
+    store::{Store, redis::RedisStore},
+};
 use tokio::runtime::{Builder, Runtime};
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Store;
-use crate::error::StoreError;
+use crate::{error::StoreError, store::Store};
 
 /// The URL schemes, each with the Cargo feature of its store.
 const KNOWN: [(&str, &str); 10] = [
@@ -40,7 +39,7 @@ const KNOWN: [(&str, &str); 10] = [
 /// # Examples
 /// ```
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = idempotent_core::store::connect("memory:").await?;
+/// let store = idempotent_core::connect("memory:").await?;
 /// store.migrate().await?;
 /// # Ok(())
 /// # }
@@ -49,17 +48,17 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
     let (scheme, _) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
     match scheme {
         #[cfg(feature = "memory")]
-        "memory" if url == "memory:" => Ok(Arc::new(super::memory::MemoryStore::new())),
+        "memory" if url == "memory:" => Ok(Arc::new(crate::store::memory::MemoryStore::new())),
         #[cfg(feature = "memory")]
         "memory" => Err(ConnectError::NotMemory),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
-            let store = super::sqlite::SqliteStore::connect(url).await;
+            let store = crate::store::sqlite::SqliteStore::connect(url).await;
             store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            let store = super::postgres::PostgresStore::connect(url).await;
+            let store = crate::store::postgres::PostgresStore::connect(url).await;
             store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
         }
         #[cfg(feature = "redis")]
@@ -72,7 +71,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
 
 #[cfg(feature = "redis")]
 async fn redis(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
-    let store = super::redis::RedisStore::connect(url).await;
+    let store = crate::store::redis::RedisStore::connect(url).await;
     store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
 }
 
