@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::Probe;
+use test_support::{Probe, Request};
 
 use super::{
     super::handlers::assert_problem, DATABASES, database::Database, send, send_until_not_in_flight,
@@ -41,4 +41,27 @@ fn a_transaction_that_cannot_begin_is_reported_as_a_problem_and_the_key_is_relea
     let second = send_until_not_in_flight(&server, &send("/claim-lease", "late"));
     assert_eq!((second.status, second.is_replay()), (201, false));
     assert_eq!((database.counts(), database.probe.runs()), ((1, 1), 2));
+}
+
+/// On Postgres another handler has the only transaction that the store allows.
+#[test]
+fn a_handler_that_gets_no_transaction_in_time_is_reported_as_a_problem() {
+    let database = Database::postgres_with(Probe::new(), "?max_transactions=1")
+        .with_store_timeout(Duration::from_secs(1));
+    let server = database.serve();
+    let pay =
+        |key: &str, body: &str| Request::post("/claim-lease").user("alice").key(key).body(body);
+    database.probe.hold();
+    let first = server.begin(&pay("k1", "early"));
+    database.probe.await_runs(1);
+    let second = server.begin(&pay("k2", "late"));
+    database.probe.await_runs(2);
+    database.probe.release(2);
+    let refused = assert_problem(&second.response(), 503, "store_unavailable", true);
+    assert!(refused.is_some(), "no Retry-After");
+    database.probe.release_all();
+    assert_eq!(first.response().status, 201);
+    let again = send_until_not_in_flight(&server, &pay("k2", "late"));
+    assert_eq!((again.status, again.is_replay()), (201, false));
+    assert_eq!((database.counts(), database.probe.runs()), ((2, 2), 3));
 }
