@@ -296,7 +296,6 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
             .body_limit(100)
             .response_limit(200)
             .key_rule(KeyRule::MinLength(8))
-            .documentation("https://docs.example/errors/")
             .when_store_fails(StoreFailurePolicy::RunUnguarded)
     });
     let specification = app.idempotency.specification();
@@ -351,6 +350,12 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         (&by_hand["ttl_seconds"], &by_hand["lease_seconds"]),
         (&3600.0.into(), &30.0.into())
     );
+}
+
+#[test]
+fn the_specification_lists_every_problem_with_each_of_its_statuses() {
+    let app = TestApp::set(|builder| builder.documentation("https://docs.example/errors/"));
+    let specification = app.idempotency.specification();
     let problems = specification["problems"].as_array().unwrap();
     let in_flight = problems.iter().find(|problem| problem["code"] == "in_flight").unwrap();
     assert_eq!((&in_flight["status"], &in_flight["retryable"]), (&409.into(), &true.into()));
