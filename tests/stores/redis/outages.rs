@@ -1,36 +1,26 @@
 //! A cluster with a master that does not respond.
 #![allow(clippy::panic, clippy::indexing_slicing, reason = "helpers of tests are tests")]
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use idempotent_core::{
     Lease, RecordId,
-    protocol::{ClaimOutcome, RenewOutcome, Renewal},
+    protocol::{RenewOutcome, Renewal},
     store::{Store, redis::RedisStore},
 };
-use tokio::{task::JoinSet, time::sleep};
+use tokio::time::sleep;
 
-use super::helpers::{GRANTED, describe, key, lease, open_store, request};
+use self::load::{Call, Control, Load, claim_and_complete};
+use super::helpers::{GRANTED, describe, key, open_store, request};
 use test_support::servers::redis::{Cluster, Server};
+
+mod load;
 
 /// How long a failover may take on a busy machine. The servers detect a dead master after 4
 /// seconds.
 const PROMOTION_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take to find a promoted replica.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
-
-/// One claim and completion.
-struct Call {
-    shard: usize,
-    began: Instant,
-    took: Duration,
-    error: Option<String>,
-}
 
 /// The slot of a record's key: CRC-16/XMODEM modulo 16,384. This is wrong for keys with braces,
 /// which the tests do not use.
@@ -66,129 +56,7 @@ fn keys(cluster: &Cluster) -> [Vec<RecordId>; 3] {
     keys
 }
 
-async fn claim_and_complete(store: &RedisStore, id: RecordId) -> Result<(), String> {
-    let claim = request();
-    match store.claim(&id, &claim).await {
-        Ok(ClaimOutcome::Granted { .. }) => {}
-        Ok(other) => return Err(format!("{other:?}")),
-        Err(error) => return Err(describe(&error)),
-    }
-    let done = store.complete(&lease(id, &claim), &Bytes::from_static(b"done")).await;
-    done.map(drop).map_err(|error| describe(&error))
-}
-
-/// Sends requests to every shard until it is dropped.
-struct Load {
-    calls: Arc<Mutex<Vec<Call>>>,
-    _workers: JoinSet<()>,
-}
-
-impl Load {
-    fn start(store: &RedisStore, keys: [Vec<RecordId>; 3]) -> Self {
-        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-        let mut workers = JoinSet::new();
-        for (shard, keys) in keys.into_iter().enumerate() {
-            let keys = Arc::new(Mutex::new(keys));
-            for _ in 0..4 {
-                let (store, keys, calls) = (store.clone(), keys.clone(), calls.clone());
-                workers.spawn(async move {
-                    loop {
-                        let Some(id) = keys.lock().unwrap().pop() else { return };
-                        let began = Instant::now();
-                        let error = claim_and_complete(&store, id).await.err();
-                        calls.lock().unwrap().push(Call {
-                            shard,
-                            began,
-                            took: began.elapsed(),
-                            error,
-                        });
-                        sleep(Duration::from_millis(10)).await;
-                    }
-                });
-            }
-        }
-        Self { calls, _workers: workers }
-    }
-
-    fn count(&self, matches: impl Fn(&Call) -> bool) -> usize {
-        self.calls.lock().unwrap().iter().filter(|call| matches(call)).count()
-    }
-
-    async fn wait_for(&self, what: &str, limit: Duration, matches: impl Fn(&Call) -> bool) {
-        let began = Instant::now();
-        while self.count(&matches) == 0 {
-            if began.elapsed() > limit {
-                self.report(began);
-                panic!("{what}: not within {limit:?}");
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Prints the calls that began after `since`, for each shard.
-    fn report(&self, since: Instant) {
-        for shard in 0..3 {
-            let after = |call: &&Call| call.shard == shard && call.began >= since;
-            let calls = self.calls.lock().unwrap();
-            let failed: Vec<_> =
-                calls.iter().filter(after).filter(|call| call.error.is_some()).collect();
-            let longest = calls.iter().filter(after).map(|call| call.took).max();
-            let passed = calls.iter().filter(after).count() - failed.len();
-            println!(
-                "shard {shard}: {passed} passed, {} failed, the longest took {longest:?}",
-                failed.len()
-            );
-            if let Some(failed) = failed.last() {
-                println!("  the last failure: {:?}", failed.error);
-            }
-        }
-    }
-}
-
-/// As a control, writes to one server directly, as often as one worker of the load, until it is
-/// dropped. This measures how busy the machine is.
-struct Control {
-    writes: Arc<Mutex<Vec<(Instant, Duration)>>>,
-    _worker: JoinSet<()>,
-}
-
-impl Control {
-    async fn start(server: &Server, id: RecordId) -> Self {
-        let config = redis::AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_connection_timeout(None);
-        let mut connection =
-            server.client().get_multiplexed_async_connection_with_config(&config).await.unwrap();
-        let key = [b"idempotency:", id.as_bytes().as_slice()].concat();
-        let writes: Arc<Mutex<Vec<_>>> = Arc::default();
-        let mut worker = JoinSet::new();
-        let written = writes.clone();
-        worker.spawn(async move {
-            loop {
-                let began = Instant::now();
-                redis::cmd("SET")
-                    .arg(&key)
-                    .arg("control")
-                    .exec_async(&mut connection)
-                    .await
-                    .unwrap();
-                written.lock().unwrap().push((began, began.elapsed()));
-                sleep(Duration::from_millis(10)).await;
-            }
-        });
-        Self { writes, _worker: worker }
-    }
-
-    fn count_in(&self, window: &Range<Instant>) -> usize {
-        self.writes.lock().unwrap().iter().filter(|(began, _)| window.contains(began)).count()
-    }
-
-    fn longest(&self) -> Duration {
-        self.writes.lock().unwrap().iter().map(|(_, took)| *took).max().unwrap_or_default()
-    }
-}
-
-/// The shard whose master stops.
+/// The shard whose master stops or hangs.
 const DEAD: usize = 1;
 
 async fn assert_other_shards_continue_without(stop: impl FnOnce(&mut Server)) {
@@ -372,7 +240,6 @@ async fn renew_while_a_shard_hangs(
 /// outcome fails at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_shard_does_not_prevent_the_renewals_of_others() {
-    const DEAD: usize = 1;
     let cluster = Cluster::start();
     let store = open_store(&cluster.url()).await;
     let mut leases: Vec<(usize, Renewal)> = Vec::new();
