@@ -269,8 +269,16 @@ impl IdempotencyBuilder {
     /// `App::app_data`.
     #[must_use]
     pub fn build(self) -> Idempotency {
+        self.build_with(Runtime::shared)
+    }
+
+    /// Builds the handle with the runtime that this function creates.
+    pub(crate) fn build_with(
+        self,
+        create: impl FnOnce(Arc<dyn Store>, RuntimeOptions) -> Runtime,
+    ) -> Idempotency {
         log_build_on_worker();
-        let runtime = Runtime::shared(self.store, self.options);
+        let runtime = create(self.store, self.options);
         match runtime.namespace() {
             Some(namespace) => {
                 tracing::info!(namespace, "idempotency keys belong to this namespace")

@@ -12,6 +12,9 @@ mod finish;
 pub mod guide;
 mod idempotency;
 mod in_flight;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod operation;
 mod outcome;
 mod policy;

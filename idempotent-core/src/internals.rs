@@ -4,7 +4,7 @@
 #[cfg(feature = "memory")]
 pub use crate::sync::{Mutex, MutexGuard};
 pub use crate::{
-    runtime::internals::{Gauges, gauges, open_transaction, runtime_of_process},
+    runtime::internals::{Gauges, gauges, open_transaction, runtime_of_process, simulated_runtime},
     sync::interleave,
 };
 

@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use self::{claims::draw_owner, parts::Parts, process::Process};
+use self::{environment::Environment, parts::Parts, process::Process};
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
@@ -28,6 +28,7 @@ mod background;
 mod claims;
 mod deferred;
 mod end_action;
+mod environment;
 mod in_transaction;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
@@ -71,7 +72,9 @@ impl Runtime {
     /// Creates a runtime with a store that is already in an [`Arc`].
     #[must_use]
     pub fn shared(store: Arc<dyn Store>, options: RuntimeOptions) -> Self {
-        Self { parts: Arc::new(Parts::new(store, options, Process::current())) }
+        Self {
+            parts: Arc::new(Parts::new(store, options, Process::current(), Environment::System)),
+        }
     }
 
     /// Claims a key, and waits up to `policy.wait` while another attempt is in flight. `digest` is
@@ -108,7 +111,7 @@ impl Runtime {
         let parts = &self.parts;
         parts.ready().await?;
         let fingerprint = parts.options.fingerprint_keys.sign(digest);
-        let claim = Claim::new(fingerprint, draw_owner()?)
+        let claim = Claim::new(fingerprint, parts.store.environment().draw_owner()?)
             .with_policy(policy)
             .with_principal(digest.principal());
         let response = parts.claims.claim(&id, &claim, digest, policy.wait).await?;

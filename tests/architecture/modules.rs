@@ -31,6 +31,7 @@ const CORE: &[&str] = &[
 const ACTIX: &[&str] = &[
     "__private",
     "guide",
+    "internals",
     "finish",
     "run",
     "tx",

@@ -15,8 +15,9 @@ use tokio::{
 
 use super::{
     deferred::{Deferrals, QueuedEnd},
+    environment::Environment,
     store_calls::StoreCalls,
-    timing::{jittered, now, with_timeout},
+    timing::{jittered, with_timeout},
 };
 use crate::error::StoreError;
 
@@ -57,9 +58,14 @@ impl Background {
             return Ok(());
         }
         let (sender, receiver) = mpsc::unbounded_channel();
-        spawn(Arc::downgrade(deferrals), receiver).map_err(|error| {
-            StoreError::transient("runtime", "start the background thread", error)
-        })?;
+        let work = Arc::downgrade(deferrals);
+        match deferrals.store().environment() {
+            Environment::System => spawn(work, receiver).map_err(|error| {
+                StoreError::transient("runtime", "start the background thread", error)
+            })?,
+            #[cfg(feature = "internals")]
+            Environment::Simulation => drop(spawn_local(run(work, receiver))),
+        }
         deferrals.set_queue(sender);
         Ok(())
     }
@@ -112,18 +118,21 @@ async fn renew(deferrals: Weak<Deferrals>) {
 }
 
 async fn purge(deferrals: Weak<Deferrals>) {
-    let every = deferrals.upgrade().and_then(|deferrals| deferrals.options().purge_every);
-    let Some(every) = every else { return };
+    let Some((every, environment)) = deferrals.upgrade().and_then(|deferrals| {
+        Some((deferrals.options().purge_every?, deferrals.store().environment()))
+    }) else {
+        return;
+    };
     loop {
         tokio::time::sleep(jittered(every.max(PURGE_PAUSE))).await;
-        let mut began = now();
+        let mut began = environment.now();
         // Upgraded for each batch, so that a long purge does not keep a dropped runtime alive.
         while let Some(deferrals) = deferrals.upgrade()
             && let Ok(true) = spawn_local(async move { purge_batch(deferrals.store()).await }).await
         {
-            if let Some(rest) = rest_after(began.elapsed()) {
+            if let Some(rest) = rest_after(environment.now().duration_since(began)) {
                 tokio::time::sleep(rest).await;
-                began = now();
+                began = environment.now();
             }
         }
     }

@@ -12,7 +12,7 @@ use super::{
     deferred::Deferrals,
     options::RuntimeOptions,
     store_calls::StoreCalls,
-    timing::{jittered, now, with_retry},
+    timing::{jittered, with_retry},
     verdict::Verdict,
     waiters::Waiters,
 };
@@ -72,12 +72,6 @@ impl Drop for PendingClaim<'_> {
     }
 }
 
-/// Draws the owner token of a claim.
-pub(super) fn draw_owner() -> Result<OwnerToken, StoreError> {
-    let failed = |error| StoreError::transient("runtime", "generate an owner token", error);
-    OwnerToken::random().map_err(failed)
-}
-
 impl Claims {
     pub(super) fn new(
         store: StoreCalls,
@@ -112,7 +106,7 @@ impl Claims {
         claim: &Claim,
         digest: RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
-        let (owner, sent) = (claim.owner, now());
+        let (owner, sent) = (claim.owner, self.store.environment().now());
         if !self.deferrals.is_empty()
             && let Some(outcome) = Box::pin(self.deferrals.claim(id, digest)).await
         {
@@ -222,7 +216,8 @@ impl Claims {
         claim: &Claim,
         digest: RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
-        self.claim_now(id, &claim.with_owner(draw_owner()?), digest).await
+        let owner = self.store.environment().draw_owner()?;
+        self.claim_now(id, &claim.with_owner(owner), digest).await
     }
 
     /// The verdict for the client of a fenced attempt: never the attempt's own response.

@@ -16,12 +16,8 @@ use self::ledger::Ledger;
 #[cfg(feature = "internals")]
 pub(super) use self::ledger::Load;
 use super::{
-    end_action::EndAction,
-    options::RuntimeOptions,
-    renewer::Renewer,
-    store_calls::StoreCalls,
-    timing::{after, now},
-    waiters::Waiters,
+    end_action::EndAction, options::RuntimeOptions, renewer::Renewer, store_calls::StoreCalls,
+    timing::after, waiters::Waiters,
 };
 use crate::{
     error::StoreError,
@@ -102,6 +98,10 @@ impl Deferrals {
         &self.store
     }
 
+    fn now(&self) -> Instant {
+        self.store.environment().now()
+    }
+
     pub(super) fn options(&self) -> &RuntimeOptions {
         &self.options
     }
@@ -140,7 +140,7 @@ impl Deferrals {
     /// Gives back, in the background, a claim that may or may not have taken effect.
     pub(super) fn give_back(self: &Arc<Self>, id: RecordId, claim: Claim) {
         if self.ledger.load().ends < MOST_RELEASES {
-            self.defer(DeferredEnd::new(id, claim, 0, EndAction::GiveBack, now()));
+            self.defer(DeferredEnd::new(id, claim, 0, EndAction::GiveBack, self.now()));
         }
     }
 
@@ -170,7 +170,7 @@ impl Deferrals {
                 }
             }
         }
-        let (bytes, until) = (end.bytes(), after(now(), end.retried_for()));
+        let (bytes, until) = (end.bytes(), after(self.now(), end.retried_for()));
         let queued = QueuedEnd { deferrals: self.clone(), end: Arc::new(end), bytes, until };
         self.ledger.insert(&queued.end);
         // Without a thread, or with one that has ended, dropping `queued` frees its bytes.
@@ -254,7 +254,7 @@ impl Deferrals {
     /// Between the lookup and the claim another process may claim the record; the fence prevents
     /// the end from taking effect then (case `another_request_that_took_a_lost_key_keeps_it`).
     pub(super) async fn reclaim(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
-        let worthwhile = end.outcome().is_some() && end.lasts > now();
+        let worthwhile = end.outcome().is_some() && end.lasts > self.now();
         if !worthwhile || self.store.call(|store| store.look_up(&end.id)).await?.is_some() {
             return Ok(Fence::Fenced);
         }
@@ -262,7 +262,7 @@ impl Deferrals {
             id = %end.id,
             "the store lost a claimed record, or an operator released it; claiming it again"
         );
-        let sent = now();
+        let sent = self.now();
         let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
         if let ClaimOutcome::Granted { .. } = outcome {
             // A renewal that found the record lost has removed its lease. It is removed again

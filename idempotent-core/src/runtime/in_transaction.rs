@@ -6,10 +6,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     attempt::{Admission, Attempt},
-    claims::draw_owner,
     open_transactions::OpenTransaction,
     parts::Parts,
-    timing::{now, with_retry, with_timeout},
+    timing::{with_retry, with_timeout},
     verdict::Verdict,
 };
 use crate::{
@@ -39,7 +38,7 @@ pub(super) async fn begin(
         return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
     }
     let fingerprint = parts.options.fingerprint_keys.sign(digest);
-    let claim = Claim::new(fingerprint, draw_owner()?)
+    let claim = Claim::new(fingerprint, parts.store.environment().draw_owner()?)
         .with_policy(policy)
         .with_principal(digest.principal());
     let mut request = Request { parts, transactions, id, digest, claim };
@@ -116,7 +115,8 @@ impl Request<'_> {
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
                 let lease = Lease { id, owner: claim.owner };
-                let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, now());
+                let now = parts.store.environment().now();
+                let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, now);
                 Admission::Proceed(attempt.in_transaction(open, transaction))
             }
             TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Runtime, options::RuntimeOptions, parts::Parts, process::Process};
+use super::{
+    Runtime, environment::Environment, options::RuntimeOptions, parts::Parts, process::Process,
+};
 use crate::{fingerprint::RequestDigest, record_id::RecordId, store::Store};
 
 /// How much a runtime keeps in memory.
@@ -35,7 +37,14 @@ pub fn gauges(runtime: &Runtime) -> Gauges {
 
 /// Creates a runtime that belongs to the process with this id, as after a fork.
 pub fn runtime_of_process(store: Arc<dyn Store>, options: RuntimeOptions, id: u32) -> Runtime {
-    Runtime { parts: Arc::new(Parts::new(store, options, Process::of(id))) }
+    Runtime { parts: Arc::new(Parts::new(store, options, Process::of(id), Environment::System)) }
+}
+
+/// Creates a runtime for a simulation: its time is that of the caller's tokio runtime, its background
+/// work runs on the caller's `LocalSet`, and its random numbers are those of `fastrand`.
+pub fn simulated_runtime(store: Arc<dyn Store>, options: RuntimeOptions) -> Runtime {
+    let parts = Parts::new(store, options, Process::current(), Environment::Simulation);
+    Runtime { parts: Arc::new(parts) }
 }
 
 /// Registers a key as claimed in an open transaction until the result is dropped; `None` if it is

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::{
-    background::Background, claims::Claims, deferred::Deferrals,
+    background::Background, claims::Claims, deferred::Deferrals, environment::Environment,
     open_transactions::OpenTransactions, options::RuntimeOptions, process::Process,
     renewer::Renewer, store_calls::StoreCalls, timing::with_retry, waiters::Waiters,
 };
@@ -27,10 +27,15 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Creates the parts of a runtime that belongs to this process.
-    pub(super) fn new(store: Arc<dyn Store>, options: RuntimeOptions, process: Process) -> Self {
+    /// Creates the parts of a runtime that belongs to this process and uses this environment.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        options: RuntimeOptions,
+        process: Process,
+        environment: Environment,
+    ) -> Self {
         let options = Arc::new(options);
-        let store = StoreCalls::new(store, options.store_timeout, process);
+        let store = StoreCalls::new(store, options.store_timeout, process, environment);
         let waiters = Arc::new(Waiters::new(options.waiters_per_key));
         let renewer = Arc::new(Renewer::new(store.clone()));
         let deferrals = Arc::new(Deferrals::new(

@@ -8,10 +8,7 @@ use tokio::{
 };
 
 use self::live_leases::{RenewBatch, SHORTEST, pace};
-use super::{
-    store_calls::StoreCalls,
-    timing::{now, with_timeout},
-};
+use super::{store_calls::StoreCalls, timing::with_timeout};
 use crate::{
     lease::Lease,
     protocol::{RenewOutcome, Renewal},
@@ -47,7 +44,7 @@ impl Renewer {
     /// A call without an outcome in that time is not canceled, since it may still have one. If no
     /// part has an outcome, the store fails as a whole, and the parts are not divided further.
     pub(super) async fn renew_due(self: &Arc<Self>) {
-        let (together, isolated) = self.leases.take_due(now());
+        let (together, isolated) = self.leases.take_due(self.store.environment().now());
         for batch in isolated {
             spawn_local(self.clone().renew(batch));
         }
@@ -90,7 +87,7 @@ impl Renewer {
 
     /// Renews a batch in one call; returns whether the store has responded.
     async fn renew(self: Arc<Self>, batch: RenewBatch) -> bool {
-        let (sent, renewals) = (now(), &batch.renewals);
+        let (sent, renewals) = (self.store.environment().now(), &batch.renewals);
         let call = self.store.store().renew(renewals);
         match with_timeout(self.limit(renewals), call).await {
             Ok(outcomes) => {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    environment::Environment,
     process::Process,
     timing::{with_retry, with_timeout},
 };
@@ -18,11 +19,17 @@ pub(super) struct StoreCalls {
     timeout: Duration,
     /// The process in which the runtime was created.
     process: Process,
+    environment: Environment,
 }
 
 impl StoreCalls {
-    pub(super) fn new(store: Arc<dyn Store>, timeout: Duration, process: Process) -> Self {
-        Self { store, timeout, process }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        timeout: Duration,
+        process: Process,
+        environment: Environment,
+    ) -> Self {
+        Self { store, timeout, process, environment }
     }
 
     /// The store itself, whose calls have no time limit.
@@ -32,6 +39,10 @@ impl StoreCalls {
 
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    pub(super) fn environment(&self) -> Environment {
+        self.environment
     }
 
     pub(super) fn process(&self) -> Process {

@@ -20,12 +20,6 @@ const QUICK: Duration = Duration::from_secs(1);
 /// Longer durations are cut to this, so that no clock and no timer overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Returns the present time of the monotonic clock. It is not tokio's: an application may pause the
-/// time of its tokio runtime in a test, while the time of the background thread goes on.
-pub(super) fn now() -> Instant {
-    Instant::now()
-}
-
 /// Returns the time `by` after `moment`.
 pub(super) fn after(moment: Instant, by: Duration) -> Instant {
     moment + by.min(LONGEST)

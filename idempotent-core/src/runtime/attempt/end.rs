@@ -10,7 +10,7 @@ use crate::{
     runtime::{
         deferred::DeferredEnd,
         end_action::EndAction,
-        timing::{after, now, with_retry},
+        timing::{after, with_retry},
         verdict::Verdict,
     },
 };
@@ -86,7 +86,8 @@ impl Inner {
     /// This end, for the background to store.
     pub(super) fn deferred(&self, action: EndAction) -> DeferredEnd {
         // The lease was renewed until now, even past the ttl.
-        let lasts = after(self.since, self.claim.ttl).max(after(now(), self.claim.lease));
+        let now = self.parts.store.environment().now();
+        let lasts = after(self.since, self.claim.ttl).max(after(now, self.claim.lease));
         DeferredEnd::new(self.lease.id, self.claim, self.number, action, lasts)
     }
 

@@ -10,7 +10,7 @@ use crate::{
     protocol::Fence,
     runtime::{
         end_action::EndAction,
-        timing::{FIRST_RETRY, jittered, now},
+        timing::{FIRST_RETRY, jittered},
     },
 };
 
@@ -50,7 +50,7 @@ impl QueuedEnd {
                 Ok(fence) => return self.end.log_if_fenced(fence),
                 // A permanent error is retried too: its cause may be fixed, and giving up brings
                 // a second run nearer. An unreadable record stays as it is.
-                Err(error) if now() < self.until && !error.is_unreadable() => {
+                Err(error) if self.deferrals.now() < self.until && !error.is_unreadable() => {
                     reported |= log_failure(&self.end, &error, reported);
                 }
                 Err(error) => return log_given_up(&self.end, &error),

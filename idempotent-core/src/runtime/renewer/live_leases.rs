@@ -155,6 +155,8 @@ impl LiveLeases {
             }
         };
         tokio::select! {
+            // In this order, not a random one, so that a simulation can be repeated.
+            biased;
             () = due => {}
             () = self.earlier.notified() => {}
         }
