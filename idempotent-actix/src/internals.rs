@@ -3,6 +3,8 @@
 
 use idempotent_core::internals::{Gauges, gauges, simulated_runtime};
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use crate::tx::{Tx, TxError};
 use crate::{builder::IdempotencyBuilder, idempotency::Idempotency};
 
 /// Builds the handle for a simulation, with the runtime of
@@ -14,4 +16,15 @@ pub fn simulated(builder: IdempotencyBuilder) -> Idempotency {
 /// Reads how much the runtime of a handle keeps in memory.
 pub fn runtime_gauges(idempotency: &Idempotency) -> Gauges {
     gauges(idempotency.runtime())
+}
+
+/// The transaction of a handler, whose connection may be of another type than the database's.
+///
+/// # Errors
+/// As for [`Tx::connection`].
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub async fn transaction<D: sqlx::Database>(
+    tx: &mut Tx<D>,
+) -> Result<&mut (dyn idempotent_core::store::Transaction + 'static), TxError> {
+    tx.transaction().await.map(|transaction| &mut **transaction)
 }

@@ -124,11 +124,16 @@ impl<D: Database> Tx<D> {
     /// # Cancel safety
     /// Safe: no transaction stays open, and the next call begins one.
     pub async fn connection(&mut self) -> Result<&mut D::Connection, TxError> {
+        self.transaction().await.map(Self::downcast)
+    }
+
+    /// Returns the transaction, which the first call may begin.
+    pub(crate) async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
         let transaction = match self.transaction.take() {
             Some(transaction) => transaction,
             None => self.begin().await?,
         };
-        Ok(Self::downcast(self.transaction.insert(transaction)))
+        Ok(self.transaction.insert(transaction))
     }
 
     /// Returns the id of the record that will contain the response. Use it as a foreign key to the

@@ -8,7 +8,7 @@ use super::{
 use crate::{fingerprint::RequestDigest, record_id::RecordId, store::Store};
 
 /// How much a runtime keeps in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// The leases that are renewed.
     pub live_leases: usize,

@@ -1,0 +1,332 @@
+//! The database that all processes share: records, effects, row locks, transactions, one clock.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, Record, RecordId,
+    clock::{ManualClock, Timestamp, millis},
+    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, Snapshot},
+    store::{Store, memory::MemoryStore},
+    transition::{Change, Event, Outcome, transition},
+};
+use tokio::sync::Notify;
+
+use crate::{oracle::Run, world::World};
+
+mod transactions;
+
+/// The time of the database when a history begins.
+const BEGIN: u64 = 1_700_000_000_000;
+/// How long a statement waits for a row lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A statement, as it is sent to the database.
+#[derive(Clone)]
+pub(crate) enum Statement {
+    Claim(RecordId, Claim),
+    Renew(Vec<Renewal>),
+    Complete(Lease, Bytes),
+    Release(Lease),
+    Abandon(Lease, Abandoned),
+    LookUp(RecordId),
+    Resolve(RecordId, OwnerToken, Resolution),
+    Purge(u32),
+    Begin(u64),
+    ClaimIn(u64, RecordId, Claim, Duration),
+    Insert(u64, Run),
+    CompleteIn(u64, Lease, Bytes),
+    AbandonIn(u64, Lease, Abandoned),
+    Undo(u64),
+    Commit(u64),
+    CompleteAndCommit(u64, Lease, Bytes),
+    RollBack(u64),
+}
+
+/// The response to a statement.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Done,
+    Step(Outcome),
+    Renewed(Vec<RenewOutcome>),
+    Found(Option<Snapshot>),
+    Purged(u64),
+    /// The statement has failed, and has changed nothing.
+    Failed(&'static str),
+}
+
+pub(crate) struct Database {
+    world: Arc<World>,
+    state: Mutex<State>,
+    unlocked: Notify,
+}
+
+struct State {
+    /// How far the clock has been set forward, or back, in milliseconds.
+    offset: i64,
+    records: BTreeMap<RecordId, Record>,
+    /// The shipped store, which takes each step beside the state machine.
+    memory: Option<(MemoryStore, ManualClock)>,
+    /// The transactions that have a row locked.
+    locks: BTreeMap<RecordId, u64>,
+    open: BTreeMap<u64, transactions::Open>,
+}
+
+impl Database {
+    /// With `memory`, the shipped memory store takes each step as well, and transactions are not
+    /// supported.
+    pub(crate) fn new(world: Arc<World>, memory: bool) -> Arc<Self> {
+        let clock = ManualClock::at(Timestamp::from_millis(BEGIN));
+        let memory =
+            memory.then(|| (MemoryStore::with_clock(clock.clone()).max_records(512), clock));
+        let state = State {
+            offset: 0,
+            records: BTreeMap::new(),
+            memory,
+            locks: BTreeMap::new(),
+            open: BTreeMap::new(),
+        };
+        Arc::new(Self { world, state: Mutex::new(state), unlocked: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.state().memory.is_none()
+    }
+
+    /// Sets the clock forward, or back.
+    pub(crate) fn step_clock(&self, by: i64) {
+        let mut state = self.state();
+        state.offset = state.offset.saturating_add(by);
+        let offset = state.offset;
+        drop(state);
+        self.world.trace(|| format!("clock: set by {by} ms, {offset} ms in all"));
+    }
+
+    /// All records.
+    pub(crate) fn records(&self) -> Vec<(RecordId, Record)> {
+        self.state().records.iter().map(|(id, record)| (*id, record.clone())).collect()
+    }
+
+    /// The present time of the database.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now_of(&self.state())
+    }
+
+    fn now_of(&self, state: &State) -> Timestamp {
+        let now = BEGIN + millis(self.world.elapsed());
+        Timestamp::from_millis(now.saturating_add_signed(state.offset))
+    }
+
+    /// Executes a statement once its row is not locked.
+    pub(crate) async fn execute(&self, statement: Statement) -> Reply {
+        let limit = match &statement {
+            Statement::ClaimIn(_, _, _, wait) => *wait.max(&Duration::from_millis(50)),
+            _ => LOCK_TIMEOUT,
+        };
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let unlocked = self.unlocked.notified();
+            if let Some(reply) = self.try_execute(&statement) {
+                return reply;
+            }
+            if tokio::time::timeout_at(deadline, unlocked).await.is_err() {
+                return match statement {
+                    Statement::ClaimIn(tx, ..) => {
+                        self.end(&mut self.state(), tx);
+                        Reply::Step(Outcome::Claim(ClaimOutcome::InFlight {
+                            lease_left: Duration::ZERO,
+                        }))
+                    }
+                    _ => Reply::Failed("lock timeout"),
+                };
+            }
+        }
+    }
+
+    /// `None` if the row is locked by another transaction.
+    fn try_execute(&self, statement: &Statement) -> Option<Reply> {
+        let state = &mut *self.state();
+        let step = |state: &mut State, id: &RecordId, event: Event<'_>| {
+            let free = !state.locks.contains_key(id);
+            free.then(|| Reply::Step(self.step(state, id, &event)))
+        };
+        match statement {
+            Statement::Claim(id, claim) => step(state, id, Event::Claim(claim)),
+            Statement::Complete(Lease { id, owner }, recording) => {
+                step(state, id, Event::Complete(*owner, recording))
+            }
+            Statement::Release(Lease { id, owner }) => step(state, id, Event::Release(*owner)),
+            Statement::Abandon(Lease { id, owner }, policy) => {
+                step(state, id, Event::Abandon(*owner, *policy))
+            }
+            Statement::Resolve(id, seen, resolution) => {
+                step(state, id, Event::Resolve(*seen, resolution))
+            }
+            Statement::Renew(renewals) => Some(Reply::Renewed(self.renew(state, renewals))),
+            Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id))),
+            Statement::Purge(limit) => Some(Reply::Purged(self.purge(state, *limit))),
+            Statement::Begin(tx)
+            | Statement::ClaimIn(tx, ..)
+            | Statement::Insert(tx, _)
+            | Statement::CompleteIn(tx, ..)
+            | Statement::AbandonIn(tx, ..)
+            | Statement::Undo(tx)
+            | Statement::Commit(tx)
+            | Statement::CompleteAndCommit(tx, ..)
+            | Statement::RollBack(tx) => self.execute_in(state, *tx, statement),
+        }
+    }
+
+    /// Takes one step of the state machine with a committed record.
+    fn step(&self, state: &mut State, id: &RecordId, event: &Event<'_>) -> Outcome {
+        let now = self.now_of(state);
+        let before = state.records.get(id).cloned();
+        let (change, expected) = transition(before.as_ref(), event, now);
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => {
+                state.records.insert(*id, record);
+            }
+            Change::Remove => {
+                state.records.remove(id);
+            }
+        }
+        let after = state.records.get(id).cloned();
+        let outcome = match &state.memory {
+            None => expected,
+            Some((memory, clock)) => {
+                set(clock, now);
+                let outcome = step_in_memory(memory, id, event);
+                self.compare(memory, id, (&expected, &outcome), after.as_ref(), now);
+                outcome
+            }
+        };
+        self.world.trace(|| format!("database: {event:?} -> {outcome:?}"));
+        self.world.oracle(|oracle| {
+            oracle.stepped(id, event, &outcome, before.as_ref(), after.as_ref(), now);
+        });
+        outcome
+    }
+
+    fn compare(
+        &self,
+        memory: &MemoryStore,
+        id: &RecordId,
+        (expected, outcome): (&Outcome, &Outcome),
+        after: Option<&Record>,
+        now: Timestamp,
+    ) {
+        let found = memory.look_up(id).now_or_never().and_then(Result::ok).flatten();
+        let found = found.map(|found| found.record);
+        let left = after.filter(|record| !record.is_expired(now));
+        if expected != outcome || found.as_ref() != left {
+            self.world.oracle(|oracle| {
+                oracle.violated(format!(
+                    "the memory store differs from the state machine: {outcome:?} and {found:?}, \
+                     not {expected:?} and {left:?}"
+                ));
+            });
+        }
+    }
+
+    fn renew(&self, state: &mut State, renewals: &[Renewal]) -> Vec<RenewOutcome> {
+        let renew = |renewal: &Renewal| {
+            let Lease { id, owner } = renewal.lease;
+            if state.locks.contains_key(&id) {
+                return RenewOutcome::Unknown;
+            }
+            match self.step(state, &id, &Event::Renew(owner, renewal.extend)) {
+                Outcome::Fence(fence) => fence.into(),
+                _ => RenewOutcome::Unknown,
+            }
+        };
+        renewals.iter().map(renew).collect()
+    }
+
+    fn look_up(&self, state: &State, id: &RecordId) -> Option<Snapshot> {
+        let now = self.now_of(state);
+        let record = state.records.get(id).filter(|record| !record.is_expired(now));
+        let found = record.map(|record| Snapshot::new(record.clone(), now));
+        self.world.trace(|| format!("database: look up -> {found:?}"));
+        found
+    }
+
+    fn purge(&self, state: &mut State, limit: u32) -> u64 {
+        let ids: Vec<_> =
+            state.records.keys().filter(|id| !state.locks.contains_key(id)).copied().collect();
+        let memory = state.memory.take();
+        let mut removed = 0;
+        for id in ids {
+            if removed < u64::from(limit)
+                && self.step(state, &id, &Event::Purge) == Outcome::Purge(true)
+            {
+                removed += 1;
+            }
+        }
+        if let Some((memory, clock)) = &memory {
+            set(clock, self.now_of(state));
+            let purged = memory.purge(limit).now_or_never().and_then(Result::ok);
+            if purged != Some(removed) {
+                self.world.oracle(|oracle| {
+                    oracle.violated(format!("the memory store purged {purged:?}, not {removed}"));
+                });
+            }
+        }
+        state.memory = memory;
+        removed
+    }
+}
+
+fn set(clock: &ManualClock, now: Timestamp) {
+    clock.set_back(Duration::from_secs(1 << 40));
+    clock.advance(now.duration_since(Timestamp::EPOCH));
+}
+
+/// Takes a step in the shipped store. Its calls never wait.
+fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> Outcome {
+    let lease = |owner| Lease { id: *id, owner };
+    let fence = |fence: Option<Result<Fence, _>>| fence.and_then(Result::ok).map(Outcome::Fence);
+    let outcome = match event {
+        Event::Claim(claim) => {
+            memory.claim(id, claim).now_or_never().and_then(Result::ok).map(Outcome::Claim)
+        }
+        Event::Renew(owner, extend) => {
+            let renewed = memory.renew(&[Renewal::new(lease(*owner), *extend)]).now_or_never();
+            renewed.and_then(Result::ok).and_then(|outcomes| outcomes.first().copied()).map(
+                |outcome| match outcome {
+                    RenewOutcome::Renewed => Outcome::Fence(Fence::Passed),
+                    RenewOutcome::Fenced | RenewOutcome::Unknown => Outcome::Fence(Fence::Fenced),
+                },
+            )
+        }
+        Event::Complete(owner, recording) => {
+            fence(memory.complete(&lease(*owner), recording).now_or_never())
+        }
+        Event::Release(owner) => fence(memory.release(&lease(*owner)).now_or_never()),
+        Event::Abandon(owner, policy) => {
+            fence(memory.abandon(&lease(*owner), *policy).now_or_never())
+        }
+        Event::Resolve(seen, resolution) => {
+            let resolved = memory.resolve(id, seen, resolution).now_or_never();
+            resolved.and_then(Result::ok).map(Outcome::Resolve)
+        }
+        Event::Purge => None,
+    };
+    outcome.expect("the memory store never waits and never fails here")
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Database")
+    }
+}

@@ -1,0 +1,396 @@
+//! The invariants I1 to I8, verified at each step of the database, at the start of each handler,
+//! and for each response that a client gets. None of it uses the state machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use actix_web::http::{StatusCode, header::LOCATION};
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, OwnerToken, Record, RecordId, RecordState, Recording,
+    clock::Timestamp,
+    protocol::{Claim, ClaimOutcome, Fence, ResolveOutcome},
+    transition::{Event, Outcome},
+};
+
+use crate::{app::Receipt, process::Response};
+
+/// Which of the application's handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Handler {
+    /// Its effects are outside of any transaction.
+    Lease,
+    /// Its effect is in a transaction, and its claim is not.
+    TxLease,
+    /// Its effect and its claim are in one transaction.
+    TxClaim,
+}
+
+/// A key of a user for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) handler: Handler,
+    pub(crate) user: u8,
+    pub(crate) key: u8,
+}
+
+/// One run of a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) id: u64,
+    pub(crate) key: Key,
+    pub(crate) payload: u8,
+}
+
+/// What has happened in a history.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    violations: Vec<String>,
+    records: BTreeMap<RecordId, Tracked>,
+    runs: BTreeMap<u64, Run>,
+    /// The payloads that clients have sent with a key.
+    sent: BTreeMap<Key, BTreeSet<u8>>,
+    /// The runs whose completion was sent, and perhaps not acknowledged.
+    completing: BTreeSet<u64>,
+    completed: BTreeSet<u64>,
+    effects: BTreeSet<u64>,
+    pub(crate) counts: Counts,
+}
+
+/// How often the situations occurred that a simulation is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) runs: u64,
+    pub(crate) takeovers: u64,
+    pub(crate) fenced: u64,
+    pub(crate) replays: u64,
+    pub(crate) held: u64,
+    pub(crate) effects: u64,
+    pub(crate) deferred: u64,
+    pub(crate) responses: u64,
+}
+
+#[derive(Default)]
+struct Tracked {
+    /// Claims that were granted, by different owners.
+    grants: u64,
+    owners: BTreeSet<[u8; 16]>,
+    runs: u64,
+    /// Effects since the record was inserted.
+    effects: u64,
+}
+
+impl Oracle {
+    pub(crate) fn violated(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    pub(crate) fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    fn verify(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(what());
+        }
+    }
+
+    /// The database has taken a step with a record.
+    pub(crate) fn stepped(
+        &mut self,
+        id: &RecordId,
+        event: &Event<'_>,
+        outcome: &Outcome,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        now: Timestamp,
+    ) {
+        if let Some(before) =
+            before.filter(|record| is_completed(record) && record.expires_at > now)
+        {
+            self.verify(after == Some(before), || {
+                format!("I2: {event:?} changed a completed record: {before:?} to {after:?}")
+            });
+        }
+        match (event, outcome) {
+            (Event::Claim(claim), Outcome::Claim(ClaimOutcome::Granted { .. })) => {
+                self.granted(id, before, claim, now);
+                let whole = after.is_some_and(|record| {
+                    record.lease_until >= now.after(claim.lease) && record.owner == claim.owner
+                });
+                self.verify(whole, || format!("I1: a grant without a whole lease: {after:?}"));
+            }
+            (Event::Claim(claim), Outcome::Claim(ClaimOutcome::Completed(_))) => {
+                let same = before.is_some_and(|record| record.fingerprint == claim.fingerprint);
+                self.verify(same, || format!("I5: a replay to another request: {before:?}"));
+            }
+            (Event::Claim(_), Outcome::Claim(ClaimOutcome::Held { .. })) => self.counts.held += 1,
+            (Event::Complete(owner, recording), Outcome::Fence(fence)) => {
+                self.fenced(event, *fence, *owner, before, false);
+                if *fence == Fence::Passed {
+                    let changed = before.is_some_and(|record| !is_completed(record));
+                    self.stored(recording, changed);
+                }
+            }
+            (
+                Event::Renew(owner, _) | Event::Release(owner) | Event::Abandon(owner, _),
+                Outcome::Fence(fence),
+            ) => self.fenced(event, *fence, *owner, before, true),
+            (Event::Resolve(seen, _), Outcome::Resolve(ResolveOutcome::Resolved)) => {
+                let held = before.is_some_and(|record| {
+                    record.owner == *seen && (is_held(record) || is_abandoned(record, now))
+                });
+                self.verify(held, || format!("I3: an operator resolved {before:?}"));
+            }
+            (Event::Purge, Outcome::Purge(true)) => {
+                let removable = before.is_some_and(|record| {
+                    record.expires_at <= now
+                        && !is_held(record)
+                        && !is_abandoned(record, now)
+                        && (is_completed(record) || record.lease_until <= now)
+                });
+                self.verify(removable, || format!("I1: a purge removed {before:?} at {now:?}"));
+            }
+            _ => {}
+        }
+        self.track(id, before, after);
+    }
+
+    /// A claim was granted as a part of a transaction, which is not committed yet.
+    pub(crate) fn claimed_in(
+        &mut self,
+        id: &RecordId,
+        before: Option<&Record>,
+        claim: &Claim,
+        now: Timestamp,
+    ) {
+        self.granted(id, before, claim, now);
+    }
+
+    fn granted(&mut self, id: &RecordId, before: Option<&Record>, claim: &Claim, now: Timestamp) {
+        let tracked = self.records.entry(*id).or_default();
+        if tracked.owners.insert(*claim.owner.as_bytes()) {
+            tracked.grants += 1;
+        }
+        let Some(record) = before.filter(|record| record.owner != claim.owner) else { return };
+        let over = record.expires_at <= now;
+        self.verify(!is_held(record) && !is_abandoned(record, now), || {
+            format!("I6: a held key was granted: {record:?}")
+        });
+        if is_completed(record) {
+            self.verify(over, || format!("I2: a completed key was granted: {record:?}"));
+            return;
+        }
+        self.verify(is_held(record) || record.lease_until <= now, || {
+            format!("I1: a key whose owner is alive was granted: {record:?} at {now:?}")
+        });
+        if !over {
+            self.counts.takeovers += 1;
+            self.verify(record.fingerprint == claim.fingerprint, || {
+                format!("I5: another request took over {record:?}")
+            });
+            self.verify(claim.abandoned == Abandoned::Retry, || {
+                format!("I6: a claim under `hold` took over {record:?}")
+            });
+        }
+    }
+
+    /// An owner has tried to change its record. `in_flight`: only while it is in flight.
+    fn fenced(
+        &mut self,
+        event: &Event<'_>,
+        fence: Fence,
+        owner: OwnerToken,
+        before: Option<&Record>,
+        in_flight: bool,
+    ) {
+        let owns = before.is_some_and(|record| {
+            record.owner == owner && (!in_flight || record.state == RecordState::InFlight)
+        });
+        match fence {
+            Fence::Passed => {
+                self.verify(owns, || format!("I3: {event:?} passed the fence of {before:?}"));
+            }
+            Fence::Fenced => {
+                self.counts.fenced += 1;
+                self.verify(!owns, || format!("{event:?} of the owner was fenced by {before:?}"));
+            }
+        }
+    }
+
+    /// Notes whether a record was removed or replaced by that of a new operation.
+    fn track(&mut self, id: &RecordId, before: Option<&Record>, after: Option<&Record>) {
+        let continues = match (before, after) {
+            (Some(before), Some(after)) => {
+                before.owner == after.owner || after.attempt > before.attempt
+            }
+            _ => false,
+        };
+        if !continues {
+            self.records.entry(*id).or_default().effects = 0;
+        }
+    }
+
+    /// A completion took effect outside of a transaction.
+    fn stored(&mut self, recording: &Bytes, changed: bool) {
+        let Some(receipt) = read(recording) else { return };
+        if receipt.run == 0 || !changed {
+            return;
+        }
+        self.completed.insert(receipt.run);
+        let handler = self.runs.get(&receipt.run).map(|run| run.key.handler);
+        self.verify(handler == Some(Handler::Lease) || !receipt.done, || {
+            format!("I4: {receipt:?} was recorded without its effect")
+        });
+    }
+
+    /// A transaction was committed.
+    pub(crate) fn committed(
+        &mut self,
+        id: &RecordId,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        effects: &[Run],
+        now: Timestamp,
+    ) {
+        self.track(id, before, after);
+        let receipt = after.and_then(|record| match &record.state {
+            RecordState::Completed(recording) => read(recording),
+            RecordState::InFlight | RecordState::Held => None,
+        });
+        if let Some(before) = before {
+            let same = after.is_some_and(|after| after.owner == before.owner);
+            let replaceable = before.expires_at <= now || before.lease_until <= now;
+            self.verify(same || replaceable, || format!("I3: a commit replaced {before:?}"));
+            let kept = !is_completed(before) || before.expires_at <= now || after == Some(before);
+            self.verify(kept, || format!("I2: a commit changed {before:?}"));
+        }
+        let tracked = self.records.entry(*id).or_default();
+        tracked.effects += u64::try_from(effects.len()).unwrap_or(u64::MAX);
+        let (all, id) = (tracked.effects, *id);
+        self.verify(all <= 1, || format!("I8: {all} effects of {id:?}: {effects:?}"));
+        for run in effects {
+            self.effects.insert(run.id);
+            self.counts.effects += 1;
+            self.verify(receipt.is_some_and(|it| it.run == run.id && it.done), || {
+                format!("I4: the effect of {run:?} was committed with {after:?}, {receipt:?}")
+            });
+        }
+        if let Some(receipt) = receipt.filter(|receipt| receipt.run != 0) {
+            self.completed.insert(receipt.run);
+            let has_effect = effects.iter().any(|run| run.id == receipt.run);
+            self.verify(has_effect || !receipt.done, || {
+                format!("I4: {receipt:?} was committed without its effect")
+            });
+        }
+    }
+
+    /// A process sends a completion.
+    pub(crate) fn completion_sent(&mut self, recording: &Bytes) {
+        if let Some(receipt) = read(recording) {
+            self.completing.insert(receipt.run);
+        }
+    }
+
+    /// A process knows the outcome of a completion.
+    pub(crate) fn completion_acknowledged(&mut self, recording: &Bytes) {
+        if let Some(receipt) = read(recording) {
+            self.completing.remove(&receipt.run);
+        }
+    }
+
+    /// A handler begins to run.
+    pub(crate) fn started(&mut self, run: Run, id: &RecordId) {
+        self.counts.runs += 1;
+        self.runs.insert(run.id, run);
+        let tracked = self.records.entry(*id).or_default();
+        tracked.runs += 1;
+        let (runs, grants) = (tracked.runs, tracked.grants);
+        self.verify(runs <= grants, || {
+            format!("I1: {run:?} is run {runs} of a key that was granted {grants} times")
+        });
+    }
+
+    /// A client sends a request.
+    pub(crate) fn requested(&mut self, key: Key, payload: u8) {
+        self.sent.entry(key).or_default().insert(payload);
+    }
+
+    /// A client got a response to a request with this key and payload.
+    pub(crate) fn responded(&mut self, key: Key, payload: u8, response: &Response, calm: bool) {
+        self.counts.responses += 1;
+        let status = response.status;
+        if response.headers.contains_key("idempotency-replayed") {
+            self.counts.replays += 1;
+        }
+        let body = String::from_utf8_lossy(&response.body);
+        match status {
+            StatusCode::CREATED | StatusCode::PAYMENT_REQUIRED => {
+                let location = response.headers.get(LOCATION).and_then(|it| it.to_str().ok());
+                match location.and_then(Receipt::parse) {
+                    Some(receipt) => self.received(key, payload, receipt),
+                    None => self.violated(format!("{key:?}: {status} without a receipt")),
+                }
+                // The replay of a stream that took too long has no body.
+                let complete = location.is_some_and(|it| body == it) || body.is_empty();
+                self.verify(complete, || format!("{key:?}: {location:?} with the body {body}"));
+            }
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                let others = self.sent.get(&key).is_some_and(|sent| sent.len() > 1);
+                self.verify(others, || format!("I7: 422 for a key with one payload: {key:?}"));
+            }
+            StatusCode::CONFLICT => {}
+            StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE => {
+                self.verify(!calm, || format!("{key:?}: {status} without faults: {body}"));
+            }
+            _ => self.violated(format!("{key:?}: unexpected {status}: {body}")),
+        }
+    }
+
+    fn received(&mut self, key: Key, payload: u8, receipt: Receipt) {
+        let Receipt { run, done, .. } = receipt;
+        if run == 0 {
+            return;
+        }
+        self.verify((receipt.user, receipt.key) == (key.user, key.key), || {
+            format!("I7: {key:?} got {receipt:?}")
+        });
+        self.verify(receipt.payload == payload, || {
+            format!("I5: {key:?} with payload {payload} got {receipt:?}")
+        });
+        let (completed, effect) = (self.completed.contains(&run), self.effects.contains(&run));
+        match key.handler {
+            Handler::Lease => {
+                let deferred = !completed && self.completing.contains(&run);
+                self.counts.deferred += u64::from(deferred);
+                self.verify(completed || deferred, || {
+                    format!("{receipt:?} was sent, but its completion was not")
+                });
+            }
+            Handler::TxLease | Handler::TxClaim => {
+                self.verify(effect == done, || format!("I4: {receipt:?} was sent, {effect}"));
+            }
+        }
+    }
+}
+
+fn is_completed(record: &Record) -> bool {
+    matches!(record.state, RecordState::Completed(_))
+}
+
+fn is_held(record: &Record) -> bool {
+    record.state == RecordState::Held
+}
+
+/// Whether the lease of an attempt has expired whose key must not run again.
+fn is_abandoned(record: &Record, now: Timestamp) -> bool {
+    record.state == RecordState::InFlight
+        && record.lease_until <= now
+        && record.abandoned == Abandoned::Hold
+}
+
+/// The receipt in the headers of a recording.
+fn read(recording: &Bytes) -> Option<Receipt> {
+    let recording = Recording::decode(recording).ok()?;
+    let location = recording.headers.iter().find(|(name, _)| &**name == b"location")?;
+    Receipt::parse(std::str::from_utf8(&location.1).ok()?)
+}

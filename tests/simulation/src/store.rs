@@ -1,0 +1,310 @@
+//! The store as a process sees it: each call travels to the database over a network that fails.
+
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    protocol::{
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+    },
+    store::{Store, Transaction, TransactionClaim, Transactions},
+    transition::Outcome,
+};
+use tokio::{sync::oneshot, time::sleep};
+
+use self::transaction::SimulatedTransaction;
+use crate::{
+    database::{Database, Reply, Statement},
+    world::{World, chance, millis},
+};
+
+mod transaction;
+
+pub(crate) use transaction::SimulatedConnection;
+
+/// The connection of one process to the database.
+#[derive(Clone)]
+pub(crate) struct SimulatedStore {
+    world: Arc<World>,
+    database: Arc<Database>,
+    /// Cleared when the process has crashed: nothing that it sends arrives.
+    alive: Arc<AtomicBool>,
+    /// Set while the network drops everything that the process sends.
+    cut_off: Arc<AtomicBool>,
+    /// How many of 100 calls fail in a history with faults.
+    faults: u32,
+    process: usize,
+}
+
+/// What the network does to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Delivered,
+    /// It fails before it takes effect.
+    Lost,
+    /// It takes effect, but its acknowledgment is lost.
+    Unacknowledged,
+    /// It takes effect a second time later.
+    Duplicated,
+    /// It takes effect after its caller has given up.
+    Late,
+    /// It never takes effect, and its caller gets no response for a long time.
+    Hangs,
+}
+
+impl SimulatedStore {
+    pub(crate) fn new(
+        world: Arc<World>,
+        database: Arc<Database>,
+        process: usize,
+        faults: u32,
+    ) -> Self {
+        let (alive, cut_off) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        Self { world, database, alive, cut_off, faults, process }
+    }
+
+    /// Nothing that the process sends from now on arrives.
+    pub(crate) fn crash(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Relaxed);
+    }
+
+    fn fate(&self, repeatable: bool) -> Fate {
+        if !self.alive.load(Ordering::Relaxed) {
+            return Fate::Hangs;
+        }
+        if self.cut_off.load(Ordering::Relaxed) {
+            return if chance(50) { Fate::Hangs } else { Fate::Lost };
+        }
+        if !self.world.is_chaotic() || !chance(self.faults) {
+            return Fate::Delivered;
+        }
+        match fastrand::u32(0..10) {
+            0..3 => Fate::Lost,
+            3..6 => Fate::Unacknowledged,
+            6 if repeatable => Fate::Duplicated,
+            7 => Fate::Late,
+            8 => Fate::Hangs,
+            _ => Fate::Delivered,
+        }
+    }
+
+    /// Sends a statement that may arrive twice.
+    async fn call(&self, statement: Statement) -> Result<Reply, StoreError> {
+        let fate = self.fate(true);
+        if fate == Fate::Duplicated {
+            let (database, again) = (self.database.clone(), statement.clone());
+            self.world.spawn_outside(async move {
+                sleep(millis(1, 8_000)).await;
+                database.execute(again).await;
+            });
+        }
+        let delay = if fate == Fate::Late { millis(1_000, 15_000) } else { millis(0, 20) };
+        self.send(statement, fate, delay).await
+    }
+
+    /// Sends a statement, which arrives after `delay`.
+    async fn send(
+        &self,
+        statement: Statement,
+        fate: Fate,
+        delay: Duration,
+    ) -> Result<Reply, StoreError> {
+        let completes = completion(&statement);
+        if let Some(recording) = &completes {
+            self.world.oracle(|oracle| oracle.completion_sent(recording));
+        }
+        if fate != Fate::Delivered {
+            self.world.trace(|| format!("network: a call of process {}: {fate:?}", self.process));
+        }
+        match fate {
+            Fate::Hangs => {
+                // Until the operating system gives the connection up.
+                sleep(millis(20_000, 60_000)).await;
+                return Err(lost());
+            }
+            Fate::Lost => {
+                sleep(delay).await;
+                return Err(lost());
+            }
+            _ => {}
+        }
+        let (sender, receiver) = oneshot::channel();
+        let (database, alive) = (self.database.clone(), self.alive.clone());
+        self.world.spawn_outside(async move {
+            sleep(delay).await;
+            let reply = database.execute(statement).await;
+            if fate == Fate::Unacknowledged || !alive.load(Ordering::Relaxed) {
+                return;
+            }
+            sleep(millis(0, 20)).await;
+            let _ = sender.send(reply);
+        });
+        let reply = receiver.await.map_err(|_| lost())?;
+        if let Reply::Failed(why) = reply {
+            return Err(StoreError::transient("simulated", "execute a statement", why));
+        }
+        if let Some(recording) = &completes {
+            self.world.oracle(|oracle| oracle.completion_acknowledged(recording));
+        }
+        Ok(reply)
+    }
+}
+
+/// The recording that a statement completes an operation with.
+fn completion(statement: &Statement) -> Option<Bytes> {
+    match statement {
+        Statement::Complete(_, recording)
+        | Statement::CompleteIn(_, _, recording)
+        | Statement::CompleteAndCommit(_, _, recording) => Some(recording.clone()),
+        _ => None,
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::transient("simulated", "execute a statement", "the connection was lost")
+}
+
+fn unexpected(reply: &Reply) -> StoreError {
+    StoreError::permanent("simulated", "read a reply", format!("{reply:?}"))
+}
+
+impl Reply {
+    fn claim(self) -> Result<ClaimOutcome, StoreError> {
+        match self {
+            Self::Step(Outcome::Claim(outcome)) => Ok(outcome),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    fn fence(self) -> Result<Fence, StoreError> {
+        match self {
+            Self::Step(Outcome::Fence(fence)) => Ok(fence),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    fn done(self) -> Result<(), StoreError> {
+        match self {
+            Self::Done => Ok(()),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for SimulatedStore {
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.call(Statement::Purge(0)).await.map(drop)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        self.call(Statement::Claim(*id, *claim)).await?.claim()
+    }
+
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        match self.call(Statement::Renew(leases.to_vec())).await? {
+            Reply::Renewed(outcomes) => Ok(outcomes),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        self.call(Statement::Complete(*lease, recording.clone())).await?.fence()
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.call(Statement::Release(*lease)).await?.fence()
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        self.call(Statement::Abandon(*lease, policy)).await?.fence()
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        match self.call(Statement::LookUp(*id)).await? {
+            Reply::Found(found) => Ok(found),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        match self.call(Statement::Resolve(*id, *seen, resolution.clone())).await? {
+            Reply::Step(Outcome::Resolve(outcome)) => Ok(outcome),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
+        match self.call(Statement::Purge(limit)).await? {
+            Reply::Purged(removed) => Ok(removed),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.database.has_transactions().then_some(self as &dyn Transactions)
+    }
+}
+
+#[async_trait]
+impl Transactions for SimulatedStore {
+    /// Handlers take a `Tx<Sqlite>`, but reach the simulated connection.
+    fn database(&self) -> TypeId {
+        TypeId::of::<sqlx::Sqlite>()
+    }
+
+    async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        let transaction = SimulatedTransaction::new(self);
+        transaction.send(Statement::Begin).await?.done()?;
+        Ok(Box::new(transaction))
+    }
+
+    async fn claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<TransactionClaim, StoreError> {
+        let transaction = SimulatedTransaction::new(self);
+        let claim_in = |tx| Statement::ClaimIn(tx, *id, *claim, wait);
+        Ok(match transaction.send(claim_in).await?.claim()? {
+            ClaimOutcome::Granted { attempt } => {
+                TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }
+            }
+            outcome => TransactionClaim::Rejected(outcome),
+        })
+    }
+}
+
+impl fmt::Debug for SimulatedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimulatedStore of process {}", self.process)
+    }
+}
