@@ -230,6 +230,24 @@ async fn the_response_of_an_attempt_that_may_have_been_taken_over_is_not_replaye
 }
 
 #[tokio::test]
+async fn a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    defer_completion(&store, &runtime, &Policy::DEFAULT).await;
+    store.advance(Policy::DEFAULT.lease);
+    let (_, outcome) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
+    assert!(matches!(outcome, ClaimOutcome::Granted { attempt: 2 }), "{outcome:?}");
+    // The store fences the completion, but does not return the record of the other attempt.
+    store.set_fault(Op::LookUp, ALWAYS, Fault::Before);
+    store.set_fault(Op::Complete, 0, Fault::Before);
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    store.set_fault(Op::Complete, ALWAYS, Fault::Before);
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+}
+
+#[tokio::test]
 async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);

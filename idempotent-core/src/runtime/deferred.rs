@@ -203,7 +203,7 @@ impl Deferrals {
                 self.waiters.wake(id);
                 if fence == Fence::Passed { end.outcome() } else { None }
             }
-            Err(error) if end.fenced => {
+            Err(error) if end.may_be_superseded() => {
                 tracing::warn!(
                     %id, %error,
                     "the owner of a record is unknown while the store fails; reporting it in flight"
@@ -240,7 +240,13 @@ impl Deferrals {
     async fn send_or_reclaim(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
         match self.send(end).await? {
             Fence::Passed => Ok(Fence::Passed),
-            Fence::Fenced => self.reclaim(end).await,
+            Fence::Fenced => {
+                // Between this outcome and that of the reclaim the store may fail; the note
+                // prevents that another attempt's key is then replayed from memory (case
+                // `a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory`).
+                end.found_fenced(true);
+                self.reclaim(end).await
+            }
         }
     }
 
@@ -265,6 +271,7 @@ impl Deferrals {
         let sent = self.now();
         let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
         if let ClaimOutcome::Granted { .. } = outcome {
+            end.found_fenced(false);
             // A renewal that found the record lost has removed its lease. It is removed again
             // below, or when the end is dropped.
             self.renewer.leases.restore_lost(end.lease(), end.claim.lease, sent);

@@ -13,6 +13,8 @@
 )]
 
 use std::{
+    num::NonZeroUsize,
+    ops::Range,
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -20,6 +22,8 @@ use std::{
 };
 
 use clap::Parser;
+
+use self::oracle::Counts;
 
 mod app;
 mod client;
@@ -57,30 +61,49 @@ fn main() -> ExitCode {
         report.violations.iter().for_each(|violation| println!("VIOLATION {violation}"));
         return ExitCode::from(u8::from(!report.violations.is_empty()));
     }
-    let threads = arguments
-        .threads
-        .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get));
-    let (next, end) = (AtomicU64::new(arguments.first), arguments.first + arguments.seeds);
+    let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = arguments.threads.unwrap_or_else(cores);
     let started = Instant::now();
-    let failed = thread::scope(|scope| {
-        let worker = || {
-            let mut failed = 0_u64;
-            loop {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= end {
-                    return failed;
-                }
-                let report = history::run(seed, false);
-                if let Some(first) = report.violations.first() {
-                    failed += 1;
-                    println!("seed {seed}: {first}");
-                }
-            }
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap_or(1)).sum::<u64>()
-    });
+    let seeds = arguments.first..arguments.first + arguments.seeds;
+    let Summary { failed, counts } = run_all(seeds, threads);
     let seconds = started.elapsed().as_secs_f64();
     println!("{} histories in {seconds:.0} s; {failed} with a violation", arguments.seeds);
+    println!("in all: {counts:?}");
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// The result of many histories.
+#[derive(Default)]
+struct Summary {
+    failed: u64,
+    counts: Counts,
+}
+
+/// Runs the histories of these seeds, and prints the first violation of each that has one.
+fn run_all(seeds: Range<u64>, threads: usize) -> Summary {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let mut summary = Summary::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return summary;
+            }
+            let report = history::run(seed, false);
+            summary.counts += report.counts;
+            if let Some(first) = report.violations.first() {
+                summary.failed += 1;
+                println!("seed {seed}: {first}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().fold(Summary::default(), |mut all, worker| {
+            let one = worker.join().expect("a history does not panic");
+            all.failed += one.failed;
+            all.counts += one.counts;
+            all
+        })
+    })
 }

@@ -1,7 +1,10 @@
 //! The invariants I1 to I8, verified at each step of the database, at the start of each handler,
 //! and for each response that a client gets. None of it uses the state machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::AddAssign,
+};
 
 use actix_web::http::{StatusCode, header::LOCATION};
 use bytes::Bytes;
@@ -67,6 +70,19 @@ pub(crate) struct Counts {
     pub(crate) effects: u64,
     pub(crate) deferred: u64,
     pub(crate) responses: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.takeovers += other.takeovers;
+        self.fenced += other.fenced;
+        self.replays += other.replays;
+        self.held += other.held;
+        self.effects += other.effects;
+        self.deferred += other.deferred;
+        self.responses += other.responses;
+    }
 }
 
 #[derive(Default)]
@@ -218,13 +234,11 @@ impl Oracle {
     }
 
     /// Notes whether a record was removed or replaced by that of a new operation.
-    fn track(&mut self, id: &RecordId, before: Option<&Record>, after: Option<&Record>) {
-        let continues = match (before, after) {
-            (Some(before), Some(after)) => {
-                before.owner == after.owner || after.attempt > before.attempt
-            }
-            _ => false,
-        };
+    pub(crate) fn track(&mut self, id: &RecordId, before: Option<&Record>, after: Option<&Record>) {
+        let continues = matches!(
+            (before, after),
+            (Some(before), Some(after)) if before.first_seen == after.first_seen
+        );
         if !continues {
             self.records.entry(*id).or_default().effects = 0;
         }
@@ -252,7 +266,6 @@ impl Oracle {
         effects: &[Run],
         now: Timestamp,
     ) {
-        self.track(id, before, after);
         let receipt = after.and_then(|record| match &record.state {
             RecordState::Completed(recording) => read(recording),
             RecordState::InFlight | RecordState::Held => None,

@@ -29,6 +29,9 @@ pub(in crate::runtime) struct DeferredEnd {
     /// Whether the store has reported that the record does not carry the attempt's token, so that
     /// another attempt may own it.
     pub(super) fenced: bool,
+    /// Whether the store has fenced this end since it last granted the claim: another attempt may
+    /// own the record.
+    pub(super) found_fenced: AtomicBool,
     /// Whether its own attempt is sending it to the store, so that no other request sends it.
     pub(super) sending: bool,
     /// Set once another request with the key has stored it, or has found that another attempt owns
@@ -44,8 +47,9 @@ impl DeferredEnd {
         action: EndAction,
         lasts: Instant,
     ) -> Self {
-        let done = AtomicBool::new(false);
-        Self { id, claim, action, attempt, lasts, fenced: false, sending: false, done }
+        let (found_fenced, done) = Default::default();
+        let (fenced, sending) = (false, false);
+        Self { id, claim, action, attempt, lasts, fenced, found_fenced, sending, done }
     }
 
     /// Marks the end of an attempt that is known to be fenced. Its response must not be replayed
@@ -56,6 +60,16 @@ impl DeferredEnd {
 
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced
+    }
+
+    /// Notes that the store has fenced this end, or has granted its claim again.
+    pub(super) fn found_fenced(&self, fenced: bool) {
+        self.found_fenced.store(fenced, Ordering::SeqCst);
+    }
+
+    /// Whether another attempt may own the record, so that nothing is replayed from memory.
+    pub(super) fn may_be_superseded(&self) -> bool {
+        self.fenced || self.found_fenced.load(Ordering::SeqCst)
     }
 
     pub(super) fn lease(&self) -> Lease {

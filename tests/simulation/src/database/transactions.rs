@@ -16,6 +16,8 @@ pub(super) struct Open {
     /// The record that it has locked, with its state inside the transaction.
     record: Option<(RecordId, Option<Record>)>,
     effects: Vec<Run>,
+    /// Whether the claim is part of the transaction.
+    claims: bool,
 }
 
 impl Database {
@@ -127,6 +129,7 @@ impl Database {
         let (_, outcome) = transition::claim(state.records.get(id), claim, now);
         let outcome = if let ClaimOutcome::Granted { .. } = outcome {
             self.world.oracle(|oracle| oracle.claimed_in(id, state.records.get(id), claim, now));
+            state.open.entry(tx).or_default().claims = true;
             self.step_in(state, tx, id, &Event::Claim(claim))?
         } else {
             // A claim that holds the key is not part of the transaction.
@@ -140,12 +143,16 @@ impl Database {
 
     fn commit(&self, state: &mut State, tx: u64) {
         let now = self.now_of(state);
-        if let Some(Open { record, effects }) = state.open.get_mut(&tx).map(std::mem::take) {
+        if let Some(Open { record, effects, claims }) = state.open.get_mut(&tx).map(std::mem::take)
+        {
             let before = record.as_ref().and_then(|(id, _)| state.records.get(id).cloned());
             let after = record.as_ref().and_then(|(_, record)| record.clone());
             if let Some((id, record)) = record {
                 self.world.oracle(|oracle| {
-                    oracle.committed(&id, before.as_ref(), after.as_ref(), &effects, now);
+                    // Whether a claim could replace the record was verified when it was granted.
+                    let replaced = before.as_ref().filter(|_| !claims);
+                    oracle.track(&id, before.as_ref(), after.as_ref());
+                    oracle.committed(&id, replaced, after.as_ref(), &effects, now);
                 });
                 match record {
                     Some(record) => state.records.insert(id, record),
