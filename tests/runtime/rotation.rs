@@ -4,7 +4,7 @@ use idempotent_core::{
     FingerprintKeys, Policy, Runtime,
     runtime::{AttemptOutcome, Verdict},
 };
-use test_support::{FaultyStore, Op};
+use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::*;
 
@@ -95,4 +95,25 @@ async fn a_successor_that_signs_with_another_key_is_the_same_request() {
     successor.complete(&response("the successor's")).await;
     let ending = fenced.complete(&response("the fenced attempt's")).await;
     assert_eq!(ending, AttemptOutcome::Fenced(Verdict::Completed(response("the successor's"))));
+}
+
+#[tokio::test]
+async fn a_record_that_changes_between_the_two_claims_is_of_the_same_request() {
+    let store = FaultyStore::default();
+    let (before, after) = (runtime_with_keys(&store, &[1]), runtime_with_keys(&store, &[2, 1]));
+    let first = proceed(&before, "k", "b", &Policy::DEFAULT).await;
+    // The first claim of this request finds a record with the old signature.
+    let claims = store.begun(Op::Claim);
+    store.fail(Op::Claim, 1, Fault::HangAfter);
+    let request = tokio::spawn({
+        let after = after.clone();
+        async move { verdict_of(&after, "k", "b", &Policy::DEFAULT).await }
+    });
+    until("the claim is sent", || store.begun(Op::Claim) > claims).await;
+    // Before its second claim, another request gets the key and signs with the new key.
+    first.release().await;
+    let _attempt = proceed(&after, "k", "b", &Policy::DEFAULT).await;
+    store.resume();
+    let verdict = in_time(request).await.unwrap();
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
 }

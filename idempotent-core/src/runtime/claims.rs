@@ -142,6 +142,13 @@ impl Claims {
                         );
                         Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
                     }
+                    // Between the two claims another process may claim the key anew and sign with
+                    // the newer secret, for the same request.
+                    Ok(ClaimOutcome::Mismatch { recorded })
+                        if self.options.fingerprint_keys.matches(recorded, digest) =>
+                    {
+                        Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+                    }
                     outcome => outcome,
                 }
             }
