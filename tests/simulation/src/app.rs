@@ -35,6 +35,12 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
     config.service(lease).service(tx_lease).service(tx_claim);
 }
 
+/// Where a handler runs.
+pub(crate) struct Site {
+    pub(crate) world: Arc<World>,
+    pub(crate) process: usize,
+}
+
 pub(crate) struct User(u8);
 
 impl FromRequest for User {
@@ -105,10 +111,10 @@ async fn lease(
     user: User,
     body: Json<Body>,
     operation: Operation,
-    world: Data<Arc<World>>,
+    site: Data<Site>,
 ) -> HttpResponse {
-    let run = begin(&world, Handler::Lease, &user, &body, &operation);
-    respond(&world, run).await
+    let run = begin(&site, Handler::Lease, &user, &body, &operation);
+    respond(&site.world, run).await
 }
 
 #[idempotent(scope = "user")]
@@ -117,11 +123,11 @@ async fn tx_lease(
     user: User,
     body: Json<Body>,
     operation: Operation,
-    world: Data<Arc<World>>,
+    site: Data<Site>,
     tx: Tx<Sqlite>,
 ) -> Result<HttpResponse, TxError> {
-    let run = begin(&world, Handler::TxLease, &user, &body, &operation);
-    write(&world, run, tx).await
+    let run = begin(&site, Handler::TxLease, &user, &body, &operation);
+    write(&site.world, run, tx).await
 }
 
 #[idempotent(scope = "user", claim = "transaction")]
@@ -130,17 +136,23 @@ async fn tx_claim(
     user: User,
     body: Json<Body>,
     operation: Operation,
-    world: Data<Arc<World>>,
+    site: Data<Site>,
     tx: Tx<Sqlite>,
 ) -> Result<HttpResponse, TxError> {
-    let run = begin(&world, Handler::TxClaim, &user, &body, &operation);
-    write(&world, run, tx).await
+    let run = begin(&site, Handler::TxClaim, &user, &body, &operation);
+    write(&site.world, run, tx).await
 }
 
-fn begin(world: &World, handler: Handler, user: &User, body: &Body, operation: &Operation) -> Run {
+fn begin(
+    Site { world, process }: &Site,
+    handler: Handler,
+    user: &User,
+    body: &Body,
+    operation: &Operation,
+) -> Run {
     let key = operation.key().as_str().parse().unwrap_or(0);
     let key = Key { handler, user: user.0, key };
-    let run = Run { id: world.next_id(), key, payload: body.payload };
+    let run = Run { id: world.next_id(), key, payload: body.payload, process: *process };
     world.trace(|| format!("handler: {run:?} starts, attempt {}", operation.attempt()));
     world.oracle(|oracle| oracle.started(run, operation.id()));
     run

@@ -109,6 +109,7 @@ impl Database {
         state.offset = state.offset.saturating_add(by);
         let offset = state.offset;
         drop(state);
+        self.world.oracle(|oracle| oracle.health.clock_stepped());
         self.world.trace(|| format!("clock: set by {by} ms, {offset} ms in all"));
     }
 

@@ -29,6 +29,7 @@ mod app;
 mod client;
 mod cluster;
 mod database;
+mod health;
 mod history;
 mod oracle;
 mod process;
@@ -48,6 +49,9 @@ struct Arguments {
     /// The number of threads; by default one for each core.
     #[arg(long)]
     threads: Option<usize>,
+    /// Runs each history twice, and reports whether the second differs from the first.
+    #[arg(long)]
+    twice: bool,
     /// Runs the history of one seed, and prints what happens.
     #[arg(long)]
     replay: Option<u64>,
@@ -65,7 +69,7 @@ fn main() -> ExitCode {
     let threads = arguments.threads.unwrap_or_else(cores);
     let started = Instant::now();
     let seeds = arguments.first..arguments.first + arguments.seeds;
-    let Summary { failed, counts } = run_all(seeds, threads);
+    let Summary { failed, counts } = run_all(seeds, threads, arguments.twice);
     let seconds = started.elapsed().as_secs_f64();
     println!("{} histories in {seconds:.0} s; {failed} with a violation", arguments.seeds);
     println!("in all: {counts:?}");
@@ -80,7 +84,7 @@ struct Summary {
 }
 
 /// Runs the histories of these seeds, and prints the first violation of each that has one.
-fn run_all(seeds: Range<u64>, threads: usize) -> Summary {
+fn run_all(seeds: Range<u64>, threads: usize, twice: bool) -> Summary {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let mut summary = Summary::default();
@@ -89,7 +93,10 @@ fn run_all(seeds: Range<u64>, threads: usize) -> Summary {
             if seed >= seeds.end {
                 return summary;
             }
-            let report = history::run(seed, false);
+            let mut report = history::run(seed, false);
+            if twice && history::run(seed, false).hash != report.hash {
+                report.violations.push("the same seed leads to another history".to_owned());
+            }
             summary.counts += report.counts;
             if let Some(first) = report.violations.first() {
                 summary.failed += 1;

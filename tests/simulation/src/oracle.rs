@@ -15,7 +15,7 @@ use idempotent_core::{
     transition::{Event, Outcome},
 };
 
-use crate::{app::Receipt, process::Response};
+use crate::{app::Receipt, health::Health, process::Response};
 
 /// Which of the application's handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,7 @@ pub(crate) struct Run {
     pub(crate) id: u64,
     pub(crate) key: Key,
     pub(crate) payload: u8,
+    pub(crate) process: usize,
 }
 
 /// What has happened in a history.
@@ -55,7 +56,12 @@ pub(crate) struct Oracle {
     /// The runs whose completion was sent, and perhaps not acknowledged.
     completing: BTreeSet<u64>,
     completed: BTreeSet<u64>,
+    /// The runs whose completion was fenced.
+    fenced: BTreeSet<u64>,
+    /// The runs whose response was sent before it was stored.
+    deferred: BTreeSet<u64>,
     effects: BTreeSet<u64>,
+    pub(crate) health: Health,
     pub(crate) counts: Counts,
 }
 
@@ -142,7 +148,9 @@ impl Oracle {
             (Event::Claim(_), Outcome::Claim(ClaimOutcome::Held { .. })) => self.counts.held += 1,
             (Event::Complete(owner, recording), Outcome::Fence(fence)) => {
                 self.fenced(event, *fence, *owner, before, false);
-                if *fence == Fence::Passed {
+                if *fence == Fence::Fenced {
+                    self.fenced.extend(read(recording).map(|receipt| receipt.run));
+                } else {
                     let changed = before.is_some_and(|record| !is_completed(record));
                     self.stored(recording, changed);
                 }
@@ -150,7 +158,12 @@ impl Oracle {
             (
                 Event::Renew(owner, _) | Event::Release(owner) | Event::Abandon(owner, _),
                 Outcome::Fence(fence),
-            ) => self.fenced(event, *fence, *owner, before, true),
+            ) => {
+                self.fenced(event, *fence, *owner, before, true);
+                if matches!(event, Event::Renew(..)) && *fence == Fence::Passed {
+                    self.health.renewed(owner);
+                }
+            }
             (Event::Resolve(seen, _), Outcome::Resolve(ResolveOutcome::Resolved)) => {
                 let held = before.is_some_and(|record| {
                     record.owner == *seen && (is_held(record) || is_abandoned(record, now))
@@ -187,6 +200,7 @@ impl Oracle {
         if tracked.owners.insert(*claim.owner.as_bytes()) {
             tracked.grants += 1;
         }
+        self.health.renewed(&claim.owner);
         let Some(record) = before.filter(|record| record.owner != claim.owner) else { return };
         let over = record.expires_at <= now;
         self.verify(!is_held(record) && !is_abandoned(record, now), || {
@@ -201,6 +215,10 @@ impl Oracle {
         });
         if !over {
             self.counts.takeovers += 1;
+            let unharmed = self.health.was_unharmed(record);
+            self.verify(!unharmed, || {
+                format!("a process that works lost the lease of {record:?} at {now:?}")
+            });
             self.verify(record.fingerprint == claim.fingerprint, || {
                 format!("I5: another request took over {record:?}")
             });
@@ -323,6 +341,19 @@ impl Oracle {
         });
     }
 
+    /// At the end of a history: no response that was sent is missing in the store, unless its
+    /// process has died.
+    pub(crate) fn verify_deferred(&mut self) {
+        let stored = |run: &u64| self.completed.contains(run) || self.fenced.contains(run);
+        let dead =
+            |run: &u64| self.runs.get(run).is_none_or(|run| self.health.is_dead(run.process));
+        let missing: Vec<_> =
+            self.deferred.iter().filter(|run| !stored(run) && !dead(run)).copied().collect();
+        self.verify(missing.is_empty(), || {
+            format!("the responses of the runs {missing:?} were sent, but never stored")
+        });
+    }
+
     /// A client sends a request.
     pub(crate) fn requested(&mut self, key: Key, payload: u8) {
         self.sent.entry(key).or_default().insert(payload);
@@ -374,7 +405,10 @@ impl Oracle {
         match key.handler {
             Handler::Lease => {
                 let deferred = !completed && self.completing.contains(&run);
-                self.counts.deferred += u64::from(deferred);
+                if deferred {
+                    self.deferred.insert(run);
+                    self.counts.deferred += 1;
+                }
                 self.verify(completed || deferred, || {
                     format!("{receipt:?} was sent, but its completion was not")
                 });

@@ -26,7 +26,13 @@ use tokio::{
     task::{LocalSet, spawn_local},
 };
 
-use crate::{app, database::Database, release::Release, store::SimulatedStore, world::World};
+use crate::{
+    app::{self, Site},
+    database::Database,
+    release::Release,
+    store::SimulatedStore,
+    world::World,
+};
 
 /// A response as a client gets it.
 pub(crate) struct Response {
@@ -72,7 +78,13 @@ impl Process {
         let tasks = LocalSet::new();
         let (calls, queue) = mpsc::unbounded_channel();
         let idempotency = internals::simulated(IdempotencyBuilder::namespace(builder, "sim"));
-        tasks.spawn_local(serve(idempotency.clone(), world.clone(), release.finishes, queue));
+        tasks.spawn_local(serve(
+            idempotency.clone(),
+            world.clone(),
+            number,
+            release.finishes,
+            queue,
+        ));
         let host = Rc::new(Host {
             tasks: RefCell::new(Some(tasks)),
             paused: Cell::new(false),
@@ -95,13 +107,19 @@ impl Process {
 
     pub(crate) fn pause(&self) {
         self.world.trace(|| format!("process {}: paused", self.number));
-        self.host.paused.set(true);
+        self.set_paused(true);
     }
 
     pub(crate) fn resume(&self) {
         self.world.trace(|| format!("process {}: resumed", self.number));
-        self.host.paused.set(false);
+        self.set_paused(false);
         self.host.wake();
+    }
+
+    fn set_paused(&self, paused: bool) {
+        if self.host.paused.replace(paused) != paused {
+            self.world.oracle(|oracle| oracle.health.set_disturbed(self.number, paused));
+        }
     }
 
     /// Ends the process at once: none of its tasks runs again.
@@ -138,12 +156,13 @@ impl Host {
 async fn serve(
     idempotency: Idempotency,
     world: Arc<World>,
+    number: usize,
     finishes: bool,
     mut calls: mpsc::UnboundedReceiver<Call>,
 ) {
     let app = App::new()
         .app_data(idempotency)
-        .app_data(Data::new(world))
+        .app_data(Data::new(Site { world, process: number }))
         .configure(app::routes)
         .wrap(actix_web::middleware::Condition::new(finishes, FinishAfterDisconnect));
     let app = Rc::new(init_service(app).await);

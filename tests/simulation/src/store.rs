@@ -76,10 +76,13 @@ impl SimulatedStore {
     /// Nothing that the process sends from now on arrives.
     pub(crate) fn crash(&self) {
         self.alive.store(false, Ordering::Relaxed);
+        self.world.oracle(|oracle| oracle.health.died(self.process));
     }
 
     pub(crate) fn cut_off(&self, cut_off: bool) {
-        self.cut_off.store(cut_off, Ordering::Relaxed);
+        if self.cut_off.swap(cut_off, Ordering::Relaxed) != cut_off {
+            self.world.oracle(|oracle| oracle.health.set_disturbed(self.process, cut_off));
+        }
     }
 
     fn fate(&self, repeatable: bool) -> Fate {
@@ -127,7 +130,11 @@ impl SimulatedStore {
         if let Some(recording) = &completes {
             self.world.oracle(|oracle| oracle.completion_sent(recording));
         }
+        if let Statement::Claim(_, claim) | Statement::ClaimIn(_, _, claim, _) = &statement {
+            self.world.oracle(|oracle| oracle.health.owned_by(&claim.owner, self.process));
+        }
         if fate != Fate::Delivered {
+            self.world.oracle(|oracle| oracle.health.harmed(self.process));
             self.world.trace(|| format!("network: a call of process {}: {fate:?}", self.process));
         }
         match fate {

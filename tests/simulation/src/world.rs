@@ -23,6 +23,8 @@ pub(crate) struct World {
     /// Whether the network and the processes fail.
     chaotic: AtomicBool,
     ids: AtomicU64,
+    /// A hash of all events and their times.
+    hash: AtomicU64,
     traced: bool,
 }
 
@@ -37,6 +39,7 @@ impl World {
             oracle: Mutex::default(),
             chaotic: AtomicBool::new(true),
             ids: AtomicU64::new(0),
+            hash: AtomicU64::new(0xcbf2_9ce4_8422_2325),
             traced,
         };
         (Arc::new(world), futures)
@@ -71,8 +74,16 @@ impl World {
         call(&mut self.oracle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// A hash of all events so far and of their times.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.load(Ordering::Relaxed)
+    }
+
     /// Prints an event if the history is replayed.
     pub(crate) fn trace(&self, event: impl FnOnce() -> String) {
+        let time = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let hash = (self.hash() ^ time).wrapping_mul(0x0100_0000_01b3);
+        self.hash.store(hash, Ordering::Relaxed);
         if self.traced {
             println!("{:>9.3}  {}", self.elapsed().as_secs_f64(), event());
         }
