@@ -28,7 +28,7 @@ const BEGIN: u64 = 1_700_000_000_000;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A statement, as it is sent to the database.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Statement {
     Claim(RecordId, Claim),
     Renew(Vec<Renewal>),

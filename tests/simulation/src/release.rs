@@ -32,7 +32,7 @@ impl Release {
     pub(crate) fn random(faults: u32) -> Self {
         Self {
             lease: one_of(&[1, 2, 5, 10, 30]),
-            ttl: one_of(&[60, 60 * 60, 24 * 60 * 60]),
+            ttl: one_of(&[5 * 60, 60 * 60, 24 * 60 * 60]),
             wait: one_of(&[0, 0, 1, 5]),
             timeout: chance(30).then(|| one_of(&[2, 10])),
             abandoned: if chance(30) { Abandoned::Hold } else { Abandoned::Retry },

@@ -135,7 +135,8 @@ impl SimulatedStore {
         }
         if fate != Fate::Delivered {
             self.world.oracle(|oracle| oracle.health.harmed(self.process));
-            self.world.trace(|| format!("network: a call of process {}: {fate:?}", self.process));
+            self.world
+                .trace(|| format!("network: process {} {fate:?}: {statement:?}", self.process));
         }
         match fate {
             Fate::Hangs => {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{lease::Lease, protocol::Renewal, runtime::timing::after};
 
@@ -31,16 +31,23 @@ struct State {
     calls: Vec<RenewCall>,
 }
 
-/// A call to the store: what it renews, and a channel that closes when the call has ended.
+/// A call to the store: what it renews, and a semaphore without permits that is closed once the
+/// call has ended.
 struct RenewCall {
     renewals: Arc<[Renewal]>,
-    ended: watch::Receiver<()>,
+    ended: Arc<Semaphore>,
 }
 
 /// Leases that are renewed in one call. Dropping it ends the call.
 pub(super) struct RenewBatch {
     pub(super) renewals: Arc<[Renewal]>,
-    _ended: watch::Sender<()>,
+    ended: Arc<Semaphore>,
+}
+
+impl Drop for RenewBatch {
+    fn drop(&mut self) {
+        self.ended.close();
+    }
 }
 
 /// Hashes a lease by the last bytes of its owner token, which are random: this process drew them.
@@ -134,9 +141,9 @@ impl LiveLeases {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.calls.iter().filter(renews).map(|call| call.ended.clone()).collect()
         };
-        for mut ended in calls {
-            // Nothing is sent on the channel: this returns when the sender is dropped.
-            let _ = ended.changed().await;
+        for ended in calls {
+            // There are no permits: this returns when the semaphore is closed.
+            let _ = ended.acquire().await;
         }
     }
 
@@ -179,7 +186,7 @@ impl LiveLeases {
             renewals.push(Renewal::new(*lease, entry.extend));
         }
         state.wakes = state.leases.values().map(|entry| entry.due).min();
-        state.calls.retain(|call| call.ended.has_changed().is_ok());
+        state.calls.retain(|call| !call.ended.is_closed());
         // A call that still hangs is not repeated.
         isolated.retain(|renewal| !state.calls.iter().any(|call| *call.renewals == [*renewal]));
         let isolated = isolated.into_iter().filter_map(|one| state.start_call(vec![one])).collect();
@@ -227,9 +234,10 @@ impl State {
         if renewals.is_empty() {
             return None;
         }
-        let (renewals, (sender, ended)) = (Arc::<[Renewal]>::from(renewals), watch::channel(()));
-        self.calls.push(RenewCall { renewals: renewals.clone(), ended });
-        Some(RenewBatch { renewals, _ended: sender })
+        let (renewals, ended) =
+            (Arc::<[Renewal]>::from(renewals), Arc::new(Semaphore::const_new(0)));
+        self.calls.push(RenewCall { renewals: renewals.clone(), ended: ended.clone() });
+        Some(RenewBatch { renewals, ended })
     }
 }
 
