@@ -26,6 +26,7 @@ use clap::Parser;
 use self::oracle::Counts;
 
 mod app;
+mod breaks;
 mod client;
 mod cluster;
 mod database;
@@ -52,6 +53,12 @@ struct Arguments {
     /// Runs each history twice, and reports whether the second differs from the first.
     #[arg(long)]
     twice: bool,
+    /// Ends soon after the first violation.
+    #[arg(long)]
+    until_found: bool,
+    /// Runs the simulation with deliberately broken code, and reports whether it finds each break.
+    #[arg(long)]
+    breaks: bool,
     /// Runs the history of one seed, and prints what happens.
     #[arg(long)]
     replay: Option<u64>,
@@ -65,11 +72,15 @@ fn main() -> ExitCode {
         report.violations.iter().for_each(|violation| println!("VIOLATION {violation}"));
         return ExitCode::from(u8::from(!report.violations.is_empty()));
     }
+    if arguments.breaks {
+        return ExitCode::from(u8::from(!breaks::run_all()));
+    }
     let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = arguments.threads.unwrap_or_else(cores);
     let started = Instant::now();
     let seeds = arguments.first..arguments.first + arguments.seeds;
-    let Summary { failed, counts } = run_all(seeds, threads, arguments.twice);
+    let Summary { failed, counts } =
+        run_all(seeds, threads, arguments.twice, arguments.until_found);
     let seconds = started.elapsed().as_secs_f64();
     println!("{} histories in {seconds:.0} s; {failed} with a violation", arguments.seeds);
     println!("in all: {counts:?}");
@@ -84,7 +95,7 @@ struct Summary {
 }
 
 /// Runs the histories of these seeds, and prints the first violation of each that has one.
-fn run_all(seeds: Range<u64>, threads: usize, twice: bool) -> Summary {
+fn run_all(seeds: Range<u64>, threads: usize, twice: bool, until_found: bool) -> Summary {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let mut summary = Summary::default();
@@ -100,6 +111,9 @@ fn run_all(seeds: Range<u64>, threads: usize, twice: bool) -> Summary {
             summary.counts += report.counts;
             if let Some(first) = report.violations.first() {
                 summary.failed += 1;
+                if until_found {
+                    next.store(seeds.end, Ordering::Relaxed);
+                }
                 println!("seed {seed}: {first}");
             }
         }
@@ -113,4 +127,39 @@ fn run_all(seeds: Range<u64>, threads: usize, twice: bool) -> Summary {
             all
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of histories that the ordinary tests run.
+    const SEEDS: u64 = 2_000;
+
+    #[test]
+    fn no_history_violates_an_invariant() {
+        let summary = run_all(0..SEEDS, 2, false, false);
+        assert_eq!(summary.failed, 0);
+        let Counts { runs, takeovers, fenced, replays, held, effects, deferred, .. } =
+            summary.counts;
+        println!("{:?}", summary.counts);
+        // What the histories are for has happened often.
+        for (count, least) in [
+            (runs, 5_000),
+            (takeovers, 200),
+            (fenced, 1_000),
+            (replays, 4_000),
+            (held, 500),
+            (effects, 2_000),
+            (deferred, 20),
+        ] {
+            assert!(count >= least, "{:?}", summary.counts);
+        }
+    }
+
+    #[test]
+    fn a_seed_determines_its_history() {
+        let summary = run_all(0..SEEDS / 4, 2, true, false);
+        assert_eq!(summary.failed, 0);
+    }
 }
