@@ -220,7 +220,7 @@ pub(crate) fn run_all() -> bool {
 /// Runs this many histories with the code in `copy`; returns the first violation.
 fn simulate(copy: &Path, seeds: u64) -> Result<Option<(u64, String)>, String> {
     let arguments = ["run", "--release", "--quiet", "-p", "simulation", "--"];
-    let output = Command::new(env!("CARGO"))
+    let output = Command::new("cargo")
         .args(arguments)
         .args(["--seeds", &seeds.to_string(), "--until-found"])
         .current_dir(copy)
