@@ -15,4 +15,5 @@ mod fixtures;
 mod hammer;
 mod in_transaction;
 mod linearizable;
+mod model;
 mod mutants;
