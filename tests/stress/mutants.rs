@@ -16,7 +16,10 @@ use super::fixtures::Redis;
 
 mod backends;
 mod completeness;
+mod damage;
 mod detectors;
+mod ended_keys;
+mod interleavings;
 mod no_ops;
 mod postgres;
 mod redis;
