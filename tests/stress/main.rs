@@ -12,6 +12,7 @@
 mod check_then_act;
 mod effects;
 mod fixtures;
+mod guards;
 mod hammer;
 mod in_transaction;
 mod linearizable;

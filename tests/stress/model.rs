@@ -5,18 +5,18 @@
 //!
 //! * The **network** loses, duplicates, delays and reorders messages. A message that was sent stays
 //!   in the network: the store may execute it at any time, any number of times, or never.
-//! * An **attempt** may at any point take its next step late or never. So it needs no actions of its
-//!   own to crash, to pause, or to lose an acknowledgment. All attempts have sent their claims from
-//!   the start, because a claim may arrive late.
-//! * **Time** has few values. The clock goes forward and back by single steps, in any order, so that
+//! * An **attempt** may at any point take its next step late or never. Therefore a crash, a pause
+//!   and a lost acknowledgment need no actions of their own. All attempts have sent their claims
+//!   from the start, because a claim may arrive late.
+//! * **Time** has few values. The clock goes forward and back by single steps, in any order, so
 //!   each lease and each ttl may expire at any moment. A lease counts down with each step forward,
-//!   and is not made longer by a step back.
+//!   and a step back does not make it longer.
 //!
 //! An [observer](observer) sees the messages and their outcomes and checks the invariants I1 to I6.
 //! In addition, a claim in any state must be answered, or find the key held, one lease later.
 //!
 //! `MODEL=large cargo test -p tests --test stress model:: -- --nocapture` explores larger
-//! configurations.
+//! configurations, in a few minutes.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "most code here concerns one of many variants")]
 
@@ -65,14 +65,14 @@ const TRANSACTIONS: Config = Config {
     attempts: &[request(1, Retry), request(1, Hold)],
     transactions: true,
     operator: true,
-    states: 1_000,
+    states: 17_000,
     ..RETRY
 };
 /// The third client is served by another release, which has the policy `hold`.
 const THREE: Config = Config {
     name: "three clients",
     attempts: &[request(1, Retry), request(1, Retry), request(1, Hold)],
-    states: 10_000,
+    states: 45_000,
     ..RETRY
 };
 
@@ -111,6 +111,17 @@ fn the_invariants_hold_in_all_states() {
         unseen.retain(|seen| checker.model().count(*seen) == 0);
     }
     assert!(unseen.is_empty(), "never seen: {unseen:?}");
+}
+
+/// The names of the mutants, and what notices each.
+pub(super) fn mutants() -> impl Iterator<Item = (&'static str, String)> {
+    MUTANTS.iter().map(|mutant| {
+        let noticed = match mutant.caught_by {
+            CaughtBy::Property(name) => name.to_owned(),
+            CaughtBy::Missing(seen) => format!("never seen: {seen:?}"),
+        };
+        (mutant.rules.name, noticed)
+    })
 }
 
 /// The actions that lead to a state that breaks a property.

@@ -48,8 +48,8 @@ struct Epoch {
 pub(super) struct Observer {
     /// The remaining leases, by a clock that is never set back.
     left: [u8; ATTEMPTS],
-    /// The attempt that was granted the key last, unless it released the key, the ttl was over or an
-    /// operator resolved the key.
+    /// The attempt that was granted the key last, unless it released the key, an operator resolved
+    /// the key, or the ttl was over.
     holder: Option<usize>,
     epoch: Option<Epoch>,
     /// The number with which each attempt was granted the key, if the rules depend on it.

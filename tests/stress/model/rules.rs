@@ -7,7 +7,8 @@ use idempotent_core::{
     transition::{Change, Event, Outcome, transition},
 };
 
-/// One step by the rules. The last argument is the number with which the sender was granted the key.
+/// One step by the rules. The last argument is the number of the attempt with which the sender was
+/// granted the key.
 type Step = fn(Option<&Record>, &Event<'_>, Timestamp, u32) -> (Change, Outcome);
 
 /// The rules of a store.

@@ -186,8 +186,8 @@ impl World {
             }
             Phase::Completed => {
                 actions.push(deliver(Message::Renew));
-                // If the acknowledgment of a commit is lost, the attempt is abandoned, or the key is
-                // claimed again and released.
+                // If the acknowledgment of a commit is lost, the attempt is abandoned, or it claims
+                // the key again and releases it.
                 actions.extend(if config.transactions {
                     [Message::Abandon, Message::Release].map(deliver).to_vec()
                 } else {

@@ -1,5 +1,7 @@
 //! Damaged records, which no version of this library writes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sqlx::{AssertSqlSafe, SqlitePool};
 
@@ -12,7 +14,6 @@ use crate::{
     hammer::request,
 };
 use idempotent_core::{Lease, OwnerToken, RecordId, StoreError, protocol::Fence, store::Store};
-use std::time::Duration;
 
 /// Whether a step accepts a damaged record.
 pub(super) async fn is_accepted(backend: &Backend, variant: Variant) -> bool {

@@ -105,8 +105,8 @@ struct DecidedWrite {
 }
 
 impl DecidedWrite {
-    /// What a store does about a record that it has read, if that is an update that names what was
-    /// read. Any other write compares the record with what it writes.
+    /// The write that `write_claim` of the stores chooses for a record that was read, if it is an
+    /// update. A new claim and a renewal do not depend on what was read.
     fn of(claim: &Claim, read: &Record, now: Timestamp, backend: &Backend) -> Option<Self> {
         let (change, outcome) = transition::claim(Some(read), claim, now);
         let Change::Put(new) = change else { return None };

@@ -131,8 +131,8 @@ impl Database {
         };
         let columns = format!(
             "{} || ' ' || state || ' ' || attempt || ' ' || abandoned || ' ' || lease || ' ' || \
-             lease_until || ' ' || first_seen || ' ' || expires_at || ' ' || {} || ' ' || {} || ' ' \
-             || coalesce({}, '')",
+             lease_until || ' ' || first_seen || ' ' || expires_at || ' ' || {} || ' ' || {} || \
+             ' ' || coalesce({}, '')",
             hex("id"),
             hex("fingerprint"),
             hex("owner"),
