@@ -15,7 +15,6 @@ mod debug_output;
 mod deferred;
 mod hostile;
 mod lost_commits;
-mod memory;
 mod mutants;
 mod postgres;
 mod redis;

@@ -12,7 +12,9 @@
 mod check_then_act;
 mod effects;
 mod fixtures;
+mod guards;
 mod hammer;
 mod in_transaction;
 mod linearizable;
+mod model;
 mod mutants;

@@ -1,4 +1,5 @@
-//! Mutation tests: each guard of each statement and script is removed, and a detector must notice.
+//! Mutation tests: each guard of each statement and script is removed, and a detector must notice,
+//! or an exhaustive check must prove that the store is correct without it.
 //!
 //! A detector must first find nothing on the shipped store and on every [no-op](no_ops) of it, and
 //! it gets at most as many runs on a mutant as it had there.
@@ -16,7 +17,10 @@ use super::fixtures::Redis;
 
 mod backends;
 mod completeness;
+mod damage;
 mod detectors;
+mod ended_keys;
+mod interleavings;
 mod no_ops;
 mod postgres;
 mod redis;
@@ -80,7 +84,8 @@ impl Variant {
     }
 }
 
-fn folder(name: &str) -> std::path::PathBuf {
+/// A file or folder of the core's source.
+pub(super) fn folder(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../idempotent-core/src").join(name)
 }
 
@@ -140,6 +145,22 @@ async fn assert_all_detected(backend: Backend, mutants: &'static [Mutant]) {
         .map(|(mutant, ..)| mutant.name())
         .collect();
     assert!(missed.is_empty(), "not detected: {missed:#?}");
+}
+
+/// A mutant as text: file, guard, replacement, and what notices.
+pub(super) type Row = (&'static str, &'static str, &'static str, String);
+
+/// The mutants of each kind of store.
+pub(super) fn tables() -> Vec<(&'static str, Vec<Row>)> {
+    let rows = |mutants: &'static [Mutant]| {
+        let row = |it: &Mutant| (it.file, it.guard, it.replacement, it.detected_by.description());
+        mutants.iter().map(row).collect()
+    };
+    vec![
+        ("SQLite statements", rows(sqlite::MUTANTS)),
+        ("Postgres statements", rows(postgres::MUTANTS)),
+        ("Redis scripts", rows(redis::MUTANTS)),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -264,3 +264,6 @@ impl Store for MemoryStore {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,15 @@ impl Backend {
         Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url }
     }
 
+    /// The folder of its statements or scripts.
+    pub(super) fn folder(&self) -> &'static str {
+        match self {
+            Self::Sqlite => "sql/sqlite",
+            Self::Postgres { .. } => "sql/postgres",
+            Self::Redis(_) => "lua",
+        }
+    }
+
     /// Two stores of a variant.
     pub(super) async fn fixture(&self, variant: Variant) -> Fixture {
         match self {
@@ -240,41 +249,6 @@ impl Backend {
         };
         Some(format!("{:?}", outcome.unwrap()))
     }
-
-    /// Whether a step accepts a damaged record.
-    pub(super) async fn accepts_damaged_records(&self, variant: Variant) -> bool {
-        let Self::Redis(server) = self else { return false };
-        let prefix = unique();
-        let store = redis_store(server.open().await, variant).key_prefix(&prefix);
-        let lease =
-            Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
-        let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
-        let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
-        let head = [
-            &[1, 1, 0, 0, 0, 0, 1],
-            [2; 16].as_slice(),
-            &[3; 36],
-            &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4),
-        ]
-        .concat();
-        assert_eq!(head.len(), 91);
-        let other = |at: usize, byte| {
-            head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect()
-        };
-        let longer = [head.as_slice(), b"x"].concat();
-        let damaged: [Vec<u8>; 6] =
-            [longer[..90].to_vec(), other(0, 2), other(1, 0), other(1, 4), other(2, 2), vec![1]];
-        for damaged in damaged {
-            let () = ::redis::cmd("SET").arg(&key).arg(&damaged).query(&mut raw).unwrap();
-            // Only the head of a record is checked.
-            if store.release(&lease).await.is_ok()
-                || store.complete(&lease, &Bytes::new()).await.is_ok()
-            {
-                return true;
-            }
-        }
-        false
-    }
 }
 
 /// Whether a record is read from a replica that was a master when the connection to it was opened.
@@ -291,16 +265,16 @@ fn boxed(store: impl Store, in_transactions: bool) -> Box<dyn Store> {
     if in_transactions { Box::new(InTransaction(store)) } else { Box::new(store) }
 }
 
-async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
+pub(super) async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
     alter_sqlite(file.open().await, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
+pub(super) async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
     let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
     alter_postgres(store, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
+pub(super) fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
     super::files("lua").iter().fold(store, |store, file| {
         let text = super::read("lua", file);
         alter_redis(store, &text, &variant.alter(file, &text))

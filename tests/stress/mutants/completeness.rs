@@ -1,6 +1,6 @@
 //! The tables of mutants are complete and up to date.
 
-use super::{Mutant, files, no_ops::NoOp, postgres, read, redis, sqlite};
+use super::{Mutant, detectors::DetectedBy, files, no_ops::NoOp, postgres, read, redis, sqlite};
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
@@ -59,6 +59,11 @@ fn assert_complete(name: &str, mutants: &[Mutant], words: &[&str], comment: &str
                 without_mutant.push(format!("{file}, at {at}: {line}"));
             }
         }
+    }
+    for mutant in mutants {
+        let DetectedBy::ProvedBy(proof) = mutant.detected_by else { continue };
+        let notices = |other: &Mutant| other.file == mutant.file && other.detected_by == *proof;
+        assert!(proof.is_exhaustive() && mutants.iter().any(notices), "{}", mutant.name());
     }
     assert!(without_mutant.is_empty(), "guards without a mutant: {without_mutant:#?}");
     let unknown = mutants.iter().find(|mutant| !files.iter().any(|file| file == mutant.file));

@@ -7,6 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::{
     Variant,
     backends::{Backend, reads_from_a_replica},
+    damage, ended_keys, interleavings,
 };
 use crate::hammer::Hammer;
 use idempotent_core::{
@@ -52,9 +53,13 @@ pub(super) enum DetectedBy {
     ConcurrentChange,
     /// By the server's parser: the removed text only looks like a guard.
     SyntaxError,
-    /// Not at all, for this reason: without the guard, what it refuses is still refused or has the
-    /// same outcome.
-    Redundant(&'static str),
+    /// By the exhaustive check of all interleavings of a claim with the steps of others.
+    Interleavings,
+    /// By the exhaustive check of the claims of completed and held keys.
+    EndedKeys,
+    /// Not at all: this exhaustive check, which notices the removal of other guards of the same
+    /// file, proves that the store is correct without the guard.
+    ProvedBy(&'static Self),
 }
 
 /// A check that runs on a store and reports violations.
@@ -69,13 +74,28 @@ const HAMMERS: [Hammer; 3] =
     [SHORT, Hammer { transaction_percent: 50, ..SHORT }, Hammer { lease: Duration::ZERO, ..SHORT }];
 
 impl DetectedBy {
-    /// The detector of a mutant that is not redundant.
+    /// The detector of a mutant whose guard is not redundant.
     pub(super) fn detector(self) -> Option<Detector> {
-        if let Self::Redundant(why) = self {
-            assert!(!why.is_empty(), "a redundant guard has a reason");
-            return None;
+        self.proof().is_none().then_some(Detector(self))
+    }
+
+    /// The proof that a guard is redundant.
+    pub(super) fn proof(self) -> Option<Detector> {
+        if let Self::ProvedBy(proof) = self { Some(Detector(*proof)) } else { None }
+    }
+
+    /// What notices that the guard is missing, for a reader.
+    pub(super) fn description(self) -> String {
+        match (self, self.proof()) {
+            (_, Some(proof)) => format!("nothing: redundant, proved by {}", proof.name()),
+            (Self::Case(name), None) => format!("`{name}`"),
+            (_, None) => Detector(self).name().to_owned(),
         }
-        Some(Detector(self))
+    }
+
+    /// Whether this checks every case that there is.
+    pub(super) fn is_exhaustive(self) -> bool {
+        matches!(self, Self::Interleavings | Self::EndedKeys)
     }
 }
 
@@ -84,13 +104,10 @@ impl Detector {
     pub(super) fn of_all_guards(backend: &Backend) -> Vec<Self> {
         let in_transactions =
             (!matches!(backend, Backend::Redis(_))).then_some(DetectedBy::HistoriesInTransactions);
-        let concurrent_change = in_transactions.map(|_| DetectedBy::ConcurrentChange);
-        [DetectedBy::Hammer, DetectedBy::Histories]
+        let of_sql = in_transactions
             .into_iter()
-            .chain(in_transactions)
-            .chain(concurrent_change)
-            .map(Self)
-            .collect()
+            .flat_map(|it| [it, DetectedBy::ConcurrentChange, DetectedBy::Interleavings]);
+        [DetectedBy::Hammer, DetectedBy::Histories].into_iter().chain(of_sql).map(Self).collect()
     }
 
     /// Runs the detector, and returns what it finds. Runs it again if calls to the store took too
@@ -119,14 +136,16 @@ impl Detector {
             DetectedBy::Case(name) => run_case(backend, variant, name).await,
             DetectedBy::Histories => follow_histories(backend, variant, false).await,
             DetectedBy::HistoriesInTransactions => follow_histories(backend, variant, true).await,
-            DetectedBy::Damage => finding(backend.accepts_damaged_records(variant).await),
+            DetectedBy::Damage => finding(damage::is_accepted(backend, variant).await),
             DetectedBy::RepeatedHolds => finding(backend.holds_wrongly(variant).await),
             DetectedBy::Demotion => finding(reads_from_a_replica(variant).await),
             DetectedBy::BlockedReplay => finding(backend.waits_for_a_writer(variant).await),
             DetectedBy::ConcurrentChange => backend.misses_a_change(variant).await,
             DetectedBy::Expiry => finding(backend.expires_wrongly(variant).await),
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
-            DetectedBy::Redundant(_) => None,
+            DetectedBy::Interleavings => interleavings::incorrect_write(backend, variant).await,
+            DetectedBy::EndedKeys => ended_keys::difference(backend, variant).await,
+            DetectedBy::ProvedBy(_) => None,
         }
     }
 
@@ -149,7 +168,9 @@ impl Detector {
             DetectedBy::BlockedReplay => "a replay during a write",
             DetectedBy::ConcurrentChange => "changes before a takeover",
             DetectedBy::SyntaxError => "the parser",
-            DetectedBy::Redundant(_) => "nothing, as it must be",
+            DetectedBy::Interleavings => "all interleavings of a claim",
+            DetectedBy::EndedKeys => "claims of ended keys",
+            DetectedBy::ProvedBy(_) => "nothing, as it must be",
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{
     Mutant,
-    detectors::DetectedBy::{BlockedReplay, Case, ConcurrentChange, Hammer, Histories, Redundant},
+    detectors::DetectedBy::{
+        BlockedReplay, Case, ConcurrentChange, Damage, Hammer, Histories, Interleavings, ProvedBy,
+    },
     mutant,
 };
 
@@ -81,12 +83,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "lease_until = 0",
         Case("an_abandoned_key_is_held"),
     ),
-    mutant(
-        "complete.sql",
-        "\n  AND state IN (1, 2, 3)",
-        "",
-        Redundant("a record has no other state"),
-    ),
+    mutant("complete.sql", "\n  AND state IN (1, 2, 3)", "", Damage),
     mutant("complete.sql", "CASE state WHEN 2 THEN recording ELSE $3 END", "$3", Hammer),
     mutant("complete.sql", "state <> 2 AND ", "", Histories),
     mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Histories),
@@ -111,12 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true",
         Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
     ),
-    mutant(
-        "start_over.sql",
-        "\n  AND r.owner = $7",
-        "",
-        Redundant("an expired record is absent, whatever its owner"),
-    ),
+    mutant("start_over.sql", "\n  AND r.owner = $7", "", ProvedBy(&Interleavings)),
     mutant(
         "start_over.sql",
         "\n  AND r.expires_at <= clock.now",
@@ -135,12 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "(r.abandoned",
         Case("one_of_takeover_and_abandonment_wins"),
     ),
-    mutant(
-        "start_over.sql",
-        " AND r.abandoned = 0",
-        "",
-        Redundant("the owner that was read does not change this column"),
-    ),
+    mutant("start_over.sql", " AND r.abandoned = 0", "", Interleavings),
     mutant(
         "start_over.sql",
         " AND r.lease_until <= clock.now",
@@ -155,6 +142,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant("take_over.sql", "\n  AND state = 1", "", Case("one_of_takeover_and_completion_wins")),
     mutant("take_over.sql", "\n  AND attempt = $5", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND owner <> $3", "", Interleavings),
     mutant("take_over.sql", "\n  AND fingerprint = $2", "", ConcurrentChange),
     mutant("take_over.sql", "\n  AND abandoned = 0", "", ConcurrentChange),
     mutant(
@@ -163,14 +151,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("one_of_takeover_and_renewal_wins"),
     ),
-    mutant(
-        "take_over.sql",
-        "\n  AND expires_at > {now}",
-        "",
-        Redundant(
-            "it was true when the record was read, and a takeover a moment later is as valid",
-        ),
-    ),
+    mutant("take_over.sql", "\n  AND expires_at > {now}", "", Interleavings),
     mutant(
         "hold.sql",
         "WHERE id = $1",
@@ -178,30 +159,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
     ),
     mutant("hold.sql", "\n  AND state = 1", "", Case("a_completion_is_not_lost_to_a_hold")),
-    mutant(
-        "hold.sql",
-        "\n  AND owner = $3",
-        "",
-        Redundant("the lease has expired, whatever the owner"),
-    ),
-    mutant(
-        "hold.sql",
-        "\n  AND fingerprint = $2",
-        "",
-        Redundant("the owner that was seen has not changed it"),
-    ),
+    mutant("hold.sql", "\n  AND owner = $3", "", Interleavings),
+    mutant("hold.sql", "\n  AND fingerprint = $2", "", ProvedBy(&Interleavings)),
     mutant(
         "hold.sql",
         "\n  AND lease_until <= {now}",
         "",
         Case("one_of_takeover_and_renewal_wins"),
     ),
-    mutant(
-        "hold.sql",
-        "\n  AND (abandoned = 1 OR expires_at > {now})",
-        "",
-        Redundant("it was true when the record was read, and a hold a moment later is as valid"),
-    ),
+    mutant("hold.sql", "\n  AND (abandoned = 1 OR expires_at > {now})", "", Interleavings),
     mutant(
         "renew.sql",
         "    WHERE r.owner = lease.owner\n      AND ",

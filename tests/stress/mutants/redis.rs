@@ -3,7 +3,7 @@
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        Case, Damage, Demotion, Expiry, Hammer, Histories, Redundant, RepeatedHolds,
+        Case, Damage, Demotion, EndedKeys, Expiry, Hammer, Histories, ProvedBy, RepeatedHolds,
     },
     mutant,
 };
@@ -15,7 +15,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("an_absent_key_has_no_owner"),
     ),
-    mutant("record.lua", "#head ~= HEAD or ", "", Redundant("a truncated head cannot be unpacked")),
+    mutant("record.lua", "#head ~= HEAD or ", "", Damage),
     mutant("record.lua", "version ~= 1 or ", "", Damage),
     mutant("record.lua", "state < 1 or ", "", Damage),
     mutant("record.lua", "state > 3 or ", "", Damage),
@@ -61,7 +61,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "claim.lua",
         "r and r.state == IN_FLIGHT then\n    to_absolute_times",
         "r and true then\n    to_absolute_times",
-        Redundant("the times of a record that is not in flight are not used below"),
+        ProvedBy(&EndedKeys),
     ),
     mutant("claim.lua", "if r and r.state", "if r.state", Histories),
     mutant("claim.lua", "not r or expired", "expired", Histories),
@@ -75,7 +75,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("claim.lua", " and r.owner == owner", "", Hammer),
     mutant("claim.lua", "if r.fingerprint ~= fingerprint then", "if false then", Histories),
     mutant("claim.lua", "if r.state == COMPLETED then", "if false then", Histories),
-    mutant("claim.lua", "if r.state == HELD then", "if false then", Histories),
+    mutant("claim.lua", "if r.state == HELD then", "if false then", EndedKeys),
     mutant("claim.lua", "if not lease_expired(r, now) then", "if false then", Hammer),
     mutant("claim.lua", "r.abandoned == HOLD or abandoned", "abandoned", Histories),
     mutant("claim.lua", " or abandoned == HOLD then", " then", Histories),
@@ -101,12 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("complete.lua", "not r or ", "", Histories),
     mutant("complete.lua", " or r.owner ~= ARGV[1]", "", Hammer),
     mutant("complete.lua", "if r.state ~= COMPLETED then", "if true then", Hammer),
-    mutant(
-        "complete_first.lua",
-        "#head == 91 and ",
-        "",
-        Redundant("only a complete head has all bytes that are compared below"),
-    ),
+    mutant("complete_first.lua", "#head == 91 and ", "", Damage),
     mutant("complete_first.lua", "head:sub(1, 3) == '\\1\\1\\0' and ", "", Hammer),
     mutant(
         "complete_first.lua",

@@ -3,7 +3,8 @@
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        Case, ConcurrentChange, Hammer, Histories, HistoriesInTransactions, Redundant, SyntaxError,
+        Case, ConcurrentChange, Damage, Hammer, Histories, HistoriesInTransactions, Interleavings,
+        ProvedBy, SyntaxError,
     },
     mutant,
 };
@@ -77,12 +78,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "lease_until = 0",
         Case("an_abandoned_key_is_held"),
     ),
-    mutant(
-        "complete.sql",
-        "\n  AND state IN (1, 2, 3)",
-        "",
-        Redundant("a record has no other state"),
-    ),
+    mutant("complete.sql", "\n  AND state IN (1, 2, 3)", "", Damage),
     mutant("complete.sql", "CASE state WHEN 2 THEN recording ELSE ?3 END", "?3", Hammer),
     mutant("complete.sql", "state <> 2 AND ", "", Histories),
     mutant("complete.sql", " AND expires_at <= {now} THEN", " THEN", Histories),
@@ -122,6 +118,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant("take_over.sql", "\n  AND state = 1", "", Case("one_of_takeover_and_completion_wins")),
     mutant("take_over.sql", "\n  AND attempt = ?5", "", ConcurrentChange),
+    mutant("take_over.sql", "\n  AND owner <> ?3", "", Interleavings),
     mutant("take_over.sql", "\n  AND fingerprint = ?2", "", ConcurrentChange),
     mutant("take_over.sql", "\n  AND abandoned = 0", "", ConcurrentChange),
     mutant(
@@ -130,14 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("one_of_takeover_and_renewal_wins"),
     ),
-    mutant(
-        "take_over.sql",
-        "\n  AND expires_at > {now}",
-        "",
-        Redundant(
-            "it was true when the record was read, and a takeover a moment later is as valid",
-        ),
-    ),
+    mutant("take_over.sql", "\n  AND expires_at > {now}", "", Interleavings),
     mutant(
         "hold.sql",
         "WHERE id = ?1",
@@ -145,30 +135,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
     ),
     mutant("hold.sql", "\n  AND state = 1", "", Case("a_completion_is_not_lost_to_a_hold")),
-    mutant(
-        "hold.sql",
-        "\n  AND owner = ?3",
-        "",
-        Redundant("the lease has expired, whatever the owner"),
-    ),
-    mutant(
-        "hold.sql",
-        "\n  AND fingerprint = ?2",
-        "",
-        Redundant("the owner that was read does not change this column"),
-    ),
+    mutant("hold.sql", "\n  AND owner = ?3", "", Interleavings),
+    mutant("hold.sql", "\n  AND fingerprint = ?2", "", ProvedBy(&Interleavings)),
     mutant(
         "hold.sql",
         "\n  AND lease_until <= {now}",
         "",
         Case("one_of_takeover_and_renewal_wins"),
     ),
-    mutant(
-        "hold.sql",
-        "\n  AND (abandoned = 1 OR expires_at > {now})",
-        "",
-        Redundant("it was true when the record was read, and a hold a moment later is as valid"),
-    ),
+    mutant("hold.sql", "\n  AND (abandoned = 1 OR expires_at > {now})", "", Interleavings),
     mutant("renew.sql", "WHERE r.id = lease.id\n  AND ", "WHERE ", Histories),
     mutant(
         "renew.sql",

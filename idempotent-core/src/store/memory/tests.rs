@@ -1,16 +1,8 @@
-//! The limits of the memory store.
+//! The limits of the memory store, and its purge.
 
-use std::{sync::Arc, time::Duration};
-
-use bytes::Bytes;
-use idempotent_core::{
-    Fingerprint, Lease, OwnerToken, RecordId, ScopeId, Store, StoreError,
-    clock::{ManualClock, Timestamp},
-    protocol::{Claim, ClaimOutcome, Fence},
-    store::memory::MemoryStore,
-};
-
-use crate::connecting::error_chain;
+use super::*;
+use crate::{clock::ManualClock, fingerprint::Fingerprint, scope::ScopeId};
+use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -37,6 +29,12 @@ async fn fill(store: &MemoryStore, records: u64) -> Vec<Lease> {
         leases.push(Lease { id: id(number), owner: claim.owner });
     }
     leases
+}
+
+/// An error and its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn store() -> (MemoryStore, ManualClock) {
@@ -142,12 +140,12 @@ fn claim_of(user: &str) -> Claim {
 
 /// Claims new keys of a user until one is refused, and returns how many were granted.
 async fn fill_for(store: &MemoryStore, user: &str, from: u64) -> (u64, StoreError) {
-    for number in from.. {
+    for number in from..from + 10_000 {
         if let Err(error) = store.claim(&id(number), &claim_of(user)).await {
             return (number - from, error);
         }
     }
-    unreachable!("the store is limited")
+    panic!("the store is not limited")
 }
 
 /// One user can fill at most half of the store, and every other user still gets a share.
@@ -175,6 +173,7 @@ async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full()
     clock.advance(TTL);
     while store.purge(u32::MAX).await.unwrap() > 0 {}
     assert_eq!(fill_for(&store, "mallory", 0).await.0, 500);
+    assert_eq!(fill_for(&store, "alice", 1_000).await.0, 100, "expired records count");
 }
 
 #[tokio::test]
@@ -192,4 +191,26 @@ async fn the_bytes_of_a_principals_recordings_count_towards_its_share() {
     }
     assert!(store.claim(&id(3), &claim_of("mallory")).await.unwrap_err().is_share_exceeded());
     assert!(store.claim(&id(3), &claim_of("alice")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_purge_removes_expired_records_only_and_shortens_leases_after_the_clock_is_set_back() {
+    let (store, clock) = store();
+    let [expired, running, other] = [0, 1, 2].map(id);
+    store.claim(&expired, &claim()).await.unwrap();
+    clock.advance(TTL);
+    // The ttl is over before the lease.
+    let lease = Duration::from_secs(30);
+    store.claim(&running, &claim().with_ttl(Duration::ZERO).with_lease(lease)).await.unwrap();
+    store.claim(&other, &claim()).await.unwrap();
+    assert_eq!(store.purge(u32::MAX).await.unwrap(), 1);
+    assert!(store.look_up(&expired).await.unwrap().is_none());
+    assert!(store.look_up(&running).await.unwrap().is_some());
+    let record = store.look_up(&running).await.unwrap().unwrap().record;
+    clock.set_back(TTL);
+    let over = Change::Put(Record { expires_at: Timestamp::EPOCH, ..record });
+    store.shards.lock(&running).apply(over, None);
+    assert_eq!(store.purge(u32::MAX).await.unwrap(), 0);
+    let shortened = store.look_up(&running).await.unwrap().unwrap();
+    assert_eq!(shortened.record.lease_until, shortened.at.after(lease));
 }

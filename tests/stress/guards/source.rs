@@ -1,0 +1,152 @@
+//! The guards of the state machine and of the memory store, and what each is replaced by.
+
+/// A guard in a source file.
+pub(super) struct SourceMutant {
+    /// The file, in `idempotent-core/src`.
+    pub(super) file: &'static str,
+    /// The text of the guard, which occurs once in the file.
+    pub(super) guard: &'static str,
+    pub(super) replacement: &'static str,
+}
+
+const fn mutant(
+    file: &'static str,
+    guard: &'static str,
+    replacement: &'static str,
+) -> SourceMutant {
+    SourceMutant { file, guard, replacement }
+}
+
+const TRANSITION: &str = "transition.rs";
+const RECORD: &str = "record.rs";
+const SHARD: &str = "store/memory/shard.rs";
+const SHARES: &str = "store/memory/shares.rs";
+pub(super) const FILES: [&str; 4] = [TRANSITION, RECORD, SHARD, SHARES];
+/// The tests that notice.
+pub(super) const TESTS: [&str; 3] =
+    ["transition/table.rs", "transition/histories.rs", "store/memory/tests.rs"];
+
+pub(super) const MUTANTS: &[SourceMutant] = &[
+    mutant(TRANSITION, "Some(record) if record.is_expired(now) => (", "Some(_) => ("),
+    mutant(TRANSITION, "Some(record) if record.expires_at <= now => (", "Some(record) => ("),
+    mutant(TRANSITION, "(keep(record, now), Outcome::Purge", "(Change::Keep, Outcome::Purge"),
+    mutant(
+        TRANSITION,
+        "record.with_shortened_lease(now).map_or(Change::Keep, Change::Put)",
+        "Change::Keep",
+    ),
+    mutant(TRANSITION, "record.filter(|record| !record.is_expired(now)) else", "record else"),
+    mutant(
+        TRANSITION,
+        "let in_flight = record.state == RecordState::InFlight;",
+        "let in_flight = true;",
+    ),
+    mutant(TRANSITION, "if in_flight && record.owner", "if record.owner"),
+    mutant(TRANSITION, "in_flight && record.owner == claim.owner", "in_flight"),
+    mutant(TRANSITION, "in_flight && record.owner == claim.owner {", "false {"),
+    mutant(TRANSITION, "if record.fingerprint != claim.fingerprint {", "if false {"),
+    mutant(TRANSITION, "(keep(record, now), ClaimOutcome::Mis", "(Change::Keep, ClaimOutcome::Mis"),
+    mutant(
+        TRANSITION,
+        "RecordState::InFlight if !record.lease_expired(now) =>",
+        "RecordState::InFlight if false =>",
+    ),
+    mutant(TRANSITION, "(keep(record, now), ClaimOutcome::InF", "(Change::Keep, ClaimOutcome::InF"),
+    mutant(TRANSITION, "record.abandoned.or(claim.abandoned)", "record.abandoned"),
+    mutant(TRANSITION, "record.abandoned.or(claim.abandoned)", "claim.abandoned"),
+    mutant(TRANSITION, "saturating_add(1)", "wrapping_add(1)"),
+    mutant(TRANSITION, "let late = record.expires_at <= now;", "let late = true;"),
+    mutant(TRANSITION, "let late = record.expires_at <= now;", "let late = false;"),
+    mutant(TRANSITION, "if late { now.after(ttl) } else { record.expires_at }", "now.after(ttl)"),
+    mutant(
+        TRANSITION,
+        "record.filter(|record| record.state == RecordState::InFlight && record.owner == owner)",
+        "{ let _ = owner; record }",
+    ),
+    mutant(TRANSITION, "record.state == RecordState::InFlight && record.owner", "record.owner"),
+    mutant(TRANSITION, " && record.owner == owner)", ")"),
+    mutant(TRANSITION, "match record.filter(|record| record.owner == owner) {", "match record {"),
+    mutant(
+        TRANSITION,
+        "RecordState::Completed(_) => (Change::Keep, Fence::Passed),\n            \
+         RecordState::InFlight | RecordState::Held => {",
+        "_ => {",
+    ),
+    mutant(TRANSITION, "record.abandoned.or(policy)", "record.abandoned"),
+    mutant(TRANSITION, "record.abandoned.or(policy)", "policy"),
+    mutant(TRANSITION, "lease_until: Timestamp::EPOCH, ", ""),
+    mutant(
+        TRANSITION,
+        "match record.filter(|record| record.is_held(now) && record.owner == seen) {",
+        "match record {",
+    ),
+    mutant(TRANSITION, "record.is_held(now) && ", ""),
+    mutant(TRANSITION, " && record.owner == seen) {", ") {"),
+    mutant(TRANSITION, "owner: OPERATOR, ", ""),
+    mutant(TRANSITION, "record.filter(|record| record.owner == seen);", "record;"),
+    mutant(
+        TRANSITION,
+        "seen.map_or(Change::Keep, |record| keep(record, now))",
+        "{ let _ = seen; Change::Keep }",
+    ),
+    mutant(RECORD, "self.lease_until <= now", "true"),
+    mutant(RECORD, "self.lease_until <= now", "self.lease_until < now"),
+    mutant(RECORD, ".min(self.lease)", ""),
+    mutant(RECORD, "self.state == RecordState::InFlight && self", "self"),
+    mutant(RECORD, " && self.lease_until > lease_until;", ";"),
+    mutant(RECORD, "self.expires_at <= now\n            && ", ""),
+    mutant(RECORD, "self.expires_at <= now\n", "self.expires_at < now\n"),
+    mutant(RECORD, "RecordState::Completed(_) => true,", "RecordState::Completed(_) => false,"),
+    mutant(RECORD, "self.lease_expired(now) && self.abandoned == Abandoned::Retry", "true"),
+    mutant(
+        RECORD,
+        "self.lease_expired(now) && self.abandoned == Abandoned::Re",
+        "self.abandoned == Abandoned::Re",
+    ),
+    mutant(RECORD, " && self.abandoned == Abandoned::Retry", ""),
+    mutant(RECORD, "RecordState::Held => false,", "RecordState::Held => true,"),
+    mutant(RECORD, "RecordState::Held => true,", "RecordState::Held => false,"),
+    mutant(
+        RECORD,
+        "self.lease_expired(now) && self.abandoned == Abandoned::Ho",
+        "self.abandoned == Abandoned::Ho",
+    ),
+    mutant(RECORD, " && self.abandoned == Abandoned::Hold", ""),
+    mutant(RECORD, "RecordState::Completed(_) => false,", "RecordState::Completed(_) => true,"),
+    mutant(SHARD, "Change::Keep => false,", "Change::Keep => true,"),
+    mutant(SHARD, "Change::Remove => true,", "Change::Remove => false,"),
+    mutant(SHARD, "entry.record = shortened;", "let _ = shortened;"),
+    mutant(SHARD, "expired.take(limit)", "{ let _ = limit; expired }"),
+    mutant(SHARD, "self.map.get(&self.id).map_or(principal, |entry| entry.principal)", "principal"),
+    mutant(SHARD, "self.capacity.take(&entry);", ""),
+    mutant(
+        SHARD,
+        "if let Some(old) = old {\n            self.capacity.give_back(&old);\n        }",
+        "drop(old);",
+    ),
+    mutant(SHARD, "if self.capacity.admits(principal).is_err() {", "if false {"),
+    mutant(SHARD, "        self.capacity.admits(principal)\n", "        Ok(())\n"),
+    mutant(SHARD, "if self.records.is_full() || self.bytes.is_full() {", "if false {"),
+    mutant(SHARD, "self.records.is_full() || ", ""),
+    mutant(SHARD, " || self.bytes.is_full()", ""),
+    mutant(SHARD, "self.records.is_half_full() || ", ""),
+    mutant(SHARD, " || self.bytes.is_half_full()", ""),
+    mutant(SHARD, "if half && self.shares", "if self.shares"),
+    mutant(SHARD, " && self.shares.is_used_up(principal)", ""),
+    mutant(SHARD, "self.used() >= self.max\n", "self.used() > self.max\n"),
+    mutant(SHARD, "self.used() >= self.max / 2", "self.used() > self.max / 2"),
+    mutant(
+        SHARD,
+        "if let Some(principal) = entry.principal {\n            self.shares.take(principal, \
+         bytes);\n        }",
+        "",
+    ),
+    mutant(
+        SHARD,
+        "if let Some(principal) = entry.principal {\n            self.shares.give_back(principal, \
+         bytes);\n        }",
+        "",
+    ),
+    mutant(SHARES, "used.records >= self.share.records || ", ""),
+    mutant(SHARES, " || used.bytes >= self.share.bytes", ""),
+];

@@ -1,0 +1,91 @@
+//! Damaged records, which no version of this library writes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sqlx::{AssertSqlSafe, SqlitePool};
+
+use super::{
+    Variant,
+    backends::{Backend, postgres, redis_store, sqlite},
+};
+use crate::{
+    fixtures::{File, Redis, unique},
+    hammer::request,
+};
+use idempotent_core::{Lease, OwnerToken, RecordId, StoreError, protocol::Fence, store::Store};
+
+/// Whether a step accepts a damaged record.
+pub(super) async fn is_accepted(backend: &Backend, variant: Variant) -> bool {
+    let claim = request(Duration::from_secs(60));
+    let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: claim.owner };
+    let damage = "SET state = 7";
+    match backend {
+        Backend::Sqlite => {
+            let file = File::new();
+            let store = sqlite(&file, variant).await;
+            store.migrate().await.unwrap();
+            store.claim(&lease.id, &claim).await.unwrap();
+            let pool = SqlitePool::connect(&file.url()).await.unwrap();
+            let damage = format!(
+                "PRAGMA ignore_check_constraints = on; UPDATE idempotency_records {damage}"
+            );
+            sqlx::raw_sql(AssertSqlSafe(damage)).execute(&pool).await.unwrap();
+            is_completed(&store, &lease).await
+        }
+        Backend::Postgres { url, pool } => {
+            let table = unique();
+            let store = postgres(url, &table, variant).await;
+            Store::migrate(&store).await.unwrap();
+            store.claim(&lease.id, &claim).await.unwrap();
+            let damage = AssertSqlSafe(format!("UPDATE {table} {damage}"));
+            sqlx::raw_sql(damage).execute(pool).await.unwrap();
+            is_completed(&store, &lease).await
+        }
+        Backend::Redis(server) => is_accepted_by_redis(server, variant).await,
+    }
+}
+
+async fn is_completed(store: &impl Store, lease: &Lease) -> bool {
+    store.complete(lease, &Bytes::new()).await.unwrap() == Fence::Passed
+}
+
+async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
+    let prefix = unique();
+    let store = redis_store(server.open().await, variant).key_prefix(&prefix);
+    let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
+    let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
+    let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+    let first = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36]].concat();
+    let head = [first.as_slice(), &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4)].concat();
+    assert_eq!(head.len(), 91);
+    let other = |at: usize, byte| {
+        head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect()
+    };
+    let longer = [head.as_slice(), b"x"].concat();
+    // As only its first owner has written it, with relative times.
+    let relative = [first.as_slice(), &[0; 32]].concat();
+    let damaged: [Vec<u8>; 7] = [
+        longer[..90].to_vec(),
+        relative[..80].to_vec(),
+        other(0, 2),
+        other(1, 0),
+        other(1, 4),
+        other(2, 2),
+        vec![1],
+    ];
+    // Only the head of a record is checked.
+    let is_refused =
+        |result: Result<Fence, StoreError>| result.is_err_and(|error| error.is_unreadable());
+    for damaged in damaged {
+        let day = 24 * 60 * 60 * 1000;
+        let () =
+            ::redis::cmd("SET").arg(&key).arg(&damaged).arg("PX").arg(day).query(&mut raw).unwrap();
+        if !is_refused(store.release(&lease).await)
+            || !is_refused(store.complete(&lease, &Bytes::new()).await)
+        {
+            return true;
+        }
+    }
+    false
+}
