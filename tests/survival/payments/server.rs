@@ -22,6 +22,7 @@ use crate::payments::records::Records;
 pub(crate) struct Files {
     directory: Arc<TempDir>,
     records: Records,
+    program: &'static str,
 }
 
 impl Files {
@@ -31,7 +32,13 @@ impl Files {
     }
 
     pub(crate) fn with(records: Records) -> Self {
-        Self { directory: Arc::new(TempDir::new().unwrap()), records }
+        let program = env!("CARGO_BIN_EXE_payments-server");
+        Self { directory: Arc::new(TempDir::new().unwrap()), records, program }
+    }
+
+    /// For servers whose handlers misuse their transaction.
+    pub(crate) fn hostile(records: Records) -> Self {
+        Self { program: env!("CARGO_BIN_EXE_hostile-server"), ..Self::with(records) }
     }
 
     /// The value of `--store`.
@@ -90,6 +97,11 @@ impl Files {
     /// Makes leases expire, and returns how many.
     pub(crate) fn expire_leases(&self) -> u64 {
         self.records.expire_leases(self.directory.path())
+    }
+
+    /// Makes all records in flight expire, and removes them as a purge does.
+    pub(crate) fn purge_in_flight(&self) {
+        self.records.purge_in_flight(self.directory.path());
     }
 
     /// Runs statements in the store's database, which must be Postgres.
@@ -171,7 +183,7 @@ impl Payments {
 
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_payments-server"))
+        let mut child = Command::new(files.program)
             .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
             .arg("--ledger")
             .arg(files.ledger())
@@ -194,6 +206,11 @@ impl Payments {
             }
         });
         Self { address, child, lines }
+    }
+
+    /// How many lines that the server has written contain this.
+    pub(crate) fn lines_with(&self, part: &str) -> usize {
+        self.lines.0.lock().unwrap().iter().filter(|line| line.contains(part)).count()
     }
 
     pub(crate) fn begin(&self, request: &Request) -> Pending {
