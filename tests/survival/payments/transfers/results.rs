@@ -8,7 +8,7 @@ const HEAD: &str = "\
 # Results
 
 Servers that are killed (`kill -9`) under load, with eight clients, repeatedly:
-`TRANSFER_KILLS=1000 tests/run kills` writes this table. Each transfer is committed together with
+`tests/run kills` writes this table. Each transfer is committed together with
 its idempotency record. The handlers of the *hostile* server also end their transaction, ignore
 errors, and drop statements. *Interrupted* counts the kills during which at least one request lost
 its response. The last three columns before the time must be 0.
