@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -169,6 +169,7 @@ pub(crate) struct Payments {
     pub(crate) address: SocketAddr,
     child: Child,
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Payments {
@@ -199,18 +200,13 @@ impl Payments {
         };
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let written = lines.clone();
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in output {
                 written.0.lock().unwrap().push(line);
                 written.1.notify_all();
             }
         });
-        Self { address, child, lines }
-    }
-
-    /// How many lines that the server has written contain this.
-    pub(crate) fn lines_with(&self, part: &str) -> usize {
-        self.lines.0.lock().unwrap().iter().filter(|line| line.contains(part)).count()
+        Self { address, child, lines, reader: Some(reader) }
     }
 
     pub(crate) fn begin(&self, request: &Request) -> Pending {
@@ -234,10 +230,12 @@ impl Payments {
         );
     }
 
-    /// Sends SIGKILL.
-    pub(crate) fn kill(mut self) {
+    /// Sends SIGKILL, and returns all lines that the server has written.
+    pub(crate) fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        std::mem::take(&mut self.lines.0.lock().unwrap())
     }
 
     /// Sends SIGTERM and waits for the end.

@@ -77,8 +77,8 @@ fn kill_single_server(files: &Files, load: &Load, hits: &mut Hits) {
     let (server, before) = (Payments::start(files), load.tally().lost);
     load.set_servers(&[server.address]);
     let_server_work(load);
-    hits.acts += server.lines_with("act:");
-    server.kill();
+    let lines = server.kill();
+    hits.acts += lines.iter().filter(|line| line.starts_with("act:")).count();
     load.set_servers(&[]);
     load.await_idle();
     hits.kills += 1;
