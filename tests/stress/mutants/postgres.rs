@@ -6,6 +6,11 @@ use super::{
     mutant,
 };
 
+/// The case for marks on records that a purge must remove later.
+const SPARED: &str = "a_purge_removes_what_an_earlier_one_has_spared";
+const SKIPPED_BY_THE_INDEX: &str =
+    "the index then no longer skips records that the statement refuses";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "shorten.sql",
@@ -31,10 +36,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_key_that_is_not_held_is_not_resolved"),
     ),
+    mutant("shorten_expired.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
     mutant(
         "shorten_expired.sql",
-        "WHERE expires_at <= (SELECT {now})",
-        "WHERE true",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
         Case("a_key_past_its_ttl_is_absent_a_lease_later"),
     ),
     mutant(
@@ -43,6 +49,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_key_past_its_ttl_is_absent_a_lease_later"),
     ),
+    mutant("shorten_expired.sql", "\n      AND abandoned = 0", "", Histories),
     mutant(
         "shorten_expired.sql",
         "\n      AND lease_until > {now} + lease",
@@ -306,10 +313,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "{now} + expires_at - first_seen",
         Case("a_held_key_is_resolved_by_a_recording"),
     ),
+    mutant("purge.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
     mutant(
         "purge.sql",
-        "WHERE expires_at <= (SELECT {now})",
-        "WHERE true",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
         Case("a_purge_spares_live_records"),
     ),
     mutant(
@@ -332,4 +340,33 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true",
         Case("a_purge_removes_at_most_its_limit"),
     ),
+    mutant("keep.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
+    mutant(
+        "keep.sql",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
+        Redundant("a completion takes back the mark of a record that is still held"),
+    ),
+    mutant(
+        "keep.sql",
+        "\n      AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))",
+        "",
+        Case(SPARED),
+    ),
+    mutant(
+        "keep.sql",
+        "(state = 1 AND abandoned",
+        "(abandoned",
+        Redundant("a completed record past its ttl is removed before"),
+    ),
+    mutant("keep.sql", " AND abandoned = 1", "", Case(SPARED)),
+    mutant(
+        "keep.sql",
+        " AND lease_until <= {now}",
+        "",
+        Redundant("a purge never removes a record with this policy that is in flight"),
+    ),
+    mutant("complete.sql", "\n    kept = 0,", "", Case(SPARED)),
+    mutant("resolve_complete.sql", "\n    kept = 0,", "", Case(SPARED)),
+    mutant("keep.sql", "WHERE r.id = held.id", "WHERE true", Case(SPARED)),
 ];

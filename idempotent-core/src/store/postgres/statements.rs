@@ -72,7 +72,7 @@ macro_rules! statements {
 
 statements! {
     read, claim, start_over, take_over, hold, shorten, renew, complete, release, abandon,
-    resolve_complete, resolve_release, purge, shorten_expired,
+    resolve_complete, resolve_release, purge, keep, shorten_expired,
 }
 
 impl Statements {
@@ -214,6 +214,10 @@ impl Statements {
 
     pub(super) fn purge(&self, limit: u32) -> Statement<'_> {
         Statement::new(&self.purge, vec![Value::Int(i64::from(limit))])
+    }
+
+    pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
+        Statement::new(&self.keep, vec![Value::Int(i64::from(limit))])
     }
 }
 

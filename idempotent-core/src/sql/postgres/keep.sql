@@ -1,0 +1,20 @@
+-- Marks records that are held, or will be with the next claim, and past their ttl: a purge then
+-- reads them no more. Skips records that another session has locked. Returns one row with their
+-- number.
+-- $1 maximum number of records
+WITH held AS MATERIALIZED (
+    SELECT id
+    FROM {schema}"{table}"
+    WHERE kept = 0 -- as in purge.sql
+      AND expires_at <= (SELECT {now})
+      AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
+    LIMIT $1
+    FOR NO KEY UPDATE SKIP LOCKED
+), marked AS (
+    UPDATE {schema}"{table}" AS r
+    SET kept = 1
+    FROM held
+    WHERE r.id = held.id
+    RETURNING 1
+)
+SELECT count(*) AS changed FROM marked
