@@ -49,12 +49,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_key_past_its_ttl_is_absent_a_lease_later"),
     ),
-    mutant("shorten_expired.sql", "\n      AND abandoned = 0", "", Histories),
+    mutant(
+        "shorten_expired.sql",
+        "\n      AND abandoned = 0",
+        "",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
     mutant(
         "shorten_expired.sql",
         "\n      AND lease_until > {now} + lease",
         "",
-        Case("a_held_key_never_runs_again_even_after_its_ttl"),
+        Case("a_purge_spares_live_records"),
     ),
     mutant(
         "shorten_expired.sql",
@@ -349,7 +354,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "keep.sql",
-        "\n      AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))",
+        "\n      AND (state = 3 OR (state = 1 AND abandoned = 1))",
         "",
         Case(SPARED),
     ),
@@ -360,12 +365,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Redundant("a completed record past its ttl is removed before"),
     ),
     mutant("keep.sql", " AND abandoned = 1", "", Case(SPARED)),
-    mutant(
-        "keep.sql",
-        " AND lease_until <= {now}",
-        "",
-        Redundant("a purge never removes a record with this policy that is in flight"),
-    ),
     mutant("complete.sql", "\n    kept = 0,", "", Case(SPARED)),
     mutant("resolve_complete.sql", "\n    kept = 0,", "", Case(SPARED)),
     mutant("keep.sql", "WHERE r.id = held.id", "WHERE true", Case(SPARED)),

@@ -1,5 +1,5 @@
--- Marks records that are held, or will be with the next claim, and past their ttl: a purge then
--- reads them no more. Skips records that another session has locked. Returns one row with their
+-- Marks records past their ttl that are held or can become held: a purge then reads them no more. A
+-- completion takes the mark back. Skips records that another session has locked. Returns one row with their
 -- number.
 -- $1 maximum number of records
 WITH held AS MATERIALIZED (
@@ -7,7 +7,7 @@ WITH held AS MATERIALIZED (
     FROM {schema}"{table}"
     WHERE kept = 0 -- as in purge.sql
       AND expires_at <= (SELECT {now})
-      AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
+      AND (state = 3 OR (state = 1 AND abandoned = 1))
     LIMIT $1
     FOR NO KEY UPDATE SKIP LOCKED
 ), marked AS (

@@ -1,5 +1,5 @@
--- Marks records that are held, or will be with the next claim, and past their ttl: a purge then
--- reads them no more.
+-- Marks records past their ttl that are held or can become held: a purge then reads them no more. A
+-- completion takes the mark back.
 -- ?1 maximum number of records
 UPDATE main."{table}"
 SET kept = 1
@@ -8,6 +8,6 @@ WHERE id IN (
     FROM main."{table}"
     WHERE kept = 0 -- as in purge.sql
       AND expires_at <= {now}
-      AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
+      AND (state = 3 OR (state = 1 AND abandoned = 1))
     LIMIT ?1
 )
