@@ -1,0 +1,185 @@
+//! Short time limits of the database: `statement_timeout` and `lock_timeout`.
+
+use std::time::Duration;
+
+use idempotent_core::{
+    Policy, RecordId, Runtime, Store, StoreError,
+    runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
+    store::postgres::PostgresStore,
+};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use test_support::{
+    WAIT_LIMIT,
+    cuts::{digest, id, recording},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{number, sql, store};
+
+const LEASE: Duration = Duration::from_millis(1_500);
+const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
+/// Shorter than what the slow statements take.
+const LIMITS: &str = "DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET statement_timeout = ''150ms''', current_database());
+    EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''50ms''', current_database());
+END $$";
+/// While `pace.slow` is set, each insert and each completion takes longer than the limit. It counts
+/// those that it delays.
+const SLOW: &str = "CREATE TABLE pace (slow bool);
+    INSERT INTO pace VALUES (false);
+    CREATE SEQUENCE delayed;
+    CREATE FUNCTION delay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF (SELECT slow FROM pace) THEN
+            PERFORM nextval('delayed'), pg_sleep(0.4);
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER delay BEFORE INSERT OR UPDATE OF recording ON idempotency_records
+    FOR EACH ROW EXECUTE FUNCTION delay();";
+
+/// Two processes with connections of the application, which have the limits of the database.
+struct Fixture {
+    process: Runtime,
+    other: Runtime,
+    url: String,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let (_, url) = store().await;
+        sql(&url, format!("{LIMITS}; {SLOW}")).await;
+        let runtime = async || {
+            let pool: PgPool = PgPoolOptions::new().max_connections(6).connect(&url).await.unwrap();
+            let limit: String =
+                sqlx::query_scalar("SHOW statement_timeout").fetch_one(&pool).await.unwrap();
+            assert_eq!(limit, "150ms");
+            let mut options = RuntimeOptions::default();
+            options.purge_every = None;
+            Runtime::new(PostgresStore::from_pool(pool).await.unwrap(), options)
+        };
+        let (process, other) = (runtime().await, runtime().await);
+        Self { process, other, url }
+    }
+
+    async fn set_slow(&self, slow: bool) {
+        sql(&self.url, format!("SET statement_timeout = 0; UPDATE pace SET slow = {slow}")).await;
+    }
+
+    async fn proceed(&self, id: RecordId) -> Attempt {
+        match self.process.begin(id, digest(), &POLICY).await.unwrap() {
+            Admission::Proceed(attempt) => attempt,
+            Admission::Rejected(verdict) => panic!("{verdict:?}"),
+        }
+    }
+
+    async fn verdict(&self, id: RecordId) -> Verdict {
+        match self.other.begin(id, digest(), &POLICY).await.unwrap() {
+            Admission::Rejected(verdict) => verdict,
+            Admission::Proceed(_) => panic!("the operation runs twice"),
+        }
+    }
+
+    async fn await_response(&self, id: RecordId) {
+        let until = Instant::now() + WAIT_LIMIT;
+        while self.verdict(id).await != Verdict::Completed(recording()) {
+            assert!(Instant::now() < until, "the response is not stored");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Asserts for longer than a lease that these keys keep their owners.
+    async fn assert_leases_last(&self, ids: &[RecordId]) {
+        let until = Instant::now() + LEASE * 2;
+        while Instant::now() < until {
+            for id in ids {
+                let found = self.other.look_up(id).await.unwrap().unwrap();
+                assert!(!found.record.lease_expired(found.at), "a lease is lost");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Fails if a claim or a completion that the server cancels stays without effect for good, if it
+/// counts as a permanent failure, or if it costs another operation its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_exceed_the_databases_statement_timeout_fail_for_the_moment() {
+    let fixture = Fixture::new().await;
+    let [working, neighbor, refused] = [(); 3].map(|()| id());
+    let attempt = fixture.proceed(working).await;
+    let beside = fixture.proceed(neighbor).await;
+    fixture.set_slow(true).await;
+    for _ in 0..2 {
+        assert_refused_for_now(fixture.other.begin(refused, digest(), &POLICY).await);
+    }
+    assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Deferred);
+    fixture.assert_leases_last(&[working, neighbor]).await;
+    assert!(matches!(fixture.verdict(working).await, Verdict::InFlight { .. }));
+
+    fixture.set_slow(false).await;
+    fixture.await_response(working).await;
+    assert_eq!(beside.complete(&recording()).await, AttemptOutcome::Stored);
+    let attempt = fixture.proceed(refused).await;
+    assert_eq!(
+        (attempt.number(), attempt.complete(&recording()).await),
+        (1, AttemptOutcome::Stored)
+    );
+    assert!(number(&fixture.url, "SELECT last_value FROM delayed").await >= 4, "nothing was slow");
+}
+
+/// Nothing runs, and a retry can succeed. The server reports a cancellation in a trigger like one of
+/// a wait for a record, which is then in flight.
+fn assert_refused_for_now(begun: Result<Admission, StoreError>) {
+    match begun {
+        Ok(Admission::Rejected(verdict)) => {
+            assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+        }
+        Ok(Admission::Proceed(_)) => panic!("the claim was granted"),
+        Err(error) => assert!(error.is_transient(), "{error:?}"),
+    }
+}
+
+/// Fails if a record that another session has locked delays the renewal of other leases, or if its
+/// own response is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_stays_locked_beyond_the_databases_lock_timeout_is_completed_later() {
+    let fixture = Fixture::new().await;
+    let [locked, neighbor, second] = [(); 3].map(|()| id());
+    let attempts = [fixture.proceed(locked).await, fixture.proceed(neighbor).await];
+    let beside = fixture.proceed(second).await;
+    let mut session = PgConnection::connect(&fixture.url).await.unwrap();
+    sqlx::raw_sql("SET statement_timeout = 0; BEGIN").execute(&mut session).await.unwrap();
+    sqlx::query("SELECT FROM idempotency_records WHERE id = $1 FOR UPDATE")
+        .bind(locked.as_bytes().as_slice())
+        .execute(&mut session)
+        .await
+        .unwrap();
+    let [attempt, other] = attempts;
+    let completing =
+        tokio::spawn(async move { timeout(WAIT_LIMIT, attempt.complete(&recording())).await });
+    fixture.assert_leases_last(&[neighbor, second]).await;
+    // Its renewals skip it, so the lease has expired; a takeover would wait for the lock, too.
+    assert!(matches!(fixture.verdict(locked).await, Verdict::InFlight { .. }));
+    assert_eq!(other.complete(&recording()).await, AttemptOutcome::Stored);
+    sqlx::raw_sql("ROLLBACK").execute(&mut session).await.unwrap();
+    let ending = completing.await.unwrap().unwrap();
+    assert!(matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred), "{ending:?}");
+    fixture.await_response(locked).await;
+    assert_eq!(beside.complete(&recording()).await, AttemptOutcome::Stored);
+}
+
+/// The store's own connections do not have the limits of the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stores_own_connections_have_their_own_limits() {
+    let (_, url) = store().await;
+    sql(&url, format!("{LIMITS}; {SLOW} UPDATE pace SET slow = true")).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
+    let id = id();
+    let Admission::Proceed(attempt) = runtime.begin(id, digest(), &POLICY).await.unwrap() else {
+        panic!("the claim was rejected")
+    };
+    assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
+    assert_eq!(store.purge(10).await.unwrap(), 0);
+    assert_eq!(number(&url, "SELECT last_value FROM delayed").await, 2);
+}
