@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicI64, Ordering},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,8 @@ use tokio::time::{Instant, sleep};
 use super::{proceed, rejected};
 use crate::{postgres, support::File};
 
+/// The limit of pages while the disk has room.
+const UNLIMITED: i64 = 1_000_000;
 const EFFECT: &str = "INSERT INTO effects VALUES ('done')";
 /// The disk counts as full after this many refused claims. Before, some keys may still find room in
 /// the last pages.
@@ -35,7 +37,7 @@ const REFUSALS: usize = 20;
 const MAX_LAST_CLAIMS: usize = 400;
 
 enum Disk {
-    Sqlite { rows: SqlitePool, full: Arc<AtomicBool>, _file: File },
+    Sqlite { rows: SqlitePool, max_pages: Arc<AtomicI64>, _file: File },
     Postgres { rows: PgPool },
 }
 
@@ -58,26 +60,25 @@ fn large() -> Recording {
     Recording::new(201, Vec::new(), RecordedBody::Whole(body))
 }
 
-/// A connection of the store's pool: limits the file to its present size while the disk is full.
-async fn limit_pages(connection: &mut SqliteConnection, full: bool) -> Result<(), sqlx::Error> {
-    let pages: i64 = if full {
-        sqlx::query_scalar("PRAGMA page_count").fetch_one(&mut *connection).await?
-    } else {
-        1_000_000
-    };
+/// Limits the file for a connection.
+async fn limit_pages(connection: &mut SqliteConnection, pages: i64) -> Result<(), sqlx::Error> {
     let limit = AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
     sqlx::raw_sql(limit).execute(connection).await.map(drop)
 }
 
 impl Fixture {
     async fn sqlite() -> Self {
-        let (file, full) = (File::new(), Arc::new(AtomicBool::new(false)));
-        let is_full = full.clone();
+        let (file, max_pages) = (File::new(), Arc::new(AtomicI64::new(UNLIMITED)));
+        let [on_connect, on_acquire] = [max_pages.clone(), max_pages.clone()];
         let pool = SqlitePoolOptions::new()
             .max_connections(4)
+            .after_connect(move |connection, _| {
+                let pages = on_connect.load(Ordering::SeqCst);
+                Box::pin(async move { limit_pages(connection, pages).await })
+            })
             .before_acquire(move |connection, _| {
-                let full = is_full.load(Ordering::SeqCst);
-                Box::pin(async move { limit_pages(connection, full).await.map(|()| true) })
+                let pages = on_acquire.load(Ordering::SeqCst);
+                Box::pin(async move { limit_pages(connection, pages).await.map(|()| true) })
             })
             .connect_with(file.options().journal_mode(SqliteJournalMode::Wal))
             .await
@@ -87,7 +88,7 @@ impl Fixture {
         let rows = file.pool().await;
         sqlx::raw_sql("CREATE TABLE effects (note text)").execute(&rows).await.unwrap();
         let [process, other] = [(); 2].map(|()| Runtime::new(store.clone(), options()));
-        Self { disk: Disk::Sqlite { rows, full, _file: file }, process, other }
+        Self { disk: Disk::Sqlite { rows, max_pages, _file: file }, process, other }
     }
 
     async fn postgres() -> Self {
@@ -111,7 +112,10 @@ impl Fixture {
 
     async fn set_full(&self, is_full: bool) {
         match &self.disk {
-            Disk::Sqlite { full, .. } => full.store(is_full, Ordering::SeqCst),
+            Disk::Sqlite { rows, max_pages, .. } => {
+                let pages = sqlx::query_scalar("PRAGMA page_count").fetch_one(rows).await.unwrap();
+                max_pages.store(if is_full { pages } else { UNLIMITED }, Ordering::SeqCst);
+            }
             Disk::Postgres { rows } => {
                 let set = sqlx::query("UPDATE disk SET is_full = $1").bind(is_full);
                 set.execute(rows).await.unwrap();
