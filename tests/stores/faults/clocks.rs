@@ -26,7 +26,7 @@ use crate::{
     support::{Memory, Sqlite},
 };
 
-const LEASE: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_millis(1_500);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
 /// Less than the ttl.
 const STEP: Duration = Duration::from_secs(5 * 3600);

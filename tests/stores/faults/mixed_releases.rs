@@ -20,7 +20,8 @@ use tokio::{
 use super::{proceed, rejected};
 use crate::{postgres, support::File};
 
-const SHORT: Duration = Duration::from_millis(300);
+/// Long enough to be renewed in time on a busy machine.
+const SHORT: Duration = Duration::from_secs(2);
 const OLD: Policy = Policy::DEFAULT.with_lease(SHORT).with_ttl(Duration::from_secs(3_600));
 const NEW: Policy = Policy::DEFAULT;
 const KEYS: i64 = 24;
@@ -110,13 +111,14 @@ async fn write_effect(attempt: &mut Attempt, id: &RecordId) {
 /// One request, which is sent until it is completed. The old release claims by lease, the new one
 /// in the transaction. Some attempts of either die. Returns how many were granted.
 async fn send_until_completed(runtime: Runtime, in_transaction: bool, id: RecordId) -> i64 {
+    let policy = OLD.with_lease(Duration::from_millis(300));
     let (mut granted, until) = (0, Instant::now() + WAIT_LIMIT);
     loop {
         assert!(Instant::now() < until, "the key is not completed");
         let begun = if in_transaction {
             runtime.begin_in_transaction(id, digest(), &NEW).await
         } else {
-            runtime.begin(id, digest(), &OLD).await
+            runtime.begin(id, digest(), &policy).await
         };
         match begun {
             Ok(Admission::Rejected(Verdict::Completed(response))) => {
@@ -165,7 +167,7 @@ async fn check_settings(fixture: Fixture) {
     for (first, second, policy, other) in [(old, new, OLD, NEW), (new, old, NEW, OLD)] {
         let id = id();
         let attempt = proceed(first, id, &policy).await;
-        let until = Instant::now() + SHORT * 3;
+        let until = Instant::now() + SHORT * 2;
         while Instant::now() < until {
             let verdict = rejected(second, id, &other).await;
             assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Policy, RecordId, Runtime, Store, StoreError,
+    Policy, RecordId, RecordState, Runtime, Store, StoreError,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::postgres::PostgresStore,
 };
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{number, sql, store};
 
-const LEASE: Duration = Duration::from_millis(1_500);
+const LEASE: Duration = Duration::from_secs(2);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
 /// Shorter than what the slow statements take.
 const LIMITS: &str = "DO $$ BEGIN
@@ -79,12 +79,18 @@ impl Fixture {
         }
     }
 
+    /// Waits until the response is stored, without claiming the key, whose lease may have expired.
     async fn await_response(&self, id: RecordId) {
         let until = Instant::now() + WAIT_LIMIT;
-        while self.verdict(id).await != Verdict::Completed(recording()) {
+        let is_stored = async || {
+            let found = self.other.look_up(&id).await.unwrap();
+            found.is_some_and(|found| matches!(found.record.state, RecordState::Completed(_)))
+        };
+        while !is_stored().await {
             assert!(Instant::now() < until, "the response is not stored");
             sleep(Duration::from_millis(10)).await;
         }
+        assert_eq!(self.verdict(id).await, Verdict::Completed(recording()));
     }
 
     /// Asserts for longer than a lease that these keys keep their owners.

@@ -28,8 +28,9 @@ impl Attempt<'_> {
     ) -> Checked<Option<Fence>> {
         let mut transaction = self.transactions().begin().await?;
         effects.write(&mut *transaction, &self.lease).await;
-        if rng.u8(..100) < 10 {
-            return self.abandon_in(transaction).await;
+        if rng.u8(..100) < 20 {
+            transaction.roll_back().await;
+            return self.abandon_in_transaction().await;
         }
         let (dies, late) = (self.ledger.never_completes || rng.u8(..100) < 10, rng.bool());
         if dies && !late {
@@ -52,8 +53,8 @@ impl Attempt<'_> {
     }
 
     /// Commits an expired lease, without the effect.
-    async fn abandon_in(&self, mut transaction: Box<dyn Transaction>) -> Checked<Option<Fence>> {
-        transaction.undo().await?;
+    async fn abandon_in_transaction(&self) -> Checked<Option<Fence>> {
+        let mut transaction = self.transactions().begin().await?;
         match transaction.abandon(&self.lease, Abandoned::Retry).await? {
             Fence::Fenced => {
                 transaction.roll_back().await;
