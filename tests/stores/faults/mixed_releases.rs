@@ -204,21 +204,31 @@ async fn check_later_format(fixture: Fixture) {
     let id = id();
     let attempt = proceed(&fixture.old, id, &NEW).await;
     assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
-    let version = match fixture.rows {
-        Rows::Sqlite(..) => "x'02' || substr(recording, 2)",
-        Rows::Postgres(_) => "'\\x02' || substr(recording, 2)",
+    let encoded = recording().encode();
+    let (content, checksum) = encoded.split_last_chunk::<4>().unwrap();
+    assert_eq!(crc32(content), u32::from_be_bytes(*checksum));
+    let mut later = content.to_vec();
+    later[0] += 1;
+    later.extend(crc32(&later).to_be_bytes());
+    let hex: String = later.iter().map(|byte| format!("{byte:02x}")).collect();
+    let literal = match fixture.rows {
+        Rows::Sqlite(..) => format!("x'{hex}'"),
+        Rows::Postgres(_) => format!("'\\x{hex}'"),
     };
-    let cast = |value: &str| match fixture.rows {
-        Rows::Sqlite(..) => format!("CAST({value} AS BLOB)"),
-        Rows::Postgres(_) => value.to_owned(),
-    };
-    fixture.execute(&format!("UPDATE idempotency_records SET recording = {}", cast(version))).await;
+    fixture.execute(&format!("UPDATE idempotency_records SET recording = {literal}")).await;
     for runtime in [&fixture.old, &fixture.new] {
         assert_eq!(rejected(runtime, id, &NEW).await, Verdict::Unreadable);
         let begun = runtime.begin_in_transaction(id, digest(), &NEW).await.unwrap();
         assert!(matches!(begun, Admission::Rejected(Verdict::Unreadable)), "{begun:?}");
     }
     assert_eq!(fixture.numbers("SELECT count(*) FROM idempotency_records").await, [1]);
+}
+
+/// The checksum at the end of a recording.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ ((crc & 1) * 0xEDB8_8320))
+    })
 }
 
 macro_rules! on_each_database {

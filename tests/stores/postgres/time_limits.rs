@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Policy, RecordId, RecordState, Runtime, Store, StoreError,
+    Policy, RecordId, RecordState, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::postgres::PostgresStore,
 };
-use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use test_support::{
     WAIT_LIMIT,
     cuts::{digest, id, recording},
@@ -18,20 +18,15 @@ use super::{number, sql, store};
 
 const LEASE: Duration = Duration::from_secs(2);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
-/// Shorter than what the slow statements take.
-const LIMITS: &str = "DO $$ BEGIN
-    EXECUTE format('ALTER DATABASE %I SET statement_timeout = ''150ms''', current_database());
-    EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''50ms''', current_database());
+/// So long that it does not expire while the table is locked.
+const LONG: Policy = Policy::DEFAULT.with_lease(Duration::from_secs(15));
+const LIMIT: &str = "DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET LIMIT = ''150ms''', current_database());
 END $$";
-/// While `pace.slow` is set, each insert and each completion takes longer than the limit. It counts
-/// those that it delays.
-const SLOW: &str = "CREATE TABLE pace (slow bool);
-    INSERT INTO pace VALUES (false);
-    CREATE SEQUENCE delayed;
+/// Makes each insert and each completion slower than the limit, and counts them.
+const SLOW: &str = "CREATE SEQUENCE delayed;
     CREATE FUNCTION delay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF (SELECT slow FROM pace) THEN
-            PERFORM nextval('delayed'), pg_sleep(0.4);
-        END IF;
+        PERFORM nextval('delayed'), pg_sleep(0.4);
         RETURN NEW;
     END $$;
     CREATE TRIGGER delay BEFORE INSERT OR UPDATE OF recording ON idempotency_records
@@ -45,14 +40,15 @@ struct Fixture {
 }
 
 impl Fixture {
-    async fn new() -> Self {
+    /// With a short limit of this kind.
+    async fn new(limit: &str) -> Self {
         let (_, url) = store().await;
-        sql(&url, format!("{LIMITS}; {SLOW}")).await;
+        sql(&url, LIMIT.replace("LIMIT", limit)).await;
         let runtime = async || {
             let pool: PgPool = PgPoolOptions::new().max_connections(6).connect(&url).await.unwrap();
-            let limit: String =
-                sqlx::query_scalar("SHOW statement_timeout").fetch_one(&pool).await.unwrap();
-            assert_eq!(limit, "150ms");
+            let show = AssertSqlSafe(format!("SHOW {limit}"));
+            let set: String = sqlx::query_scalar(show).fetch_one(&pool).await.unwrap();
+            assert_eq!(set, "150ms");
             let mut options = RuntimeOptions::default();
             options.purge_every = None;
             Runtime::new(PostgresStore::from_pool(pool).await.unwrap(), options)
@@ -61,12 +57,8 @@ impl Fixture {
         Self { process, other, url }
     }
 
-    async fn set_slow(&self, slow: bool) {
-        sql(&self.url, format!("SET statement_timeout = 0; UPDATE pace SET slow = {slow}")).await;
-    }
-
-    async fn proceed(&self, id: RecordId) -> Attempt {
-        match self.process.begin(id, digest(), &POLICY).await.unwrap() {
+    async fn proceed(&self, id: RecordId, policy: &Policy) -> Attempt {
+        match self.process.begin(id, digest(), policy).await.unwrap() {
             Admission::Proceed(attempt) => attempt,
             Admission::Rejected(verdict) => panic!("{verdict:?}"),
         }
@@ -106,53 +98,39 @@ impl Fixture {
     }
 }
 
-/// Fails if a claim or a completion that the server cancels stays without effect for good, if it
-/// counts as a permanent failure, or if it costs another operation its lease.
+/// Fails if a claim, a renewal or a completion that the server cancels stays without effect for
+/// good, if it counts as a permanent failure, or if it costs an operation its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_exceed_the_databases_statement_timeout_fail_for_the_moment() {
-    let fixture = Fixture::new().await;
+    let fixture = Fixture::new("statement_timeout").await;
     let [working, neighbor, refused] = [(); 3].map(|()| id());
-    let attempt = fixture.proceed(working).await;
-    let beside = fixture.proceed(neighbor).await;
-    fixture.set_slow(true).await;
-    for _ in 0..2 {
-        assert_refused_for_now(fixture.other.begin(refused, digest(), &POLICY).await);
-    }
+    let attempt = fixture.proceed(working, &LONG).await;
+    let beside = fixture.proceed(neighbor, &LONG).await;
+    let mut session = PgConnection::connect(&fixture.url).await.unwrap();
+    let lock = "SET statement_timeout = 0; BEGIN; LOCK TABLE idempotency_records IN SHARE MODE";
+    sqlx::raw_sql(lock).execute(&mut session).await.unwrap();
+    let error = fixture.other.begin(refused, digest(), &LONG).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
     assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Deferred);
-    fixture.assert_leases_last(&[working, neighbor]).await;
-    assert!(matches!(fixture.verdict(working).await, Verdict::InFlight { .. }));
+    sqlx::raw_sql("ROLLBACK").execute(&mut session).await.unwrap();
 
-    fixture.set_slow(false).await;
     fixture.await_response(working).await;
+    assert!(matches!(fixture.verdict(neighbor).await, Verdict::InFlight { .. }));
     assert_eq!(beside.complete(&recording()).await, AttemptOutcome::Stored);
-    let attempt = fixture.proceed(refused).await;
-    assert_eq!(
-        (attempt.number(), attempt.complete(&recording()).await),
-        (1, AttemptOutcome::Stored)
-    );
-    assert!(number(&fixture.url, "SELECT last_value FROM delayed").await >= 4, "nothing was slow");
-}
-
-/// Nothing runs, and a retry can succeed. The server reports a cancellation in a trigger like one of
-/// a wait for a record, which is then in flight.
-fn assert_refused_for_now(begun: Result<Admission, StoreError>) {
-    match begun {
-        Ok(Admission::Rejected(verdict)) => {
-            assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
-        }
-        Ok(Admission::Proceed(_)) => panic!("the claim was granted"),
-        Err(error) => assert!(error.is_transient(), "{error:?}"),
-    }
+    let attempt = fixture.proceed(refused, &LONG).await;
+    let outcome = (attempt.number(), attempt.complete(&recording()).await);
+    assert_eq!(outcome, (1, AttemptOutcome::Stored));
 }
 
 /// Fails if a record that another session has locked delays the renewal of other leases, or if its
 /// own response is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_stays_locked_beyond_the_databases_lock_timeout_is_completed_later() {
-    let fixture = Fixture::new().await;
+    let fixture = Fixture::new("lock_timeout").await;
     let [locked, neighbor, second] = [(); 3].map(|()| id());
-    let attempts = [fixture.proceed(locked).await, fixture.proceed(neighbor).await];
-    let beside = fixture.proceed(second).await;
+    let attempts =
+        [fixture.proceed(locked, &POLICY).await, fixture.proceed(neighbor, &POLICY).await];
+    let beside = fixture.proceed(second, &POLICY).await;
     let mut session = PgConnection::connect(&fixture.url).await.unwrap();
     sqlx::raw_sql("SET statement_timeout = 0; BEGIN").execute(&mut session).await.unwrap();
     sqlx::query("SELECT FROM idempotency_records WHERE id = $1 FOR UPDATE")
@@ -178,7 +156,7 @@ async fn a_record_that_stays_locked_beyond_the_databases_lock_timeout_is_complet
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stores_own_connections_have_their_own_limits() {
     let (_, url) = store().await;
-    sql(&url, format!("{LIMITS}; {SLOW} UPDATE pace SET slow = true")).await;
+    sql(&url, format!("{}; {SLOW}", LIMIT.replace("LIMIT", "statement_timeout"))).await;
     let store = PostgresStore::connect(&url).await.unwrap();
     let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     let id = id();

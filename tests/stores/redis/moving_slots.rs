@@ -77,7 +77,9 @@ async fn send(store: RedisStore, tally: Arc<Tally>, id: RecordId) -> Bytes {
                 tally.replays.fetch_add(1, Ordering::Relaxed);
                 return response;
             }
-            outcome => panic!("{outcome:?}"),
+            outcome @ (ClaimOutcome::Held { .. } | ClaimOutcome::Mismatch { .. }) => {
+                panic!("{outcome:?}")
+            }
         }
     }
     panic!("the key stays in flight");

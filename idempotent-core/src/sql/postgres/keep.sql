@@ -8,6 +8,7 @@ WITH held AS MATERIALIZED (
     WHERE kept = 0 -- as in purge.sql
       AND expires_at <= (SELECT {now})
       AND (state = 3 OR (state = 1 AND abandoned = 1))
+    ORDER BY expires_at -- so that it reads the index, which loses the marked records
     LIMIT $1
     FOR NO KEY UPDATE SKIP LOCKED
 ), marked AS (
