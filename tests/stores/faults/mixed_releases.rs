@@ -109,7 +109,8 @@ async fn write_effect(attempt: &mut Attempt, id: &RecordId) {
 }
 
 /// One request, which is sent until it is completed. The old release claims by lease, the new one
-/// in the transaction. Some attempts of either die. Returns how many were granted.
+/// in the transaction. Some attempts of either die, and leases expire while their owners are alive.
+/// Returns how many were granted.
 async fn send_until_completed(runtime: Runtime, in_transaction: bool, id: RecordId) -> i64 {
     let policy = OLD.with_lease(Duration::from_millis(300));
     let (mut granted, until) = (0, Instant::now() + WAIT_LIMIT);
@@ -134,6 +135,8 @@ async fn send_until_completed(runtime: Runtime, in_transaction: bool, id: Record
                 if begun {
                     write_effect(&mut attempt, &id).await;
                 }
+                // Another attempt may take over meanwhile; both are in their transactions then.
+                sleep(Duration::from_millis(fastrand::u64(..30))).await;
                 if begun && fastrand::u8(..10) < 6 {
                     attempt.complete(&recording()).await;
                 }
@@ -153,7 +156,16 @@ async fn check_claims_of_both_kinds(fixture: Fixture) {
             requests.spawn(send_until_completed(runtime.clone(), in_transaction, id));
         }
     }
-    let granted: i64 = requests.join_all().await.iter().sum();
+    let expire = async {
+        loop {
+            fixture.expire_leases().await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let granted: i64 = tokio::select! {
+        granted = requests.join_all() => granted.iter().sum(),
+        () = expire => unreachable!("it never ends"),
+    };
     assert!(granted > KEYS, "no attempt died");
     assert_eq!(fixture.numbers("SELECT count(*) FROM effects").await, [KEYS]);
     assert_eq!(fixture.numbers("SELECT count(DISTINCT note) FROM effects").await, [KEYS]);

@@ -14,8 +14,14 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
     store::{Store, redis::RedisStore},
 };
-use test_support::servers::redis::{Cluster, Server};
-use tokio::{task::JoinSet, time::sleep};
+use test_support::{
+    WAIT_LIMIT,
+    servers::redis::{Cluster, Server},
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::helpers::{describe, key, lease, open_store, request};
 
@@ -141,8 +147,9 @@ async fn no_key_is_granted_twice_while_its_slot_moves_under_load() {
         (0..WORKERS).map(|_| work(store.clone(), tally.clone(), stop.clone())).collect();
     let mut moved = Vec::new();
     for turn in 0..MOVES {
-        let (granted, enough) = (tally.granted.load(Ordering::SeqCst), 30);
-        while tally.granted.load(Ordering::SeqCst) < granted + enough {
+        let (granted, until) = (tally.granted.load(Ordering::SeqCst), Instant::now() + WAIT_LIMIT);
+        while tally.granted.load(Ordering::SeqCst) < granted + 30 {
+            assert!(Instant::now() < until, "the workers have stopped");
             sleep(PAUSE).await;
         }
         let owner = cluster.0.iter().position(|node| count(node, slot) > 0).unwrap();
