@@ -1,6 +1,6 @@
 //! A server whose transfers misuse their transaction: the routes and accounts of the payments
-//! server, for `payments::transfers::kills`. In half of the requests the handler moves the money and
-//! then sends statements that it must not send, and ignores their errors. It prints each act.
+//! server, for `payments::transfers::kills`. In half of the requests the handler moves the money
+//! and then sends statements that it must not send, and ignores their errors. It prints each act.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../../examples/payments/src/accounts.rs"]

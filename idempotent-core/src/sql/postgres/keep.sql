@@ -1,6 +1,6 @@
--- Marks records past their ttl that are held or can become held: a purge then reads them no more. A
--- completion takes the mark back. Skips records that another session has locked. Returns one row with their
--- number.
+-- Marks records past their ttl that are held or can become held: a purge then reads them no more.
+-- A completion takes the mark back. Skips records that another session has locked. Returns one row
+-- with their number.
 -- $1 maximum number of records
 WITH held AS MATERIALIZED (
     SELECT id

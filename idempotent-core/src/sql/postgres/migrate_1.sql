@@ -17,7 +17,7 @@ CREATE TABLE {schema}"{table}" (
     recording   bytea
 ) {storage};
 
--- For the purge; without held records past their ttl, which each purge would read in vain. The lease
--- and the state have no index, because each renewal and each completion would have to update it. The
--- free part of each page holds new versions of its records.
+-- For the purge; without held records past their ttl, which each purge would read in vain. The
+-- lease and the state have no index, because each renewal and each completion would have to update
+-- it. The free part of each page holds new versions of its records.
 CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at) WHERE kept = 0;

@@ -1,5 +1,5 @@
--- Marks records past their ttl that are held or can become held: a purge then reads them no more. A
--- completion takes the mark back.
+-- Marks records past their ttl that are held or can become held: a purge then reads them no more.
+-- A completion takes the mark back.
 -- ?1 maximum number of records
 UPDATE main."{table}"
 SET kept = 1
