@@ -131,12 +131,16 @@ async fn send_until_completed(runtime: Runtime, in_transaction: bool, id: Record
             }
             Ok(Admission::Proceed(mut attempt)) => {
                 granted += 1;
+                // Another attempt may take over before the transaction, or in it.
+                let pause = || sleep(Duration::from_millis(fastrand::u64(..30)));
+                if !in_transaction {
+                    pause().await;
+                }
                 let begun = in_transaction || attempt.begin_transaction().await.is_ok();
                 if begun {
                     write_effect(&mut attempt, &id).await;
                 }
-                // Another attempt may take over meanwhile; both are in their transactions then.
-                sleep(Duration::from_millis(fastrand::u64(..30))).await;
+                pause().await;
                 if begun && fastrand::u8(..10) < 6 {
                     attempt.complete(&recording()).await;
                 }

@@ -87,7 +87,8 @@ impl Statements {
 
     /// Here, and in [`replace_in_transaction`](Self::replace_in_transaction), the policy of the
     /// record is "hold". Only a `COMMIT` of the handler makes a claim visible that is not
-    /// completed, and with it the effects: if the process dies then, the handler must not run again.
+    /// completed, and with it the effects: if the process dies then, the handler must not run
+    /// again.
     pub(super) fn claim_in_transaction<'a>(
         &'a self,
         id: &'a RecordId,
