@@ -24,7 +24,7 @@ use crate::{postgres, support::File};
 const SHORT: Duration = Duration::from_secs(2);
 const OLD: Policy = Policy::DEFAULT.with_lease(SHORT).with_ttl(Duration::from_secs(3_600));
 const NEW: Policy = Policy::DEFAULT;
-const KEYS: i64 = 24;
+const KEYS: i64 = 60;
 
 enum Rows {
     Sqlite(SqlitePool, #[expect(dead_code, reason = "removes the file")] File),

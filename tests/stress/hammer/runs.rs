@@ -34,7 +34,7 @@ const EXPECTED_IN_TRANSACTION: &[(Count, usize)] = &[
     (Count::GrantedInTransaction, 300),
     (Count::DeathsInTransaction, 40),
     (Count::AbandonedInTransaction, 5),
-    (Count::Takeovers, 60),
+    (Count::Takeovers, 30),
     (Count::Pauses, 40),
     (Count::Replays, 5),
     (Count::InFlight, 20),

@@ -13,8 +13,8 @@ CREATE TABLE {schema}"{table}" (
     expires_at  bigint   NOT NULL,
     state       smallint NOT NULL, -- 1 in flight, 2 completed, 3 held
     abandoned   smallint NOT NULL, -- 0 retry, 1 hold
-    kept        smallint NOT NULL DEFAULT 0, -- 1: past its ttl and never purged, because it is held
-    recording   bytea
+    recording   bytea,
+    kept        smallint NOT NULL DEFAULT 0 -- 1: past its ttl and never purged, because it is held
 ) {storage};
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
