@@ -112,9 +112,11 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
         }
         Event::Purge => match record {
             Some(record) if record.is_expired(now) => (Change::Remove, Outcome::Purge(true)),
-            // The record stays. Its lease is shortened if it was granted before the clock was set
-            // back.
-            Some(record) if record.expires_at <= now => (keep(record, now), Outcome::Purge(false)),
+            // The record stays until its lease has expired. The lease is shortened if it was
+            // granted before the clock was set back.
+            Some(record) if record.expires_at <= now && record.abandoned == Abandoned::Retry => {
+                (keep(record, now), Outcome::Purge(false))
+            }
             _ => (Change::Keep, Outcome::Purge(false)),
         },
     }

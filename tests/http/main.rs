@@ -13,6 +13,7 @@
 mod abandoned;
 mod bodies;
 mod bounds;
+mod clocks;
 mod conflicts;
 mod defaults;
 mod extractors;
@@ -39,6 +40,7 @@ mod routing;
 mod rules;
 mod scopes;
 mod security;
+mod silent_clients;
 mod store_failures;
 mod store_refusals;
 mod streams;

@@ -17,7 +17,8 @@ async fn begin_error(runtime: &Runtime, policy: &Policy) -> StoreError {
 }
 
 /// A forked process has no thread that renews leases. The test simulates the fork with another
-/// process id, because a fork needs unsafe code.
+/// process id: a fork needs unsafe code, and the child of a process with several threads, as a test
+/// always is, must not allocate before it executes another program.
 #[tokio::test]
 async fn a_forked_process_cannot_use_the_runtime() {
     let store = FaultyStore::default();

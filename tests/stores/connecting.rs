@@ -1,6 +1,13 @@
 //! Stores that are opened by URL.
 
-use std::error::Error;
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use idempotent_core::{
     ConnectError, OwnerToken, Store, connect,
@@ -9,6 +16,10 @@ use idempotent_core::{
 
 use crate::support::File;
 use test_support::without_runtime;
+use tokio::{net::TcpListener, time::timeout};
+
+/// How long a store may wait for a server when it is opened, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// An error and its causes, as in a log.
 pub(crate) fn error_chain(error: &dyn Error) -> String {
@@ -80,4 +91,34 @@ fn calls_outside_of_a_tokio_runtime_are_refused_with_that_reason() {
     let shared = runtime.block_on(SqliteStore::from_pool(pool)).unwrap();
     without_runtime::call_all(&shared);
     without_runtime::call_all(&std::sync::Arc::new(MemoryStore::new()));
+}
+
+/// Fails if a store waits for ever for a server that accepts connections and never responds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_accepts_connections_and_never_responds_is_a_transient_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = accepted.clone();
+    let silent = tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            open.push(listener.accept().await.unwrap());
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    for url in [
+        format!("postgres://postgres@{address}/postgres"),
+        format!("redis://{address}/"),
+        format!("redis+cluster://{address}"),
+        format!("redis+sentinel://{address}/payments"),
+    ] {
+        let before = accepted.load(Ordering::SeqCst);
+        let opened = timeout(LIMIT, connect(&url)).await.expect("the store waits for ever");
+        let error = opened.map(drop).unwrap_err();
+        let ConnectError::Store(source) = &error else { panic!("{url}: {error:?}") };
+        assert!(source.is_transient(), "{url}: {}", error_chain(&error));
+        assert!(accepted.load(Ordering::SeqCst) > before, "{url}: no connection");
+    }
+    silent.abort();
 }

@@ -13,6 +13,7 @@ mod conformance;
 mod connecting;
 mod debug_output;
 mod deferred;
+mod faults;
 mod hostile;
 mod lost_commits;
 mod mutants;

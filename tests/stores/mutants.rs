@@ -258,7 +258,9 @@ impl Store for Mutant {
         };
         let mut records = self.records.lock().unwrap();
         let longer = |record: &Record| {
-            record.expires_at <= now && !self.has(Fault::PurgeKeepsOverlongLeases)
+            record.expires_at <= now
+                && record.abandoned == Abandoned::Retry
+                && !self.has(Fault::PurgeKeepsOverlongLeases)
         };
         for record in records.values_mut().filter(|record| longer(record)) {
             if let Some(shortened) = record.with_shortened_lease(now) {

@@ -39,6 +39,7 @@ mod roles;
 mod runtimes;
 mod silence;
 mod state_machine;
+mod time_limits;
 
 /// A number that is unique in this process.
 fn unique() -> u32 {
@@ -47,14 +48,14 @@ fn unique() -> u32 {
 }
 
 /// Runs statements in the database of a URL.
-async fn sql(url: &str, text: impl Into<String>) {
+pub(crate) async fn sql(url: &str, text: impl Into<String>) {
     let mut connection = PgConnection::connect(url).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(text.into())).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
 /// The single number that a query returns.
-async fn number(url: &str, text: impl Into<String>) -> i64 {
+pub(crate) async fn number(url: &str, text: impl Into<String>) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
     sqlx::query_scalar(AssertSqlSafe(text.into())).fetch_one(&mut connection).await.unwrap()
 }
@@ -73,7 +74,7 @@ fn with(url: &str, parameter: &str) -> String {
 }
 
 /// A migrated store in a new database.
-async fn store() -> (PostgresStore, String) {
+pub(crate) async fn store() -> (PostgresStore, String) {
     let url = database().await;
     let store = PostgresStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
@@ -93,7 +94,7 @@ fn request() -> Claim {
 }
 
 /// A store whose time a test moves by changing the times in its rows.
-struct ShiftedStore {
+pub(crate) struct ShiftedStore {
     store: PostgresStore,
     /// Connects to the server without a pooler.
     pool: PgPool,
@@ -132,6 +133,13 @@ impl Subject for ShiftedStore {
     fn tick(&self) -> Duration {
         Duration::from_secs(3600)
     }
+}
+
+/// A new database whose time a test moves.
+pub(crate) async fn shifted_store() -> ShiftedStore {
+    let (store, url) = store().await;
+    let pool = PgPool::connect(&url).await.unwrap();
+    ShiftedStore { store, pool, table: "idempotency_records".to_owned() }
 }
 
 /// Runs the conformance suite on clones of a store, each with a separate table.

@@ -1,7 +1,7 @@
 //! The Redis store, on private servers. `REDIS_URL` names another server for the tests that do not
 //! stop or configure theirs.
 
-mod conformance;
+pub(crate) mod conformance;
 mod connections;
 mod cuts;
 mod damage;
@@ -9,6 +9,7 @@ mod failovers;
 mod guarantees;
 mod helpers;
 mod losses;
+mod moving_slots;
 mod outages;
 mod privileges;
 mod promotion;

@@ -12,32 +12,44 @@ use idempotent_core::{
     },
     store::{Store, TransactionClaim, Transactions},
 };
+use sqlx::{AssertSqlSafe, PgConnection};
 
-pub(super) struct InTransaction<S>(pub(super) S);
+pub(super) struct InTransaction<S> {
+    pub(super) store: S,
+    /// The table, if the store is Postgres: there only a handler commits a claim that is not
+    /// completed, so the record has the policy "hold". The state machine knows no handlers.
+    pub(super) table: Option<String>,
+}
 
 impl<S: Store> InTransaction<S> {
     fn inner_transactions(&self) -> &dyn Transactions {
-        self.0.transactions().unwrap()
+        self.store.transactions().unwrap()
     }
 }
 
 #[async_trait]
 impl<S: Store> Store for InTransaction<S> {
     async fn migrate(&self) -> Result<(), StoreError> {
-        self.0.migrate().await
+        self.store.migrate().await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.0.check().await
+        self.store.check().await
     }
 
     fn namespace(&self) -> Option<&str> {
-        self.0.namespace()
+        self.store.namespace()
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        let before = self.store.look_up(id).await?;
+        let again = before.is_some_and(|found| found.record.owner == claim.owner);
         match self.inner_transactions().claim(id, claim, Duration::from_secs(5)).await? {
-            TransactionClaim::Granted { attempt, transaction } => {
+            TransactionClaim::Granted { attempt, mut transaction } => {
+                if let (Some(table), false) = (&self.table, again) {
+                    let connection = transaction.connection_mut().downcast_mut().unwrap();
+                    set_policy(connection, table, id, claim.abandoned).await;
+                }
                 transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
             }
             TransactionClaim::Rejected(outcome) => Ok(outcome),
@@ -45,7 +57,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        self.0.renew(leases).await
+        self.store.renew(leases).await
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -53,7 +65,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.0.release(lease).await
+        self.store.release(lease).await
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
@@ -69,7 +81,7 @@ impl<S: Store> Store for InTransaction<S> {
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.0.look_up(id).await
+        self.store.look_up(id).await
     }
 
     async fn resolve(
@@ -78,14 +90,25 @@ impl<S: Store> Store for InTransaction<S> {
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.0.resolve(id, seen, resolution).await
+        self.store.resolve(id, seen, resolution).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        self.0.purge(limit).await
+        self.store.purge(limit).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {
-        self.0.transactions()
+        self.store.transactions()
     }
+}
+
+/// Gives a record the policy of its claim.
+async fn set_policy(connection: &mut PgConnection, table: &str, id: &RecordId, policy: Abandoned) {
+    let update = format!("UPDATE {table} SET abandoned = $1 WHERE id = $2");
+    sqlx::query(AssertSqlSafe(update))
+        .bind(i16::from(policy == Abandoned::Hold))
+        .bind(id.as_bytes().as_slice())
+        .execute(connection)
+        .await
+        .unwrap();
 }

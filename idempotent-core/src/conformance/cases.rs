@@ -81,6 +81,7 @@ cases! {
         a_claim_with_an_expired_lease_expires_with_its_ttl,
         a_purge_spares_live_records,
         a_purge_removes_expired_records,
+        a_purge_removes_what_an_earlier_one_has_spared,
         a_purge_removes_at_most_its_limit,
     }
     racing {

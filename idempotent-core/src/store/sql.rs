@@ -29,6 +29,9 @@ pub(crate) use pool::in_runtime;
 pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
 pub(crate) use row::{TimedRecord, lease_from_row, record_from_row};
 
+/// How many held records one statement of a purge marks.
+pub(crate) const MARKED_PER_STATEMENT: u32 = 10_000;
+
 /// The name of a table or of its schema: 1 to 48 ASCII letters, digits and underscores, not
 /// starting with a digit. No other text is ever inserted into a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]

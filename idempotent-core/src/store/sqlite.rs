@@ -10,7 +10,7 @@ use self::{
     statements::Statements, waiting_renewals::WaitingRenewals, write_lock::WriteLockObserver,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{ClaimContention, ConnectionPool, TableName, fence};
+use super::sql::{ClaimContention, ConnectionPool, MARKED_PER_STATEMENT, TableName, fence};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
@@ -298,6 +298,8 @@ impl Store for SqliteStore {
         let removed = self.write("purge", || self.statements.purge(limit)).await?;
         if removed < u64::from(limit) {
             self.write("purge", || self.statements.shorten_expired()).await?;
+            let keep = || self.statements.keep(MARKED_PER_STATEMENT);
+            while self.write("purge", keep).await? == u64::from(MARKED_PER_STATEMENT) {}
         }
         Ok(removed)
     }

@@ -45,6 +45,11 @@ pub trait Transactions: Send + Sync {
     /// know which key another transaction has claimed. It reports the key as in flight if any
     /// single transaction stays open for `wait`.
     ///
+    /// A handler may commit its transaction itself, and its process may die before the runtime
+    /// holds the key. A store that cannot prevent such a commit writes the record with
+    /// [`Abandoned::Hold`], whatever the claim says, so that the handler does not run again.
+    /// Abandon such a claim by rolling its transaction back.
+    ///
     /// # Errors
     /// Fails if the store fails, or if its writer is busy for too long. Then nothing is claimed and
     /// no transaction has begun.

@@ -1,9 +1,11 @@
 //! Handlers that misuse their transaction.
 
+mod commits;
+
 use std::time::{Duration, Instant};
 
 use idempotent_core::{
-    Abandoned, Policy, RecordId, RecordState, Runtime, Store,
+    Policy, RecordId, RecordState, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
     store::postgres::PostgresStore,
 };
@@ -319,82 +321,4 @@ async fn no_statement_separates_the_record_from_the_effects_behind_a_pooler() {
     let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
     assert!(format!("{store:?}").contains("Plain"), "{store:?}");
     run_all_scripts(&server, store, false).await;
-}
-
-/// Runs a handler that writes and commits its effect, together with the claim if that is part of
-/// the transaction.
-async fn commit_in_handler(fixture: &Fixture, policy: &Policy) -> Attempt {
-    let begun = match fixture.mode {
-        ClaimMode::Lease => fixture.runtime.begin(id(), digest(), policy).await,
-        ClaimMode::Transaction => {
-            fixture.runtime.begin_in_transaction(id(), digest(), policy).await
-        }
-    };
-    let Admission::Proceed(attempt) = begun.unwrap() else {
-        panic!("the claim of a new key was rejected")
-    };
-    fixture.work(attempt, &[EFFECT, "COMMIT"]).await
-}
-
-async fn end(mut attempt: Attempt, action: &str) -> AttemptOutcome {
-    match action {
-        "complete" => attempt.complete(&recording()).await,
-        "complete undone" => attempt.complete_rolled_back(&recording()).await,
-        "release" => attempt.release().await,
-        "abandon" => attempt.abandon(Abandoned::Retry).await,
-        "keep" => {
-            let _kept = attempt.take_transaction();
-            attempt.complete(&recording()).await
-        }
-        _ => panic!("unknown action: {action}"),
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends() {
-    let server = server().await;
-    let fixture = Fixture::new(&server, ClaimMode::Transaction).await;
-    for lease_expires in [false, true] {
-        let lease = if lease_expires { Duration::from_millis(50) } else { Policy::DEFAULT.lease };
-        let policy = Policy::DEFAULT.with_lease(lease);
-        for action in ["complete", "complete undone", "release", "abandon", "keep"] {
-            let attempt = commit_in_handler(&fixture, &policy).await;
-            let id = *attempt.id();
-            assert_eq!(
-                fixture.effects_and_state(&id).await,
-                (1, Some(RecordState::InFlight)),
-                "effect and claim were not committed"
-            );
-            while lease_expires && !fixture.lease_expired(&id).await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let ending = end(attempt, action).await;
-            let context = format!("{action}, lease expires: {lease_expires}, {ending:?}");
-            assert!(matches!(ending, AttemptOutcome::NotCommitted { .. }), "{context}");
-            assert_eq!(
-                fixture.effects_and_state(&id).await,
-                (1, Some(RecordState::Held)),
-                "{context}"
-            );
-            let retry = fixture.begin(id).await;
-            assert!(
-                matches!(retry, Admission::Rejected(Verdict::Held { .. })),
-                "{context}: the retry got {retry:?}"
-            );
-        }
-    }
-}
-
-/// A documented limit of `claim = "lease"`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_lease_effects_that_a_handler_commits_itself_are_not_rolled_back() {
-    let server = server().await;
-    let fixture = Fixture::new(&server, ClaimMode::Lease).await;
-    for (action, completed) in [("complete undone", true), ("release", false)] {
-        let attempt = commit_in_handler(&fixture, &Policy::DEFAULT).await;
-        let id = *attempt.id();
-        assert_eq!(end(attempt, action).await, AttemptOutcome::Stored, "{action}");
-        let (effects, state) = fixture.effects_and_state(&id).await;
-        assert_eq!((effects, state.is_some()), (1, completed), "{action}: {state:?}");
-    }
 }

@@ -16,13 +16,13 @@ use test_support::{
 };
 
 /// A private server, or the one that `REDIS_URL` names.
-struct TestServer {
+pub(crate) struct TestServer {
     url: String,
     _own: Option<Server>,
 }
 
 impl TestServer {
-    fn server() -> Self {
+    pub(crate) fn server() -> Self {
         match std::env::var("REDIS_URL") {
             Ok(url) => Self { url, _own: None },
             Err(_) => {
@@ -32,7 +32,7 @@ impl TestServer {
         }
     }
 
-    async fn subject(&self) -> ShiftedRedis {
+    pub(crate) async fn subject(&self) -> ShiftedRedis {
         let store = RedisStore::connect(&self.url).await.unwrap();
         let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
         ShiftedRedis::new(store, Box::new(raw))

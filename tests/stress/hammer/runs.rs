@@ -33,8 +33,8 @@ const IN_TRANSACTION: Hammer = Hammer { transaction_percent: 75, ..Hammer::FULL 
 const EXPECTED_IN_TRANSACTION: &[(Count, usize)] = &[
     (Count::GrantedInTransaction, 300),
     (Count::DeathsInTransaction, 40),
-    (Count::AbandonedInTransaction, 20),
-    (Count::Takeovers, 60),
+    (Count::AbandonedInTransaction, 5),
+    (Count::Takeovers, 30),
     (Count::Pauses, 40),
     (Count::Replays, 5),
     (Count::InFlight, 20),

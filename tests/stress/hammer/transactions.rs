@@ -28,6 +28,10 @@ impl Attempt<'_> {
     ) -> Checked<Option<Fence>> {
         let mut transaction = self.transactions().begin().await?;
         effects.write(&mut *transaction, &self.lease).await;
+        if rng.u8(..100) < 20 {
+            transaction.roll_back().await;
+            return self.abandon_in_transaction().await;
+        }
         let (dies, late) = (self.ledger.never_completes || rng.u8(..100) < 10, rng.bool());
         if dies && !late {
             return self.die(transaction);
@@ -46,6 +50,22 @@ impl Attempt<'_> {
 
     fn transactions(&self) -> &dyn Transactions {
         self.store.transactions().unwrap()
+    }
+
+    /// Commits an expired lease, without the effect.
+    async fn abandon_in_transaction(&self) -> Checked<Option<Fence>> {
+        let mut transaction = self.transactions().begin().await?;
+        match transaction.abandon(&self.lease, Abandoned::Retry).await? {
+            Fence::Fenced => {
+                transaction.roll_back().await;
+                Ok(Some(Fence::Fenced))
+            }
+            Fence::Passed => {
+                transaction.commit().await?;
+                self.shared.tally.count(Count::AbandonedInTransaction);
+                Ok(None)
+            }
+        }
     }
 
     fn die(&self, transaction: Box<dyn Transaction>) -> Checked<Option<Fence>> {
@@ -91,7 +111,7 @@ impl Worker {
     ) -> Checked {
         let (tally, rng) = (&self.shared.tally, &mut self.rng);
         effects.write(&mut *transaction, &lease).await;
-        let what = if ledger.never_completes { rng.u8(..25) } else { rng.u8(..100) };
+        let what = if ledger.never_completes { rng.u8(..15) } else { rng.u8(..100) };
         match what {
             0..15 => {
                 tally.count(Count::DeathsInTransaction);
@@ -107,21 +127,10 @@ impl Worker {
                 return Ok(());
             }
             15..25 => {
-                // The claim is committed with an expired lease, without the effect.
-                transaction.undo().await?;
-                let abandoned = transaction.abandon(&lease, Abandoned::Retry).await?;
-                ensure(abandoned == Fence::Passed, || {
-                    "an abandonment in the transaction of its claim was fenced".into()
-                })?;
-                transaction.commit().await?;
-                tally.count(Count::AbandonedInTransaction);
-                return ledger.granted(attempt, lease.owner);
-            }
-            25..35 => {
                 transaction.undo().await?;
                 effects.write(&mut *transaction, &lease).await;
             }
-            35..50 => {
+            25..40 => {
                 tally.count(Count::Pauses);
                 sleep(self.shared.hammer.lease + Duration::from_millis(rng.u64(1..10))).await;
             }

@@ -86,13 +86,13 @@ impl Backend {
                 let store = sqlite(&file, variant).await;
                 let pool = SqlitePool::connect(&file.url()).await.unwrap();
                 let rows = Rows::Sqlite { pool, _file: file };
-                Arc::new(ShiftedStore { store: boxed(store, in_transactions), rows })
+                Arc::new(ShiftedStore { store: boxed(store, in_transactions, None), rows })
             }
             Self::Postgres { url, pool } => {
                 let table = unique();
                 let store = postgres(url, &table, variant).await;
                 Arc::new(ShiftedStore {
-                    store: boxed(store, in_transactions),
+                    store: boxed(store, in_transactions, Some(table.clone())),
                     rows: Rows::Postgres { pool: pool.clone(), table },
                 })
             }
@@ -261,8 +261,8 @@ pub(super) async fn reads_from_a_replica(variant: Variant) -> bool {
     store.look_up(&id).await.is_ok()
 }
 
-fn boxed(store: impl Store, in_transactions: bool) -> Box<dyn Store> {
-    if in_transactions { Box::new(InTransaction(store)) } else { Box::new(store) }
+fn boxed(store: impl Store, in_transactions: bool, table: Option<String>) -> Box<dyn Store> {
+    if in_transactions { Box::new(InTransaction { store, table }) } else { Box::new(store) }
 }
 
 pub(super) async fn sqlite(file: &File, variant: Variant) -> SqliteStore {

@@ -8,6 +8,11 @@ use super::{
     mutant,
 };
 
+/// The case for marks on records that a purge must remove later.
+const SPARED: &str = "a_purge_removes_what_an_earlier_one_has_spared";
+const SKIPPED_BY_THE_INDEX: &str =
+    "the index then no longer skips records that the statement refuses";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "shorten.sql",
@@ -33,10 +38,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_key_that_is_not_held_is_not_resolved"),
     ),
+    mutant("shorten_expired.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
     mutant(
         "shorten_expired.sql",
-        "WHERE expires_at <= (SELECT {now})",
-        "WHERE true",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
         Case("a_key_past_its_ttl_is_absent_a_lease_later"),
     ),
     mutant(
@@ -47,9 +53,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "shorten_expired.sql",
+        "\n      AND abandoned = 0",
+        "",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
+    mutant(
+        "shorten_expired.sql",
         "\n      AND lease_until > {now} + lease",
         "",
-        Case("a_held_key_never_runs_again_even_after_its_ttl"),
+        Case("a_purge_spares_live_records"),
     ),
     mutant(
         "shorten_expired.sql",
@@ -272,10 +284,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "{now} + expires_at - first_seen",
         Case("a_held_key_is_resolved_by_a_recording"),
     ),
+    mutant("purge.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
     mutant(
         "purge.sql",
-        "WHERE expires_at <= (SELECT {now})",
-        "WHERE true",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
         Case("a_purge_spares_live_records"),
     ),
     mutant(
@@ -298,4 +311,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true",
         Case("a_purge_removes_at_most_its_limit"),
     ),
+    mutant("keep.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
+    mutant(
+        "keep.sql",
+        "\n      AND expires_at <= (SELECT {now})",
+        "",
+        Redundant("a completion takes back the mark of a record that is still held"),
+    ),
+    mutant(
+        "keep.sql",
+        "\n      AND (state = 3 OR (state = 1 AND abandoned = 1))",
+        "",
+        Case(SPARED),
+    ),
+    mutant(
+        "keep.sql",
+        "(state = 1 AND abandoned",
+        "(abandoned",
+        Redundant("a completed record past its ttl is removed before"),
+    ),
+    mutant("keep.sql", " AND abandoned = 1", "", Case(SPARED)),
+    mutant("complete.sql", "\n    kept = 0,", "", Case(SPARED)),
+    mutant("resolve_complete.sql", "\n    kept = 0,", "", Case(SPARED)),
+    mutant("keep.sql", "WHERE r.id = held.id", "WHERE true", Case(SPARED)),
 ];

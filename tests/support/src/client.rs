@@ -165,6 +165,14 @@ impl Pending {
         }
     }
 
+    /// Sends more bytes.
+    ///
+    /// # Panics
+    /// When the server has closed the connection.
+    pub fn send_more(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
     /// Reads until the received bytes contain `end`, and returns all of them as text.
     ///
     /// # Panics

@@ -98,6 +98,21 @@ impl Records {
         }
     }
 
+    /// Makes all records in flight expire, and removes them with a store's purge.
+    pub(crate) fn purge_in_flight(&self, directory: &Path) {
+        let expire =
+            "UPDATE idempotency_records SET lease_until = 0, expires_at = 1 WHERE state = 1";
+        match self {
+            Self::Ledger | Self::Sqlite => change(&self.file(directory), expire),
+            Self::Postgres(url) => on_postgres(url, expire),
+            Self::Redis(_) | Self::External(_) => panic!("only SQL stores purge"),
+        };
+        wait(async {
+            let store = idempotent_actix::store::connect(&self.url(directory)).await.unwrap();
+            while store.purge(100).await.unwrap() > 0 {}
+        });
+    }
+
     /// Runs statements on Postgres.
     pub(crate) fn prepare(&self, statements: &str) {
         let Self::Postgres(url) = self else { panic!("the statements are for Postgres") };

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,7 @@ use crate::payments::records::Records;
 pub(crate) struct Files {
     directory: Arc<TempDir>,
     records: Records,
+    program: &'static str,
 }
 
 impl Files {
@@ -31,7 +32,13 @@ impl Files {
     }
 
     pub(crate) fn with(records: Records) -> Self {
-        Self { directory: Arc::new(TempDir::new().unwrap()), records }
+        let program = env!("CARGO_BIN_EXE_payments-server");
+        Self { directory: Arc::new(TempDir::new().unwrap()), records, program }
+    }
+
+    /// For servers whose handlers misuse their transaction.
+    pub(crate) fn hostile(records: Records) -> Self {
+        Self { program: env!("CARGO_BIN_EXE_hostile-server"), ..Self::with(records) }
     }
 
     /// The value of `--store`.
@@ -90,6 +97,11 @@ impl Files {
     /// Makes leases expire, and returns how many.
     pub(crate) fn expire_leases(&self) -> u64 {
         self.records.expire_leases(self.directory.path())
+    }
+
+    /// Makes all records in flight expire, and removes them as a purge does.
+    pub(crate) fn purge_in_flight(&self) {
+        self.records.purge_in_flight(self.directory.path());
     }
 
     /// Runs statements in the store's database, which must be Postgres.
@@ -157,6 +169,7 @@ pub(crate) struct Payments {
     pub(crate) address: SocketAddr,
     child: Child,
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Payments {
@@ -171,7 +184,7 @@ impl Payments {
 
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_payments-server"))
+        let mut child = Command::new(files.program)
             .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
             .arg("--ledger")
             .arg(files.ledger())
@@ -187,13 +200,13 @@ impl Payments {
         };
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let written = lines.clone();
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in output {
                 written.0.lock().unwrap().push(line);
                 written.1.notify_all();
             }
         });
-        Self { address, child, lines }
+        Self { address, child, lines, reader: Some(reader) }
     }
 
     pub(crate) fn begin(&self, request: &Request) -> Pending {
@@ -217,10 +230,12 @@ impl Payments {
         );
     }
 
-    /// Sends SIGKILL.
-    pub(crate) fn kill(mut self) {
+    /// Sends SIGKILL, and returns all lines that the server has written.
+    pub(crate) fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        std::mem::take(&mut self.lines.0.lock().unwrap())
     }
 
     /// Sends SIGTERM and waits for the end.

@@ -1,15 +1,18 @@
 //! Transfers, which are committed together with their record: each key moves its money exactly
 //! once, whatever happens to the servers.
 
+mod audit;
 mod duplicates;
 mod kills;
 mod load;
 mod pauses;
 mod refusals;
+mod results;
 
 use duplicates::many_clients_at_several_servers_get_one_response_per_key;
 use kills::{
     a_server_that_is_killed_leaves_its_transfers_to_the_other_one,
+    hostile_servers_that_are_killed_under_load_make_each_transfer_once,
     servers_that_are_killed_under_load_make_each_transfer_once,
 };
 use load::Load;
@@ -51,6 +54,7 @@ on_each_database_with_each_claim! {
     a_transfer_that_is_refused_moves_nothing_and_stays_refused
     many_clients_at_several_servers_get_one_response_per_key
     servers_that_are_killed_under_load_make_each_transfer_once
+    hostile_servers_that_are_killed_under_load_make_each_transfer_once
     a_server_that_is_killed_leaves_its_transfers_to_the_other_one
 }
 

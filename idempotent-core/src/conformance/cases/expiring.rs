@@ -111,6 +111,37 @@ pub(in crate::conformance) async fn a_purge_removes_expired_records(fixture: Fix
     }
 }
 
+pub(in crate::conformance) async fn a_purge_removes_what_an_earlier_one_has_spared(
+    fixture: Fixture,
+) {
+    let (working, held) = (fixture.key(), fixture.key());
+    let at_work = working.claimed(fixture.request()).await;
+    working.renew(&at_work, fixture.tick() * 6).await;
+    let seen = held.held().await.owner;
+    let [given_up, unnoticed, renewed] = [fixture.key(), fixture.key(), fixture.key()];
+    let mut late = [given_up.held().await, unnoticed.claimed(fixture.hold_request()).await, {
+        let lease = renewed.claimed(fixture.hold_request()).await;
+        renewed.renew(&lease, fixture.tick() * 6).await;
+        lease
+    }]
+    .to_vec();
+    fixture.expire_records().await;
+    fixture.purge_all().await;
+    for (key, lease) in [&given_up, &unnoticed, &renewed].into_iter().zip(&late) {
+        assert_eq!(key.complete(lease, &recording("late")).await, Fence::Passed);
+    }
+    held.resolve(&seen, Resolution::Complete(recording("known"))).await;
+    late.push(held.lease(held.record().await.unwrap().owner));
+    late.push(at_work);
+    fixture.expire_leases().await;
+    fixture.expire_records().await;
+    fixture.purge_all().await;
+    // If a record were still stored, its owner could complete it.
+    for (key, lease) in [given_up, unnoticed, renewed, held, working].iter().zip(late) {
+        assert_eq!(key.complete(&lease, &recording("later")).await, Fence::Fenced);
+    }
+}
+
 pub(in crate::conformance) async fn a_purge_removes_at_most_its_limit(fixture: Fixture) {
     for _ in 0..5 {
         fixture.key().completed(&recording("done")).await;

@@ -126,15 +126,16 @@ pub(in crate::conformance) async fn a_shortening_touches_no_other_record(fixture
 }
 
 pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(fixture: Fixture) {
-    let [claimed, purged, held, young] = [(); 4].map(|()| fixture.key());
+    let [claimed, purged, held, young, to_hold] = [(); 5].map(|()| fixture.key());
     let claim = fixture.request();
     for key in [&claimed, &purged, &held] {
         key.claimed(claim).await;
     }
+    to_hold.claimed(claim.with_abandoned(Abandoned::Hold)).await;
     for _ in 0..2 {
         fixture.expire_records().await;
     }
-    for key in [&claimed, &purged, &held] {
+    for key in [&claimed, &purged, &held, &to_hold] {
         assert_eq!(key.renew(&key.lease(claim.owner), fixture.tick()).await, Fence::Passed);
     }
     assert_eq!(held.abandon(&held.lease(claim.owner), Abandoned::Hold).await, Fence::Passed);
@@ -142,11 +143,11 @@ pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(f
     if !fixture.set_back(3).await {
         return;
     }
-    let untouched = [held.record().await, young.record().await];
+    let untouched = [held.record().await, young.record().await, to_hold.record().await];
     assert!(matches!(claimed.claim(&fixture.other_request()).await, ClaimOutcome::Mismatch { .. }));
     fixture.purge_all().await;
     assert!(purged.record().await.is_some());
-    assert_eq!([held.record().await, young.record().await], untouched);
+    assert_eq!([held.record().await, young.record().await, to_hold.record().await], untouched);
     fixture.expire_leases().await;
     claimed.claimed(fixture.other_request()).await;
     fixture.purge_all().await;

@@ -157,8 +157,7 @@ impl Inner {
     }
 
     /// A claim in another transaction waits for the one in doubt. If that claim is granted, the
-    /// transaction in doubt was not committed, or the handler has committed its claim and the lease
-    /// has expired since.
+    /// transaction in doubt was not committed.
     async fn resolve_in_transaction(
         &self,
         action: &EndAction,
@@ -174,6 +173,10 @@ impl Inner {
             }
             TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => {
                 self.resolve_in_flight(action).await
+            }
+            // The handler has committed its claim, whose lease has expired since.
+            TransactionClaim::Rejected(ClaimOutcome::Held { newly: true }) => {
+                Ok(CommitOutcome::NotCommitted)
             }
             TransactionClaim::Rejected(_) => self.read_action(action).await,
         }

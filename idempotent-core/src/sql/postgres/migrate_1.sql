@@ -13,9 +13,11 @@ CREATE TABLE {schema}"{table}" (
     expires_at  bigint   NOT NULL,
     state       smallint NOT NULL, -- 1 in flight, 2 completed, 3 held
     abandoned   smallint NOT NULL, -- 0 retry, 1 hold
-    recording   bytea
+    recording   bytea,
+    kept        smallint NOT NULL DEFAULT 0 -- 1: past its ttl and never purged, because it is held
 ) {storage};
 
--- For the purge. The lease has no index, because each renewal would have to update it. The free
--- part of each page holds new versions of its records.
-CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at);
+-- For the purge; without held records past their ttl, which each purge would read in vain. The
+-- lease and the state have no index, because each renewal and each completion would have to update
+-- it. The free part of each page holds new versions of its records.
+CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at) WHERE kept = 0;

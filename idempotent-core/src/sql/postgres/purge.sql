@@ -4,7 +4,8 @@
 WITH expired AS MATERIALIZED (
     SELECT id
     FROM {schema}"{table}"
-    WHERE expires_at <= (SELECT {now}) -- a constant for the index scan, unlike the clock
+    WHERE kept = 0 -- as in the index
+      AND expires_at <= (SELECT {now}) -- a constant for the index scan, unlike the clock
       AND (state = 2 OR (state = 1 AND abandoned = 0 AND lease_until <= {now}))
     ORDER BY expires_at
     LIMIT $1
@@ -15,4 +16,4 @@ WITH expired AS MATERIALIZED (
     WHERE r.id = expired.id
     RETURNING 1
 )
-SELECT count(*) AS removed FROM removed
+SELECT count(*) AS changed FROM removed

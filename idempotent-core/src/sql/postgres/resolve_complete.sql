@@ -3,6 +3,7 @@
 -- $1 id, $2 owner that was read, $3 recording
 UPDATE {schema}"{table}"
 SET state = 2,
+    kept = 0,
     owner = decode('00000000000000000000000000000000', 'hex'),
     recording = $3,
     expires_at =

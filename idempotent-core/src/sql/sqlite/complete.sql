@@ -4,6 +4,7 @@
 -- ?1 id, ?2 owner, ?3 recording
 UPDATE main."{table}"
 SET state = 2,
+    kept = 0,
     recording = CASE state WHEN 2 THEN recording ELSE ?3 END,
     expires_at = CASE WHEN state <> 2 AND expires_at <= {now} THEN {now} + expires_at - first_seen
         ELSE expires_at END

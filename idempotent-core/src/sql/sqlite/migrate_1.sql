@@ -10,8 +10,10 @@ CREATE TABLE "{table}" (
     lease_until INTEGER NOT NULL, -- 0 once abandoned
     first_seen  INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL,
-    recording   BLOB             CHECK ((recording IS NULL) = (state <> 2))
+    recording   BLOB             CHECK ((recording IS NULL) = (state <> 2)),
+    kept        INTEGER NOT NULL DEFAULT 0 -- 1: past its ttl and never purged, because it is held
 ) STRICT;
 
--- For the purge. The lease has no index, because each renewal would have to update it.
-CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at);
+-- For the purge; without held records past their ttl, which each purge would read in vain. The
+-- lease has no index, because each renewal would have to update it.
+CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at) WHERE kept = 0;

@@ -4,7 +4,8 @@ DELETE FROM main."{table}"
 WHERE id IN (
     SELECT id
     FROM main."{table}"
-    WHERE expires_at <= {now}
+    WHERE kept = 0 -- as in the index
+      AND expires_at <= {now}
       AND (state = 2 OR (state = 1 AND abandoned = 0 AND lease_until <= {now}))
     ORDER BY expires_at
     LIMIT ?1

@@ -3,6 +3,7 @@
 -- ?1 id, ?2 owner that was read, ?3 recording
 UPDATE main."{table}"
 SET state = 2,
+    kept = 0,
     owner = zeroblob(16),
     recording = ?3,
     expires_at =

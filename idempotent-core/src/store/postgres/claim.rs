@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     NAME, PostgresStore,
-    error::waited_for_a_record,
+    error::{waited_for_a_record, waited_for_an_existing_record},
     execute::{Resend, record},
     server::StatementMode,
 };
@@ -76,7 +76,7 @@ impl PostgresStore {
             match self.write_claim(id, claim, &record, expired, &new).await {
                 Ok(true) => return Ok(outcome),
                 Ok(false) => {}
-                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) if waited_for_an_existing_record(&error) => return Ok(IN_FLIGHT),
                 Err(error) => return Err(self.store_error("claim", error)),
             }
         }

@@ -100,6 +100,12 @@ pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
     })
 }
 
+/// The same for a statement that changes a record which has just been read. If several sessions
+/// wait for one record, the errors of all but the first have no context.
+pub(super) fn waited_for_an_existing_record(error: &sqlx::Error) -> bool {
+    waited_for_a_record(error) || error_kind(error) == ErrorKind::LockTimeout
+}
+
 pub(super) fn store_error(
     operation: &'static str,
     table: &TableName,

@@ -18,7 +18,9 @@ use crate::{
     protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
     record::Record,
     record_id::RecordId,
-    store::sql::{self, ConnectionPool, OpenTransaction, PooledConnection, TimedRecord},
+    store::sql::{
+        self, ConnectionPool, MARKED_PER_STATEMENT, OpenTransaction, PooledConnection, TimedRecord,
+    },
 };
 
 /// How often a statement that lost against another transaction is repeated.
@@ -219,9 +221,12 @@ impl PostgresStore {
     }
 
     pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
-        let removed = self.count_removed(self.statements.purge(limit)).await?;
+        let removed = self.count_changed(self.statements.purge(limit)).await?;
         if removed < u64::from(limit) {
             self.execute("purge", self.statements.shorten_expired(), Resend::Always).await?;
+            while self.count_changed(self.statements.keep(MARKED_PER_STATEMENT)).await?
+                == u64::from(MARKED_PER_STATEMENT)
+            {}
         }
         Ok(removed)
     }
@@ -237,9 +242,9 @@ impl PostgresStore {
         Ok(read.and_then(record).map(|(record, at)| Snapshot { record, at }))
     }
 
-    pub(super) async fn count_removed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+    pub(super) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
         let rows = self.execute("purge", statement, Resend::Always).await?;
-        let count = rows.first().map(|row| row.try_get::<i64, _>("removed")).transpose();
+        let count = rows.first().map(|row| row.try_get::<i64, _>("changed")).transpose();
         let count = count.map_err(|error| self.store_error("purge", error))?;
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
     }

@@ -72,7 +72,7 @@ macro_rules! statements {
 
 statements! {
     read, claim, start_over, take_over, hold, shorten, renew, complete, release, abandon,
-    resolve_complete, resolve_release, purge, shorten_expired,
+    resolve_complete, resolve_release, purge, keep, shorten_expired,
 }
 
 impl Statements {
@@ -81,20 +81,21 @@ impl Statements {
     }
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        let [ttl, abandoned] = ttl_and_abandoned(claim);
-        Statement::confidential(&self.claim, claim_values(id, claim, [ttl, abandoned]))
+        let values = claim_values(id, claim, [ttl(claim), abandoned(claim.abandoned)]);
+        Statement::confidential(&self.claim, values)
     }
 
+    /// Here, and in [`replace_in_transaction`](Self::replace_in_transaction), the policy of the
+    /// record is "hold". Only a `COMMIT` of the handler makes a claim visible that is not
+    /// completed, and with it the effects: if the process dies then, the handler must not run
+    /// again.
     pub(super) fn claim_in_transaction<'a>(
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
     ) -> Statement<'a> {
-        let [ttl, abandoned] = ttl_and_abandoned(claim);
-        Statement::confidential(
-            &self.claim_in_transaction,
-            claim_values(id, claim, [ttl, abandoned]),
-        )
+        let values = claim_values(id, claim, [ttl(claim), abandoned(Abandoned::Hold)]);
+        Statement::confidential(&self.claim_in_transaction, values)
     }
 
     pub(super) fn start_over<'a>(
@@ -103,11 +104,8 @@ impl Statements {
         claim: &'a Claim,
         seen: &'a OwnerToken,
     ) -> Statement<'a> {
-        let [ttl, abandoned] = ttl_and_abandoned(claim);
-        Statement::confidential(
-            &self.start_over,
-            claim_values(id, claim, [ttl, abandoned, bytes(seen.as_bytes())]),
-        )
+        let more = [ttl(claim), abandoned(claim.abandoned), bytes(seen.as_bytes())];
+        Statement::confidential(&self.start_over, claim_values(id, claim, more))
     }
 
     pub(super) fn take_over<'a>(
@@ -116,10 +114,8 @@ impl Statements {
         claim: &'a Claim,
         seen: u32,
     ) -> Statement<'a> {
-        Statement::confidential(
-            &self.take_over,
-            claim_values(id, claim, [Value::Int(i64::from(seen))]),
-        )
+        let more = [Value::Int(i64::from(seen)), abandoned(claim.abandoned)];
+        Statement::confidential(&self.take_over, claim_values(id, claim, more))
     }
 
     /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over), in a transaction.
@@ -129,17 +125,15 @@ impl Statements {
         claim: &'a Claim,
         (seen, expired): (&'a Record, bool),
     ) -> Statement<'a> {
-        if expired {
-            Statement {
-                text: &self.start_over_in_transaction,
-                ..self.start_over(id, claim, &seen.owner)
-            }
+        let hold = abandoned(Abandoned::Hold);
+        let (text, values) = if expired {
+            let more = [ttl(claim), hold, bytes(seen.owner.as_bytes())];
+            (&self.start_over_in_transaction, claim_values(id, claim, more))
         } else {
-            Statement {
-                text: &self.take_over_in_transaction,
-                ..self.take_over(id, claim, seen.attempt)
-            }
-        }
+            let more = [Value::Int(i64::from(seen.attempt)), hold];
+            (&self.take_over_in_transaction, claim_values(id, claim, more))
+        };
+        Statement::confidential(text, values)
     }
 
     pub(super) fn hold<'a>(
@@ -222,6 +216,10 @@ impl Statements {
     pub(super) fn purge(&self, limit: u32) -> Statement<'_> {
         Statement::new(&self.purge, vec![Value::Int(i64::from(limit))])
     }
+
+    pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
+        Statement::new(&self.keep, vec![Value::Int(i64::from(limit))])
+    }
 }
 
 fn bytes(bytes: &[u8]) -> Value<'_> {
@@ -232,8 +230,12 @@ fn fingerprint(claim: &Claim) -> Value<'static> {
     Value::Bytes(claim.fingerprint.to_bytes().to_vec().into())
 }
 
-fn ttl_and_abandoned(claim: &Claim) -> [Value<'static>; 2] {
-    [Value::Int(sql_millis(claim.ttl)), Value::Int(abandoned_code(claim.abandoned))]
+fn ttl(claim: &Claim) -> Value<'static> {
+    Value::Int(sql_millis(claim.ttl))
+}
+
+fn abandoned(policy: Abandoned) -> Value<'static> {
+    Value::Int(abandoned_code(policy))
 }
 
 fn claim_values<'a, const N: usize>(

@@ -46,7 +46,7 @@ macro_rules! texts {
 
 texts! {
     read, claim, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete,
-    resolve_release, purge, shorten_expired,
+    resolve_release, purge, keep, shorten_expired,
 }
 
 /// The statements of one table.
@@ -207,6 +207,10 @@ impl Statements {
 
     pub(super) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
         sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
+    }
+
+    pub(super) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
+        sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
     }
 }
 

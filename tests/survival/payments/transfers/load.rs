@@ -1,12 +1,13 @@
 //! Clients that send each transfer several times, and record the responses.
 
+mod tally;
+
 use std::{
-    collections::BTreeMap,
-    fmt,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -14,7 +15,9 @@ use std::{
 
 use test_support::{ClientResponse, Pending, WAIT_LIMIT};
 
-use crate::payments::post;
+pub(crate) use tally::Tally;
+
+use crate::payments::{post, server::await_that};
 
 const ACCOUNTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 /// The initial balance of each account.
@@ -27,31 +30,6 @@ fn order(number: u64) -> (&'static str, &'static str, i64) {
     (account(number), account(number + 1 + number / 4 % 3), amount)
 }
 
-/// Counts of requests and responses.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) sent: u64,
-    /// Requests whose connection ended without a response.
-    pub(crate) lost: u64,
-    /// Responses that came from a run.
-    pub(crate) ran: u64,
-    /// Keys whose first received response was a replay: the response of the run was lost, or came
-    /// later.
-    pub(crate) first_seen_as_replay: u64,
-    pub(crate) replays: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) unavailable: u64,
-    /// Violations of a guarantee.
-    faults: Vec<String>,
-}
-
-impl Tally {
-    /// Requests with a final response.
-    pub(crate) fn completed(&self) -> u64 {
-        self.ran + self.replays
-    }
-}
-
 /// The state that clients share.
 #[derive(Default)]
 struct SharedState {
@@ -60,14 +38,19 @@ struct SharedState {
     /// Keys that were sent and have no final response yet.
     open: Vec<u64>,
     responses: BTreeMap<u64, (bool, ClientResponse)>,
+    held: BTreeSet<u64>,
 }
 
 /// Clients of one route.
 pub(crate) struct Load {
     path: &'static str,
+    /// Whether the handlers misuse their transaction, so that a request may fail or hold its key.
+    hostile: bool,
     servers: Mutex<Vec<SocketAddr>>,
     state: Mutex<SharedState>,
     stopped: AtomicBool,
+    /// Requests of [`run`](Self::run) that have neither a response nor an error yet.
+    pending: AtomicU64,
 }
 
 /// Stops the clients when it is dropped, also if the test fails.
@@ -81,16 +64,31 @@ impl Drop for Stop<'_> {
 
 impl Load {
     pub(crate) fn new(path: &'static str) -> Self {
+        Self::of(path, false)
+    }
+
+    /// Clients of a server whose handlers misuse their transaction.
+    pub(crate) fn hostile(path: &'static str) -> Self {
+        Self::of(path, true)
+    }
+
+    fn of(path: &'static str, hostile: bool) -> Self {
         Self {
             path,
+            hostile,
             servers: Mutex::default(),
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
+            pending: AtomicU64::new(0),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap()
+    }
+
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
     }
 
     /// Sets the servers that the clients send to.
@@ -106,11 +104,19 @@ impl Load {
     /// the open ones.
     pub(crate) fn run(&self) {
         while !self.stopped.load(Ordering::Relaxed) {
+            self.pending.fetch_add(1, Ordering::SeqCst);
             let server = fastrand::choice(self.servers.lock().unwrap().iter()).copied();
-            if !server.is_some_and(|server| self.send(server, self.choose())) {
+            let done = server.is_some_and(|server| self.send(server, self.choose()));
+            self.pending.fetch_sub(1, Ordering::SeqCst);
+            if !done {
                 thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    /// Waits until no request is pending, while there is no server.
+    pub(crate) fn await_idle(&self) {
+        await_that(|| self.pending.load(Ordering::SeqCst) == 0, "the end of all requests");
     }
 
     fn choose(&self) -> u64 {
@@ -164,7 +170,7 @@ impl Load {
         let response = pending.try_response();
         let mut state = self.state();
         match response {
-            Ok(response) => state.receive(number, response),
+            Ok(response) => state.receive(number, response, self.hostile),
             Err(_) => {
                 state.tally.lost += 1;
                 false
@@ -229,12 +235,23 @@ impl SharedState {
         number
     }
 
-    fn receive(&mut self, number: u64, response: ClientResponse) -> bool {
+    fn receive(&mut self, number: u64, response: ClientResponse, hostile: bool) -> bool {
         let replayed = response.is_replay();
         match response.status {
             200 | 402 => {}
             409 if response.problem().1 == "in_flight" => {
                 self.tally.in_flight += 1;
+                return false;
+            }
+            409 if hostile && response.problem().1 == "outcome_unknown" => {
+                if self.held.insert(number) {
+                    self.tally.held += 1;
+                    self.open.retain(|open| *open != number);
+                }
+                return true;
+            }
+            500 if hostile && response.problem().1 == "handler_failed" => {
+                self.tally.failed += 1;
                 return false;
             }
             503 => {
@@ -271,18 +288,5 @@ impl SharedState {
             }
         }
         true
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sent, lost, ran, first_seen_as_replay, replays, in_flight, unavailable, .. } =
-            self;
-        write!(
-            f,
-            "{sent} sent, {lost} lost in progress, {ran} ran, {replays} replays, \
-             {first_seen_as_replay} first seen as a replay, {in_flight} in flight, \
-             {unavailable} unavailable"
-        )
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         postgres::{
             NAME, PostgresStore,
             claim::MAX_ROUNDS,
-            error::{ErrorKind, error_kind, waited_for_a_record},
+            error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
             execute::record,
         },
         sql::ClaimContention,
@@ -157,6 +157,9 @@ impl PostgresStore {
             ErrorKind::LockTimeout | ErrorKind::Conflict | ErrorKind::Transient
         ) {
             transaction.roll_back_empty().await;
+        }
+        if waited_for_an_existing_record(&error) {
+            return Ok(Round::Done(in_flight()));
         }
         self.round_of(error)
     }
