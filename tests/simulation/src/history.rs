@@ -60,7 +60,8 @@ async fn history(traced: bool) -> Report {
         let _ = disturbances.await;
     }
     cluster.calm().await;
-    converge(&cluster, &keys.borrow()).await;
+    let keys = keys.take();
+    converge(&cluster, &keys).await;
     let report = world.oracle(|oracle| Report {
         violations: oracle.violations().to_vec(),
         counts: oracle.counts,

@@ -1,15 +1,9 @@
 -- Takes over a key whose lease has expired. The guard compares the attempt rather than the owner: a
 -- claim that is sent again after others had the key has a later attempt with the same owner.
-<<<<<<< HEAD
 -- Guard: in flight, the attempt that was read, another owner, the same fingerprint, policy "retry",
 -- lease expired, ttl not expired.
--- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 attempt that was read
-=======
--- Guard: in flight, the attempt that was read, the same fingerprint, policy "retry", lease expired,
--- ttl not expired.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 attempt that was read, $6 abandoned policy of
 -- the new attempt (0 retry, 1 hold)
->>>>>>> faults
 UPDATE {schema}"{table}"
 SET owner = $3, attempt = least(attempt + 1, 4294967295), lease = $4, lease_until = {now} + $4,
     abandoned = $6
