@@ -154,7 +154,7 @@ fn begin(
     let key = Key { handler, user: user.0, key };
     let run = Run { id: world.next_id(), key, payload: body.payload, process: *process };
     world.trace(|| format!("handler: {run:?} starts, attempt {}", operation.attempt()));
-    world.oracle(|oracle| oracle.started(run, operation.id()));
+    world.oracle(|oracle| oracle.started(run, operation.id(), operation.attempt()));
     run
 }
 

@@ -63,18 +63,26 @@ pub(crate) const BREAKS: &[Break] = &[
         seeds: 200_000,
     },
     Break {
-        what: "runtime: an abandoned attempt is renewed",
-        file: "idempotent-core/src/runtime/attempt/end.rs",
-        text: "matches!(action, EndAction::Complete(_) | EndAction::Abandon(Abandoned::Hold))",
-        broken: "true",
-        seeds: 20_000,
+        what: "runtime: a key that is claimed in a transaction stays claimed in its process",
+        file: "idempotent-core/src/runtime/open_transactions.rs",
+        text: "        self.open.keys.lock().unwrap_or_else(PoisonError::into_inner)\
+               .remove(&self.id);\n",
+        broken: "",
+        seeds: 200,
     },
     Break {
-        what: "runtime: an abandonment under `hold` is stored as a release",
-        file: "idempotent-core/src/runtime/end_action.rs",
-        text: "Self::Abandon(policy) => store.abandon(lease, *policy),",
-        broken: "Self::Abandon(_) => store.abandon(lease, Abandoned::Retry),",
+        what: "runtime: a duplicate that has waited still counts as waiting",
+        file: "idempotent-core/src/runtime/waiters.rs",
+        text: "        self.waiters.total.fetch_sub(1, Ordering::SeqCst);\n",
+        broken: "",
         seeds: 2_000,
+    },
+    Break {
+        what: "runtime: a record that changes between two claims counts as another request",
+        file: "idempotent-core/src/runtime/claims.rs",
+        text: "if self.options.fingerprint_keys.matches(recorded, digest) =>",
+        broken: "if false && self.options.fingerprint_keys.matches(recorded, digest) =>",
+        seeds: 400_000,
     },
     Break {
         what: "HTTP layer: the handler ends when its client disconnects",
@@ -102,7 +110,7 @@ pub(crate) const BREAKS: &[Break] = &[
         file: "idempotent-actix/src/run/identity.rs",
         text: "        let namespace = self.idempotency.namespace_of(self.operation);\n",
         broken: "        let namespace = self.idempotency.namespace_of(self.operation);\n        \
-                 let scope = if true { &*GLOBAL } else { scope };\n",
+                 let scope = if true { &*crate::scope::GLOBAL } else { scope };\n",
         seeds: 200,
     },
     Break {

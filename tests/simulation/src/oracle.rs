@@ -97,6 +97,8 @@ struct Tracked {
     grants: u64,
     owners: BTreeSet<[u8; 16]>,
     runs: u64,
+    /// The attempts whose handlers have started since the record was inserted.
+    attempts: BTreeSet<u32>,
     /// Effects since the record was inserted.
     effects: u64,
 }
@@ -160,6 +162,9 @@ impl Oracle {
                 Outcome::Fence(fence),
             ) => {
                 self.fenced(event, *fence, *owner, before, true);
+                if matches!(event, Event::Release(_)) && *fence == Fence::Passed {
+                    self.released(id, before);
+                }
                 if matches!(event, Event::Renew(..)) && *fence == Fence::Passed {
                     self.health.renewed(owner);
                 }
@@ -251,6 +256,19 @@ impl Oracle {
         }
     }
 
+    /// Its owner has released a key. Under `hold` that is allowed only if no handler has run.
+    fn released(&mut self, id: &RecordId, before: Option<&Record>) {
+        let held = before.filter(|record| record.abandoned == Abandoned::Hold);
+        let ran = |record: &Record| {
+            let tracked = self.records.get(id);
+            tracked.is_some_and(|tracked| tracked.attempts.contains(&record.attempt))
+        };
+        let released = held.filter(|record| ran(record));
+        self.verify(released.is_none(), || {
+            format!("I6: a key under `hold` was released after its handler ran: {released:?}")
+        });
+    }
+
     /// Notes whether a record was removed or replaced by that of a new operation.
     pub(crate) fn track(&mut self, id: &RecordId, before: Option<&Record>, after: Option<&Record>) {
         let continues = matches!(
@@ -258,7 +276,9 @@ impl Oracle {
             (Some(before), Some(after)) if before.first_seen == after.first_seen
         );
         if !continues {
-            self.records.entry(*id).or_default().effects = 0;
+            let tracked = self.records.entry(*id).or_default();
+            tracked.effects = 0;
+            tracked.attempts.clear();
         }
     }
 
@@ -330,11 +350,12 @@ impl Oracle {
     }
 
     /// A handler begins to run.
-    pub(crate) fn started(&mut self, run: Run, id: &RecordId) {
+    pub(crate) fn started(&mut self, run: Run, id: &RecordId, attempt: u32) {
         self.counts.runs += 1;
         self.runs.insert(run.id, run);
         let tracked = self.records.entry(*id).or_default();
         tracked.runs += 1;
+        tracked.attempts.insert(attempt);
         let (runs, grants) = (tracked.runs, tracked.grants);
         self.verify(runs <= grants, || {
             format!("I1: {run:?} is run {runs} of a key that was granted {grants} times")
