@@ -1,0 +1,166 @@
+//! Which header lines of a response are recorded and replayed.
+
+use std::collections::BTreeMap;
+
+use actix_web::{
+    App, HttpResponse,
+    body::to_bytes,
+    http::{
+        StatusCode,
+        header::{HeaderMap, HeaderName, HeaderValue},
+    },
+    post, rt, test,
+    web::{Bytes, Data},
+};
+use futures_util::FutureExt as _;
+use idempotent_actix::{Idempotency, idempotent, recording, scope};
+use idempotent_core::{EncodedRecording, Recording, store::memory::MemoryStore};
+
+const STATUSES: [u16; 8] = [200, 201, 204, 302, 404, 409, 422, 500];
+
+/// The headers that the documentation excludes, and the beginnings of their names.
+const EXCLUDED: [&str; 24] = [
+    "alt-svc",
+    "authentication-info",
+    "clear-site-data",
+    "connection",
+    "content-length",
+    "date",
+    "idempotency-replay",
+    "idempotency-replayed",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-connection",
+    "server",
+    "server-timing",
+    "set-cookie",
+    "set-cookie2",
+    "strict-transport-security",
+    "te",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "www-authenticate",
+];
+const EXCLUDED_FAMILIES: [&str; 3] = ["access-control-", "ratelimit", "x-ratelimit"];
+
+/// Header lines by name; the lines of one name are in order.
+type Lines = BTreeMap<String, Vec<Vec<u8>>>;
+
+#[derive(Clone)]
+struct Response {
+    status: StatusCode,
+    lines: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
+impl Response {
+    /// A byte for the status, lines of `name:value`, an empty line, and the body.
+    fn parse(input: &[u8]) -> Self {
+        let (status, mut rest) = input.split_first().unwrap_or((&0, b""));
+        let status = STATUSES[usize::from(*status) % STATUSES.len()];
+        let mut lines = Vec::new();
+        while !rest.is_empty() {
+            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+            let line = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or_default();
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { break };
+            let name = HeaderName::from_bytes(&line[..colon]);
+            lines.extend(name.ok().zip(HeaderValue::from_bytes(&line[colon + 1..]).ok()));
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        Self { status, lines, body: Bytes::copy_from_slice(rest) }
+    }
+
+    fn build(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        for line in &self.lines {
+            response.append_header(line.clone());
+        }
+        response.body(self.body.clone())
+    }
+
+    /// The lines that may be recorded, and must be.
+    fn recorded(&self) -> Lines {
+        let lines = || self.lines.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let connection = lines().filter(|(name, _)| *name == "connection");
+        let named: Vec<String> = connection
+            .flat_map(|(_, value)| value.split(|byte| *byte == b','))
+            .map(|name| String::from_utf8_lossy(name).trim_matches([' ', '\t']).to_lowercase())
+            .collect();
+        let is_recorded = |name: &str| {
+            !EXCLUDED.contains(&name)
+                && !EXCLUDED_FAMILIES.iter().any(|family| name.starts_with(family))
+                && !named.iter().any(|named| named == name)
+        };
+        by_name(lines().filter(|(name, _)| is_recorded(name)))
+    }
+}
+
+fn by_name<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Lines {
+    let mut found = Lines::new();
+    for (name, value) in lines {
+        found.entry(name.to_owned()).or_default().push(value.to_vec());
+    }
+    found
+}
+
+#[idempotent(scope = "scope::global", record = "all")]
+#[post("/")]
+async fn respond(response: Data<Response>) -> HttpResponse {
+    response.build()
+}
+
+/// Input: a response.
+pub(crate) fn run(input: &[u8]) {
+    let response = Response::parse(input);
+    record(&response);
+    thread_local! {
+        static SYSTEM: rt::SystemRunner = rt::System::new();
+    }
+    SYSTEM.with(|system| system.block_on(replay(response)));
+}
+
+/// A recording has exactly the lines that may be recorded.
+fn record(response: &Response) {
+    let recording = recording::from_response(response.build()).now_or_never().unwrap().unwrap();
+    let lines = recording.headers.iter();
+    let lines = lines.map(|(name, value)| (std::str::from_utf8(name).unwrap(), &**value));
+    assert_eq!(by_name(lines), response.recorded());
+    let encoded = EncodedRecording::from(&recording).into();
+    assert_eq!(Recording::decode(&encoded), Ok(recording));
+}
+
+/// A second request with the key gets the recorded lines, status and body.
+async fn replay(response: Response) {
+    let idempotency = Idempotency::new(MemoryStore::new());
+    let app = App::new().app_data(idempotency).app_data(Data::new(response.clone()));
+    let app = test::init_service(app.service(respond)).await;
+    for is_replay in [false, true] {
+        let request = test::TestRequest::post().uri("/").insert_header(("idempotency-key", "k"));
+        let received = test::call_service(&app, request.to_request()).await;
+        assert_eq!(received.status(), response.status);
+        if is_replay {
+            assert_eq!(lines_of(received.headers()), replayed(&response));
+        } else {
+            assert!(!received.headers().contains_key("idempotency-replayed"));
+        }
+        let body = to_bytes(received.into_body()).await.ok();
+        assert_eq!(body.as_ref(), Some(&response.body));
+    }
+}
+
+fn lines_of(headers: &HeaderMap) -> Lines {
+    by_name(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
+}
+
+/// The recorded lines, and those that mark a replay.
+fn replayed(response: &Response) -> Lines {
+    let mut lines = response.recorded();
+    lines.insert("idempotency-replayed".into(), vec![b"true".to_vec()]);
+    lines.entry("cache-control".into()).or_insert_with(|| vec![b"no-store".to_vec()]);
+    lines
+}
