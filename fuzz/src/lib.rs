@@ -16,6 +16,7 @@ mod duration;
 mod headers;
 mod input;
 mod key;
+mod multipart;
 mod recording;
 mod redis_record;
 mod respelled;
@@ -34,12 +35,13 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "canonical_json", run: canonical_json::run },
     Target { name: "digest", run: digest::run },
     Target { name: "duration", run: duration::run },
     Target { name: "headers", run: headers::run },
     Target { name: "key", run: key::run },
+    Target { name: "multipart", run: multipart::run },
     Target { name: "recording", run: recording::run },
     Target { name: "redis_record", run: redis_record::run },
     Target { name: "url", run: url::run },

@@ -5,12 +5,13 @@ use std::panic::catch_unwind;
 use fuzz_targets::{TARGETS, Target};
 
 /// The least number of inputs of each target. A corpus has more, because `fuzz/run` replaces it.
-const LEAST: [(&str, usize); 8] = [
+const LEAST: [(&str, usize); 9] = [
     ("canonical_json", 5),
     ("digest", 4),
     ("duration", 5),
     ("headers", 4),
     ("key", 5),
+    ("multipart", 3),
     ("recording", 4),
     ("redis_record", 4),
     ("url", 5),
