@@ -153,8 +153,8 @@ fn text_of(number: &[u8]) -> &str {
 fn is_excluded_number(number: &[u8]) -> bool {
     let value = text_of(number).parse::<f64>().unwrap();
     let mantissa = number.split(|byte| byte.eq_ignore_ascii_case(&b'e')).next().unwrap();
-    let digits = mantissa.iter().filter(|byte| byte.is_ascii_digit());
-    let digits = digits.skip_while(|digit| **digit == b'0').count();
+    let digits: Vec<u8> = mantissa.iter().copied().filter(u8::is_ascii_digit).collect();
+    let digits = text_of(&digits).trim_matches('0').len();
     if digits == 0 {
         value.is_sign_negative()
     } else {

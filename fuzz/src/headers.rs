@@ -1,18 +1,19 @@
 //! Which header lines of a response are recorded and replayed.
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use actix_web::{
     App, HttpResponse,
     body::to_bytes,
+    dev::{Service as _, ServiceResponse},
     http::{
         StatusCode,
         header::{HeaderMap, HeaderName, HeaderValue},
     },
     post, rt, test,
-    web::{Bytes, Data},
+    web::Bytes,
 };
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use idempotent_actix::{Idempotency, idempotent, recording, scope};
 use idempotent_core::{EncodedRecording, Recording, store::memory::MemoryStore};
 
@@ -110,18 +111,16 @@ fn by_name<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Lines {
 
 #[idempotent(scope = "scope::global", record = "all")]
 #[post("/")]
-async fn respond(response: Data<Response>) -> HttpResponse {
-    response.build()
+async fn respond() -> HttpResponse {
+    RESPONSE.with_borrow(Response::build)
 }
 
 /// Input: a response.
 pub(crate) fn run(input: &[u8]) {
     let response = Response::parse(input);
     record(&response);
-    thread_local! {
-        static SYSTEM: rt::SystemRunner = rt::System::new();
-    }
-    SYSTEM.with(|system| system.block_on(replay(response)));
+    RESPONSE.set(response.clone());
+    SERVER.with_borrow_mut(|server| server.replay(&response));
 }
 
 /// A recording has exactly the lines that may be recorded.
@@ -134,23 +133,61 @@ fn record(response: &Response) {
     assert_eq!(Recording::decode(&encoded), Ok(recording));
 }
 
-/// A second request with the key gets the recorded lines, status and body.
-async fn replay(response: Response) {
-    let idempotency = Idempotency::new(MemoryStore::new());
-    let app = App::new().app_data(idempotency).app_data(Data::new(response.clone()));
-    let app = test::init_service(app.service(respond)).await;
-    for is_replay in [false, true] {
-        let request = test::TestRequest::post().uri("/").insert_header(("idempotency-key", "k"));
-        let received = test::call_service(&app, request.to_request()).await;
-        assert_eq!(received.status(), response.status);
-        if is_replay {
-            assert_eq!(lines_of(received.headers()), replayed(&response));
-        } else {
-            assert!(!received.headers().contains_key("idempotency-replayed"));
-        }
-        let body = to_bytes(received.into_body()).await.ok();
-        assert_eq!(body.as_ref(), Some(&response.body));
+type Call = Box<dyn Fn(test::TestRequest) -> LocalBoxFuture<'static, ServiceResponse>>;
+
+/// A server in memory, which is restarted before its store grows.
+struct Server {
+    system: rt::SystemRunner,
+    call: Option<Call>,
+    requests: u32,
+}
+
+impl Server {
+    const RESTART: u32 = 1_000;
+
+    fn new() -> Self {
+        Self { system: rt::System::new(), call: None, requests: 0 }
     }
+
+    async fn start() -> Call {
+        let idempotency = Idempotency::new(MemoryStore::new());
+        let app = App::new().app_data(idempotency).service(respond);
+        let service = Rc::new(test::init_service(app).await);
+        Box::new(move |request| {
+            let service = service.clone();
+            async move { service.call(request.to_request()).await.unwrap() }.boxed_local()
+        })
+    }
+
+    /// A second request with the key gets the recorded lines, status and body.
+    fn replay(&mut self, response: &Response) {
+        if self.requests.is_multiple_of(Self::RESTART) {
+            self.call = Some(self.system.block_on(Self::start()));
+        }
+        self.requests += 1;
+        let (call, key) = (self.call.as_ref().unwrap(), self.requests.to_string());
+        self.system.block_on(async {
+            for is_replay in [false, true] {
+                let key = ("idempotency-key", key.as_str());
+                let request = test::TestRequest::post().uri("/").insert_header(key);
+                let received = call(request).await;
+                assert_eq!(received.status(), response.status);
+                if is_replay {
+                    assert_eq!(lines_of(received.headers()), replayed(response));
+                } else {
+                    assert!(!received.headers().contains_key("idempotency-replayed"));
+                }
+                let body = to_bytes(received.into_body()).await.ok();
+                assert_eq!(body.as_ref(), Some(&response.body));
+            }
+        });
+    }
+}
+
+thread_local! {
+    /// What the handler responds.
+    static RESPONSE: RefCell<Response> = RefCell::new(Response::parse(b""));
+    static SERVER: RefCell<Server> = RefCell::new(Server::new());
 }
 
 fn lines_of(headers: &HeaderMap) -> Lines {

@@ -45,11 +45,11 @@ fn has_each_form(key: &Key) {
     for spelling in [quoted.clone(), format!(" \t{quoted};a=\"\\\"\";b ")] {
         assert_eq!(Key::parse(spelling.as_bytes()).as_ref(), Ok(key), "{spelling}");
     }
+    // What a proxy makes of two header lines.
+    let is_two = |two: String| assert!(Key::parse(two.as_bytes()).is_err(), "{two}");
+    is_two(format!("{quoted}, {quoted}"));
     if text.chars().all(is_allowed_in_a_bare_key) {
         assert_eq!(Key::parse(text.as_bytes()).as_ref(), Ok(key));
-    }
-    // What a proxy makes of two header lines.
-    for two in [format!("{quoted}, {quoted}"), format!("{text}, {text}")] {
-        assert!(Key::parse(two.as_bytes()).is_err(), "{two}");
+        is_two(format!("{text}, {text}"));
     }
 }
