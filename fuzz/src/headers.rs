@@ -1,6 +1,6 @@
 //! Which header lines of a response are recorded and replayed.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, mem::ManuallyDrop, rc::Rc};
 
 use actix_web::{
     App, HttpResponse,
@@ -8,7 +8,7 @@ use actix_web::{
     dev::{Service as _, ServiceResponse},
     http::{
         StatusCode,
-        header::{HeaderMap, HeaderName, HeaderValue},
+        header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     post, rt, test,
     web::Bytes,
@@ -59,10 +59,11 @@ struct Response {
 }
 
 impl Response {
-    /// A byte for the status, lines of `name:value`, an empty line, and the body.
+    /// A byte for the status, lines of `name:value`, an empty line, and the body. A bit of the first
+    /// byte adds a `Connection` that names the first of the headers.
     fn parse(input: &[u8]) -> Self {
-        let (status, mut rest) = input.split_first().unwrap_or((&0, b""));
-        let status = STATUSES[usize::from(*status) % STATUSES.len()];
+        let (first, mut rest) = input.split_first().unwrap_or((&0, b""));
+        let status = STATUSES[usize::from(first % 8)];
         let mut lines = Vec::new();
         while !rest.is_empty() {
             let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -71,6 +72,10 @@ impl Response {
             let Some(colon) = line.iter().position(|byte| *byte == b':') else { break };
             let name = HeaderName::from_bytes(&line[..colon]);
             lines.extend(name.ok().zip(HeaderValue::from_bytes(&line[colon + 1..]).ok()));
+        }
+        if let Some((name, _)) = lines.first().filter(|_| first & 8 != 0) {
+            let named = format!("close ,\t{} ", name.as_str().to_ascii_uppercase());
+            lines.push((header::CONNECTION, HeaderValue::try_from(named).unwrap()));
         }
         let status = StatusCode::from_u16(status).unwrap();
         Self { status, lines, body: Bytes::copy_from_slice(rest) }
@@ -187,7 +192,8 @@ impl Server {
 thread_local! {
     /// What the handler responds.
     static RESPONSE: RefCell<Response> = RefCell::new(Response::parse(b""));
-    static SERVER: RefCell<Server> = RefCell::new(Server::new());
+    /// Never dropped: the end of a thread is too late for its parts.
+    static SERVER: RefCell<ManuallyDrop<Server>> = RefCell::new(ManuallyDrop::new(Server::new()));
 }
 
 fn lines_of(headers: &HeaderMap) -> Lines {
