@@ -59,8 +59,8 @@ struct Response {
 }
 
 impl Response {
-    /// A byte for the status, lines of `name:value`, an empty line, and the body. A bit of the first
-    /// byte adds a `Connection` that names the first of the headers.
+    /// A byte for the status, lines of `name:value`, an empty line, and the body. A bit of the
+    /// first byte adds a `Connection` that names the first of the headers.
     fn parse(input: &[u8]) -> Self {
         let (first, mut rest) = input.split_first().unwrap_or((&0, b""));
         let status = STATUSES[usize::from(first % 8)];

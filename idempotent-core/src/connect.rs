@@ -72,8 +72,8 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
     }
 }
 
-/// Whether a text is a scheme (RFC 3986 §3.1). In a misspelled URL, the text before the first `:` can
-/// contain a password.
+/// Whether a text is a scheme (RFC 3986 §3.1). In a misspelled URL, the text before the first `:`
+/// can contain a password.
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
