@@ -158,6 +158,6 @@ fn is_excluded_number(number: &[u8]) -> bool {
     if digits == 0 {
         value.is_sign_negative()
     } else {
-        digits > 15 || value.abs() < 2.2250738585072014e-308
+        digits > 15 || value.abs() < f64::MIN_POSITIVE
     }
 }

@@ -21,10 +21,9 @@ pub(crate) fn run(value: &[u8]) {
 /// The key in a value without spaces around it, as another parser of RFC 9651 reads it.
 fn expected(value: &[u8]) -> Option<String> {
     let key = if value.starts_with(b"\"") {
-        match Parser::new(value).parse::<sfv::Item>().ok()?.bare_item {
-            BareItem::String(string) => String::from(string),
-            other => panic!("{other:?} begins with a quote"),
-        }
+        let item = Parser::new(value).parse::<sfv::Item>().ok()?.bare_item;
+        let BareItem::String(string) = item else { panic!("another item begins with a quote") };
+        String::from(string)
     } else {
         let token = String::from_utf8(value.to_vec()).ok()?;
         token.chars().all(is_allowed_in_a_bare_key).then_some(token)?

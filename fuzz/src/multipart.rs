@@ -55,7 +55,9 @@ fn parts(body: &[u8], boundary: &str) -> Option<Vec<Vec<u8>>> {
     if !preamble.is_empty() || !["--", "--\r\n"].contains(&end) {
         return None;
     }
-    let part = |part: &str| Some(part.strip_prefix("\r\n")?.chars().map(|c| c as u8).collect());
+    let part = |part: &str| {
+        Some(part.strip_prefix("\r\n")?.chars().map(|c| u8::try_from(c).unwrap()).collect())
+    };
     parts.into_iter().map(part).collect()
 }
 

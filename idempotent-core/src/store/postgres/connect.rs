@@ -93,12 +93,12 @@ pub(super) fn parse(url: &str) -> Result<Parsed, StoreError> {
 
 /// An error of sqlx that wraps another one of sqlx quotes the value of `sslmode`.
 fn invalid_url(error: sqlx::Error) -> StoreError {
-    match &error {
-        sqlx::Error::Configuration(source) if source.is::<sqlx::Error>() => {
-            StoreError::permanent(NAME, "connect", InvalidSslMode)
-        }
-        _ => to_store_error(error),
+    if let sqlx::Error::Configuration(source) = &error
+        && source.is::<sqlx::Error>()
+    {
+        return StoreError::permanent(NAME, "connect", InvalidSslMode);
     }
+    to_store_error(error)
 }
 
 /// The URL's parameter `sslmode` has an invalid value.
