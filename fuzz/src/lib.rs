@@ -1,7 +1,7 @@
 //! Fuzz targets: functions that read any bytes and panic if the code breaks a promise.
 //!
-//! `fuzz/run` searches for such bytes. The inputs that it keeps (`corpora`) are replayed by an
-//! ordinary test, `tests/runtime/corpora.rs`.
+//! `fuzz/run` searches for such bytes. The inputs from which it begins (`seeds`) and those that it
+//! keeps (`corpora`) are replayed by an ordinary test, `tests/runtime/corpora.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,14 +54,14 @@ impl Target {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Reads the inputs that `fuzz/run` has kept: one per line, with `\xNN` in place of bytes that
-    /// are not printable.
+    /// Reads the inputs of a folder, `seeds` (written by hand) or `corpora` (kept by `fuzz/run`):
+    /// one per line, with `\xNN` in place of bytes that are not printable.
     ///
     /// # Panics
     /// Panics if the file cannot be read.
     #[must_use]
-    pub fn corpus(&self) -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
+    pub fn inputs(&self, folder: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let text = fs::read_to_string(folder.join(self.name).with_extension("txt")).unwrap();
         text.lines().map(unescaped).collect()
     }
