@@ -45,7 +45,10 @@ const KNOWN: [(&str, &str); 10] = [
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
-    let (scheme, _) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
+    let (scheme, _) = url
+        .split_once(':')
+        .filter(|(scheme, _)| is_scheme(scheme))
+        .ok_or(ConnectError::NoScheme)?;
     match scheme {
         #[cfg(feature = "memory")]
         "memory" if url == "memory:" => Ok(Arc::new(crate::store::memory::MemoryStore::new())),
@@ -67,6 +70,13 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
         "rediss" | "rediss+sentinel" | "rediss+cluster" => redis(url).await,
         _ => Err(unavailable(scheme)),
     }
+}
+
+/// Whether a text is a scheme (RFC 3986 §3.1). In a misspelled URL, the text before the first `:`
+/// can contain a password.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 #[cfg(feature = "redis")]

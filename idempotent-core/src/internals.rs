@@ -1,6 +1,11 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+use std::sync::Arc;
+
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+use crate::error::StoreError;
 #[cfg(feature = "memory")]
 pub use crate::sync::{Mutex, MutexGuard};
 pub use crate::{
@@ -34,4 +39,38 @@ pub fn alter_redis(
     text: &str,
 ) -> crate::store::redis::RedisStore {
     store.altered(file, text)
+}
+
+/// Parses the URL of a database as [`connect`](crate::connect) does, and returns its namespace.
+#[cfg(feature = "sqlite")]
+pub fn namespace_in_sqlite_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+    crate::store::sqlite::SqliteStore::namespace_of(url)
+}
+
+/// Parses the URL of a database as [`connect`](crate::connect) does, and returns its namespace.
+#[cfg(feature = "postgres")]
+pub fn namespace_in_postgres_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+    crate::store::postgres::PostgresStore::namespace_of(url)
+}
+
+/// Parses the URL of a database as [`connect`](crate::connect) does, and returns its namespace.
+#[cfg(feature = "redis")]
+pub fn namespace_in_redis_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+    crate::store::redis::RedisStore::namespace_of(url)
+}
+
+/// Encodes a first claim as a record in Redis.
+#[cfg(feature = "redis")]
+pub fn encode_redis_claim(claim: &crate::protocol::Claim) -> Vec<u8> {
+    crate::store::redis::RedisStore::encode_claim(claim)
+}
+
+/// Decodes a record in Redis whose key expires at `key_expires`: as it is stored, and with absolute
+/// times.
+#[cfg(feature = "redis")]
+pub fn decode_redis_record(
+    value: bytes::Bytes,
+    key_expires: crate::clock::Timestamp,
+) -> Option<(crate::Record, crate::Record)> {
+    crate::store::redis::RedisStore::decode_record(value, key_expires)
 }

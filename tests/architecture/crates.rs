@@ -24,6 +24,7 @@ fn assert_without(tree: &[String], unwanted: &[&str]) {
 /// Crates that only tests may use.
 const TEST_ONLY: &[&str] = &[
     "expect-test",
+    "fuzz-targets",
     "prettyplease",
     "proptest",
     "shuttle",
@@ -91,5 +92,5 @@ fn only_the_tests_enable_the_internals_of_the_core() {
             );
         }
     }
-    assert_eq!(enabled, ["tests"]);
+    assert_eq!(enabled, ["tests", "fuzz-targets"]);
 }

@@ -10,6 +10,7 @@
 mod background;
 mod cancellation;
 mod claims;
+mod corpora;
 mod deferral;
 mod deferred_memory;
 mod deferred_outcomes;

@@ -60,6 +60,27 @@ async fn text_that_is_not_a_url_is_not_shown() {
     assert!(matches!(error, ConnectError::NoScheme));
     assert!(!format!("{error:?} {}", error_chain(&error)).contains("hunter2"));
     assert!(matches!(connect_error("memory:orders").await, ConnectError::NotMemory));
+    let misspelled = connect_error("redis//hunter2@localhost:6379").await;
+    assert!(matches!(misspelled, ConnectError::NoScheme), "{misspelled}");
+}
+
+#[tokio::test]
+async fn an_invalid_value_in_a_url_is_not_shown() {
+    for (url, named) in [
+        ("sqlite:x?mode=hunter2", "`mode`"),
+        ("sqlite:x?hunter2=1", "the parameters are"),
+        ("postgres://user@host/db?sslmode=hunter2", "`sslmode`"),
+        ("postgres://user@host/db?max_transactions=hunter2", "`max_transactions`"),
+        ("postgres://user@host/db?statement-cache-capacity=hunter2", "invalid digit"),
+        ("postgres://user:hunter2@host:port/db", "invalid port"),
+        ("redis://host?protocol=hunter2", "`protocol`"),
+        ("memory:hunter2", "without a name"),
+    ] {
+        let error = connect_error(url).await;
+        let shown = error_chain(&error);
+        assert!(shown.contains(named), "{url}: {shown}");
+        assert!(!format!("{error:?} {shown}").contains("hunter2"), "{url}: {shown}");
+    }
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 /// * text that is not JSON;
 /// * text that is not I-JSON (RFC 7493), which RFC 8785 §3.1 requires. Otherwise two texts that a
 ///   handler distinguishes could have the same form. This concerns objects with duplicate member
-///   names, and numbers that a double does not represent: those with more than 15 significant
-///   digits, or closer to zero than 2.2e-308;
+///   names, and numbers that a double does not represent: those with more than 15 digits between
+///   the first and the last that is not zero, or closer to zero than 2.2e-308;
 /// * text with a negative zero, which RFC 8785 writes without its sign;
 /// * text with more than 20,000 values, which would take many times its size in memory.
 #[must_use]
@@ -76,10 +76,13 @@ fn has_inexact_number(text: &[u8]) -> bool {
 
 /// Returns whether a number has more than 15 significant digits, is so small that a double has
 /// fewer than 15 digits for it, or is a negative zero, which RFC 8785 writes without its sign.
+/// Zeros at the end do not count: RFC 8785 writes `1e20` with all of them.
 fn is_inexact(number: &[u8]) -> bool {
     let mantissa = number.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
-    let digits =
-        mantissa.filter(|byte| byte.is_ascii_digit()).skip_while(|digit| **digit == b'0').count();
+    let digits = mantissa.filter(|byte| byte.is_ascii_digit()).enumerate();
+    let mut significant = digits.filter(|(_, digit)| **digit != b'0').map(|(at, _)| at);
+    let first = significant.next();
+    let digits = first.map_or(0, |first| significant.last().unwrap_or(first) - first + 1);
     if digits == 0 {
         return number.starts_with(b"-");
     }
@@ -201,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn a_canonical_form_is_its_own_canonical_form() {
+        for (text, form) in [
+            ("1e20", "100000000000000000000"),
+            ("-12345678901234.5e7", "-123456789012345000000"),
+            ("1e21", "1e+21"),
+            ("1e-7", "1e-7"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(form));
+            assert_eq!(canonical(form).as_deref(), Some(form));
+        }
+    }
+
+    #[test]
     fn a_text_of_very_many_values_is_not_taken_apart() {
         let many = |values: usize| canonical(&format!("[{}0]", "0,".repeat(values)));
         assert!(many(MOST_VALUES - 10).is_some());
@@ -215,6 +231,7 @@ mod tests {
     fn digits_that_do_not_count_are_not_counted() {
         assert!(canonical(r#"{"1234567890123456":"1234567890123456","a\"":"\\","n":1}"#).is_some());
         assert!(canonical("[123456789012345,123456789012345]").is_some());
+        assert_eq!(canonical("[1.50000000000000000]").as_deref(), Some("[1.5]"));
         assert!(canonical("0.000000000000000001").is_some());
         assert!(canonical("1e-300").is_some());
         assert!(canonical("[0,0.0,0e-999,true,false,null]").is_some());

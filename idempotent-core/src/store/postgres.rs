@@ -191,9 +191,8 @@ impl PostgresStore {
     /// `default_transaction_read_only` on or `synchronous_commit` off; the source of the error
     /// names the setting. No error contains the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (url, namespace) = super::namespace::split(NAME, url)?;
-        let (url, transactions) = connect::transactions(&url)?;
-        let pools = on_io_thread("connect", connect::connect(&url)).await?;
+        let (options, transactions, namespace) = connect::parse(url)?;
+        let pools = on_io_thread("connect", connect::connect(options)).await?;
         let store = Self { namespace, ..Self::new(pools) };
         Ok(match transactions {
             Some(max_size) => store.max_transactions(max_size),

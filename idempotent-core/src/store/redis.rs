@@ -2,12 +2,17 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+#[cfg(feature = "internals")]
+use bytes::Bytes;
+
 use self::{
     address::Address,
     error::Failure,
     replicas::Replicas,
     router::{Router, Timeouts},
 };
+#[cfg(feature = "internals")]
+use crate::{clock::Timestamp, protocol::Claim, record::Record};
 use crate::{error::StoreError, store::Store};
 
 mod address;
@@ -155,9 +160,7 @@ impl RedisStore {
     /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
     /// verified later. The error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (url, namespace) = super::namespace::split(NAME, url)?;
-        let address =
-            Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
+        let (address, namespace) = Self::parse(url)?;
         let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
         let named = matches!(address, Address::Server(_));
         match Router::open(address, timeouts).await {
@@ -168,6 +171,14 @@ impl RedisStore {
             }
             Err(failure) => Err(failure.into_error("connect")),
         }
+    }
+
+    /// Parses a URL: the servers and the namespace.
+    fn parse(url: &str) -> Result<(Address, Option<Arc<str>>), StoreError> {
+        let (url, namespace) = super::namespace::split(NAME, url)?;
+        let address =
+            Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
+        Ok((address, namespace))
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
@@ -231,6 +242,22 @@ impl RedisStore {
 
 #[cfg(feature = "internals")]
 impl RedisStore {
+    /// Parses a URL and returns its namespace.
+    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+        Self::parse(url).map(|(_, namespace)| namespace)
+    }
+
+    pub(crate) fn encode_claim(claim: &Claim) -> Vec<u8> {
+        encoding::encode_claim(claim)
+    }
+
+    /// Decodes a value whose key expires at `key_expires`: the record as it is stored, and with
+    /// absolute times.
+    pub(crate) fn decode_record(value: Bytes, key_expires: Timestamp) -> Option<(Record, Record)> {
+        let record = encoding::decode(value).ok()?;
+        Some((record.clone(), encoding::with_absolute_times(record, key_expires)))
+    }
+
     /// Replaces the text of one file of the scripts.
     pub(crate) fn altered(self, file: &str, text: &str) -> Self {
         let mut router = self.router;

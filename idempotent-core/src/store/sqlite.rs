@@ -118,8 +118,8 @@ impl SqliteStore {
     /// memory (use `memory:` instead), if the file cannot be opened, or if SQLite is older than
     /// 3.51.3: earlier versions can corrupt a file in WAL mode.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (url, namespace) = super::namespace::split(NAME, url)?;
-        let (writer, readers) = connect::connect(&url).await?;
+        let (options, namespace) = connect::parse(url)?;
+        let (writer, readers) = connect::connect(options).await?;
         Ok(Self { namespace, ..Self::new(writer, readers).await? })
     }
 

@@ -165,6 +165,7 @@ async fn no_error_shows_a_password() {
         ("redis+sentinel://:hunter2@127.0.0.1:1/".to_owned(), "names the master"),
         ("redis+sentinel://127.0.0.1:1/payments?password=hunter2".to_owned(), "sentinel_password"),
         (format!("redis+cluster://:hunter2@127.0.0.1:{port}"), ""),
+        ("redis://127.0.0.1:1/?protocol=hunter2".to_owned(), "`protocol`"),
         ("redis+other://:hunter2@127.0.0.1".to_owned(), "redis+cluster"),
     ] {
         let error = RedisStore::connect(&url).await.unwrap_err();

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     error::StoreError,
     store::{
-        namespace::take,
+        namespace,
         sql::{ConnectionLifecycle, ConnectionPool, Lifetime, TableName},
     },
 };
@@ -58,8 +58,8 @@ const TRANSACTIONS: &str = "max_transactions=";
 
 /// Removes the parameter `max_transactions` from a URL, since sqlx does not know it, and returns
 /// its value.
-pub(super) fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
-    let (rest, values) = take(TRANSACTIONS, url);
+fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
+    let (rest, values) = namespace::take(TRANSACTIONS, url);
     let invalid = || StoreError::permanent(NAME, "connect", InvalidTransactions);
     match values.as_slice() {
         [] => Ok((rest, None)),
@@ -73,16 +73,52 @@ pub(super) fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), St
 #[error("the URL's parameter `max_transactions` must be given once, with a number from 1 to 65535")]
 struct InvalidTransactions;
 
-/// Opens the store's own connections.
-pub(super) async fn connect(url: &str) -> Result<Pools, StoreError> {
+/// What a URL determines: the connections, `max_transactions`, and the namespace.
+type Parsed = (PgConnectOptions, Option<NonZeroU16>, Option<Arc<str>>);
+
+/// Parses a URL.
+pub(super) fn parse(url: &str) -> Result<Parsed, StoreError> {
+    let (url, namespace) = namespace::split(NAME, url)?;
+    let (url, transactions) = transactions(&url)?;
     // PgBouncer refuses a startup parameter that it does not track, such as the
     // `extra_float_digits` that sqlx sets.
-    let options = PgConnectOptions::from_str(url).map_err(to_store_error)?.extra_float_digits(None);
+    let options = PgConnectOptions::from_str(&url).map_err(invalid_url)?.extra_float_digits(None);
     let options = if options.get_application_name().is_none() {
         options.application_name("idempotency")
     } else {
         options
     };
+    Ok((options, transactions, namespace))
+}
+
+/// An error of sqlx that wraps another one of sqlx quotes the value of `sslmode`.
+fn invalid_url(error: sqlx::Error) -> StoreError {
+    if let sqlx::Error::Configuration(source) = &error
+        && source.is::<sqlx::Error>()
+    {
+        return StoreError::permanent(NAME, "connect", InvalidSslMode);
+    }
+    to_store_error(error)
+}
+
+/// The URL's parameter `sslmode` has an invalid value.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the URL's parameter `sslmode` must be `disable`, `allow`, `prefer`, `require`, `verify-ca` or \
+     `verify-full`"
+)]
+struct InvalidSslMode;
+
+#[cfg(feature = "internals")]
+impl super::PostgresStore {
+    /// Parses a URL and returns its namespace.
+    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+        parse(url).map(|(_, _, namespace)| namespace)
+    }
+}
+
+/// Opens the store's own connections.
+pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreError> {
     let mut one = open(&options).await.map_err(to_store_error)?;
     let server = detect(&mut one, &options).await?;
     // If this fails, the server detects the closed connection by itself.

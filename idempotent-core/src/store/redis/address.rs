@@ -53,7 +53,7 @@ impl Address {
         let node = |user: &str, host: &str, path: &str| {
             let node = format!("{scheme}://{user}{host}{path}")
                 .into_connection_info()
-                .map_err(InvalidUrl::Part)?;
+                .map_err(InvalidUrl::of_part)?;
             Ok(node.set_tcp_settings(tcp()))
         };
         match kind {
@@ -220,8 +220,17 @@ pub(super) enum InvalidUrl {
          `namespace` in its query"
     )]
     Query,
+    #[error("the URL's parameter `protocol` must be `resp2` or `resp3`")]
+    Protocol,
     #[error("the URL cannot be parsed")]
     Part(#[source] RedisError),
+}
+
+impl InvalidUrl {
+    /// The only detail that `redis` gives is the value of the parameter `protocol`.
+    fn of_part(error: RedisError) -> Self {
+        if error.detail().is_some() { Self::Protocol } else { Self::Part(error) }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Opening a file, and refusing settings under which records could be lost.
 
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
     SqliteConnection,
@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    store::sql::{ConnectionPool, Lifetime, PooledConnection, TableName, UnsafeSetting},
+    store::{
+        namespace,
+        sql::{ConnectionPool, Lifetime, PooledConnection, TableName, UnsafeSetting},
+    },
 };
 
 const READERS: usize = 4;
@@ -25,15 +28,29 @@ const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Opens the write connection and creates the pool of read connections.
 pub(super) async fn connect(
-    url: &str,
+    options: SqliteConnectOptions,
 ) -> Result<(ConnectionPool<SqliteConnection>, ConnectionPool<SqliteConnection>), StoreError> {
-    let options = options(url)?.busy_timeout(BUSY_TIMEOUT);
+    let options = options.busy_timeout(BUSY_TIMEOUT);
     let writing =
         options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let writer = pool(1, writing)?;
     open_writer(&writer).await.map_err(to_store_error)?;
     let reading = options.create_if_missing(false).pragma("query_only", "ON");
     Ok((writer, pool(READERS, reading)?))
+}
+
+/// Parses a URL: the connections and the namespace.
+pub(super) fn parse(url: &str) -> Result<(SqliteConnectOptions, Option<Arc<str>>), StoreError> {
+    let (url, namespace) = namespace::split(NAME, url)?;
+    Ok((options(&url)?, namespace))
+}
+
+#[cfg(feature = "internals")]
+impl super::SqliteStore {
+    /// Parses a URL and returns its namespace.
+    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
+        parse(url).map(|(_, namespace)| namespace)
+    }
 }
 
 fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
@@ -48,7 +65,9 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     {
         return Err(StoreError::permanent(NAME, "connect", UnsupportedUrl::Memory));
     }
-    let options = SqliteConnectOptions::from_str(url).map_err(to_store_error)?;
+    // The error of sqlx quotes the URL.
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|_| StoreError::permanent(NAME, "connect", UnsupportedUrl::Part))?;
     let has_mode = parameters.split('&').any(|parameter| parameter.starts_with("mode="));
     Ok(if has_mode { options } else { options.create_if_missing(true) })
 }
@@ -128,6 +147,12 @@ enum UnsupportedUrl {
     Memory,
     #[error("the URL does not have the form `sqlite:FILE`")]
     Scheme,
+    #[error(
+        "the file in the URL is not UTF-8, or a parameter is unknown or has an invalid value; the \
+         parameters are `mode` (`ro`, `rw` or `rwc`), `cache` (`private` or `shared`), `immutable` \
+         (`true` or `false`), `vfs` and `namespace`"
+    )]
+    Part,
 }
 
 #[cfg(test)]

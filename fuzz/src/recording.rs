@@ -1,0 +1,75 @@
+//! The encoding of recorded responses.
+
+use bytes::Bytes;
+use idempotent_core::{EncodedRecording, RecordedBody, Recording, RecordingError};
+
+use crate::input::Input;
+
+/// Above this length, only some of the damaged copies are tried.
+const FEW: usize = 48;
+
+/// Input: what is decoded; and the same bytes as the parts of a recording.
+pub(crate) fn run(input: &[u8]) {
+    decode(Bytes::copy_from_slice(input));
+    decode(sealed(input));
+    let recording = build(&mut Input(input));
+    let encoded = recording.encode();
+    assert_eq!(Recording::decode(&encoded), Ok(recording.clone()));
+    assert_eq!(Bytes::from(EncodedRecording::from(&recording)), encoded);
+    damage(&encoded, input.iter().map(|byte| usize::from(*byte)).sum());
+}
+
+/// The bytes with the checksum that belongs to them.
+fn sealed(content: &[u8]) -> Bytes {
+    [content, &crc32fast::hash(content).to_be_bytes()].concat().into()
+}
+
+/// Bytes are refused, or are a recording that keeps its meaning when it is encoded again.
+fn decode(bytes: Bytes) {
+    let (version, intact) = match bytes.split_last_chunk::<4>() {
+        Some((content, _)) => (content.first().copied(), bytes == sealed(content)),
+        None => (None, false),
+    };
+    match Recording::decode(&bytes) {
+        Ok(recording) => {
+            assert!(intact && version == Some(1));
+            let parts: usize =
+                recording.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+            assert!(parts < bytes.len(), "more bytes than there were");
+            let again = recording.encode();
+            assert!(again.len() <= bytes.len());
+            assert_eq!(Recording::decode(&again), Ok(recording));
+        }
+        Err(RecordingError::UnknownVersion { version: unknown }) => {
+            assert!(intact && unknown != 1 && version == Some(unknown));
+        }
+        Err(_) => assert!(!intact || version == Some(1) || version.is_none()),
+    }
+}
+
+fn build(input: &mut Input<'_>) -> Recording {
+    let status = u16::from_be_bytes(input.array());
+    let kind = input.byte();
+    let count = input.byte() % 5;
+    let part = |input: &mut Input<'_>| Bytes::copy_from_slice(input.part());
+    let headers = (0..count).map(|_| (part(input), part(input))).collect();
+    let body = match kind % 3 {
+        0 => RecordedBody::None,
+        1 => RecordedBody::Whole(Bytes::copy_from_slice(input.0)),
+        _ => RecordedBody::Omitted,
+    };
+    Recording::new(status, headers, body)
+}
+
+/// A shortened recording, or one with a changed bit, is refused.
+fn damage(encoded: &Bytes, seed: usize) {
+    let step = encoded.len() / FEW + 1;
+    for at in (seed % step..encoded.len()).step_by(step) {
+        assert!(Recording::decode(&encoded.slice(..at)).is_err(), "cut at {at}");
+        for bit in 0..8 {
+            let mut changed = encoded.to_vec();
+            changed[at] ^= 1 << bit;
+            assert!(Recording::decode(&changed.into()).is_err(), "bit {bit} of {at}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The URLs of stores.
+
+use std::{error::Error, fmt::Write as _, sync::Arc};
+
+use futures_util::FutureExt as _;
+use idempotent_core::{StoreError, connect, internals};
+
+/// Stands for a password, wherever in the URL it is.
+const SECRET: &str = "hunter2";
+
+type Parser = fn(&str) -> Result<Option<Arc<str>>, StoreError>;
+
+/// Input: the URL.
+pub(crate) fn run(url: &[u8]) {
+    let Ok(url) = std::str::from_utf8(url) else { return };
+    let (scheme, _) = url.split_once(':').unwrap_or(("", url));
+    let parse: Option<Parser> = match scheme {
+        "sqlite" => Some(internals::namespace_in_sqlite_url),
+        "postgres" | "postgresql" => Some(internals::namespace_in_postgres_url),
+        "redis" | "redis+sentinel" | "redis+cluster" => Some(internals::namespace_in_redis_url),
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => Some(internals::namespace_in_redis_url),
+        _ => None,
+    };
+    match parse.map(|parse| parse(url)) {
+        Some(Ok(namespace)) => accepted(url, namespace.as_deref()),
+        Some(Err(error)) => {
+            assert!(!error.is_transient());
+            refused(scheme, url);
+        }
+        None if url == "memory:" => drop(open(url).unwrap()),
+        None => refused(scheme, url),
+    }
+}
+
+/// The namespace is the one in the URL.
+fn accepted(url: &str, namespace: Option<&str>) {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let mut given = query.split('&').filter_map(|pair| pair.strip_prefix("namespace="));
+    assert_eq!((given.next(), given.next()), (namespace, None));
+    if let Some(name) = namespace {
+        assert!((1..=64).contains(&name.len()));
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)));
+    }
+}
+
+/// The URL is refused before anything is opened, by an error that shows no more than its scheme.
+fn refused(scheme: &str, url: &str) {
+    let error = open(url).map(drop).unwrap_err();
+    let mut shown = String::new();
+    let mut cause: Option<&dyn Error> = Some(&error);
+    while let Some(error) = cause {
+        write!(shown, "{error}\n{error:?}\n").unwrap();
+        cause = error.source();
+    }
+    let is_scheme = |char: char| char.is_ascii_alphanumeric() || "+-.".contains(char);
+    let is_public = scheme.contains(SECRET) && scheme.chars().all(is_scheme);
+    assert!(is_public || !shown.contains(SECRET), "the error shows a password: {shown}");
+}
+
+fn open(url: &str) -> Result<Arc<dyn idempotent_core::Store>, idempotent_core::ConnectError> {
+    connect(url).now_or_never().expect("a URL that is refused needs no connection")
+}
