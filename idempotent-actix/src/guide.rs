@@ -12,6 +12,7 @@
 //! | [`sessions`] | sessions, flash messages, cookies, and replays |
 //! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
 //! | [`testing`] | tests of your handlers |
+//! | [`how_it_is_tested`] | what each kind of test of this library can find, and what it cannot |
 //! | [`migrating`] | from your own table, or from "Zero to Production in Rust" |
 //! | [`operating`] | limits, sizing, purging, held keys, deployments, outages |
 //! | [`security`] | scopes, fingerprints, stored data |
@@ -46,6 +47,7 @@ guides! {
     cors_logs_openapi
     for_api_clients
     getting_started
+    how_it_is_tested
     long_work
     migrating
     operating

@@ -40,8 +40,8 @@ pub fn runtime_of_process(store: Arc<dyn Store>, options: RuntimeOptions, id: u3
     Runtime { parts: Arc::new(Parts::new(store, options, Process::of(id), Environment::System)) }
 }
 
-/// Creates a runtime for a simulation: its time is that of the caller's tokio runtime, its background
-/// work runs on the caller's `LocalSet`, and its random numbers are those of `fastrand`.
+/// Creates a runtime for a simulation: its time is that of the caller's tokio runtime, its
+/// background work runs on the caller's `LocalSet`, and its random numbers are those of `fastrand`.
 pub fn simulated_runtime(store: Arc<dyn Store>, options: RuntimeOptions) -> Runtime {
     let parts = Parts::new(store, options, Process::current(), Environment::Simulation);
     Runtime { parts: Arc::new(parts) }

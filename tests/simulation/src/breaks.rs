@@ -145,10 +145,8 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "state machine: a held key runs again after its ttl",
         file: "idempotent-core/src/record.rs",
-        text: "                RecordState::Held => false,\n            }\n    }\n\n    /// Returns \
-               whether the outcome",
-        broken: "                RecordState::Held => true,\n            }\n    }\n\n    /// Returns \
-                 whether the outcome",
+        text: "RecordState::Held => false,",
+        broken: "RecordState::Held => true,",
         seeds: 2_000,
     },
     Break {
