@@ -23,6 +23,7 @@ mod ended_keys;
 mod interleavings;
 mod no_ops;
 mod postgres;
+mod purge_statements;
 mod redis;
 mod soundness;
 mod sqlite;

@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::{
     Variant,
     backends::{Backend, reads_from_a_replica},
-    damage, ended_keys, interleavings,
+    damage, ended_keys, interleavings, purge_statements,
 };
 use crate::hammer::Hammer;
 use idempotent_core::{
@@ -55,6 +55,8 @@ pub(super) enum DetectedBy {
     SyntaxError,
     /// By the exhaustive check of all interleavings of a claim with the steps of others.
     Interleavings,
+    /// By the exhaustive check of what the statements of a purge change.
+    PurgeStatements,
     /// By the exhaustive check of the claims of completed and held keys.
     EndedKeys,
     /// Not at all: this exhaustive check, which notices the removal of other guards of the same
@@ -145,6 +147,9 @@ impl Detector {
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
             DetectedBy::Interleavings => interleavings::incorrect_write(backend, variant).await,
             DetectedBy::EndedKeys => ended_keys::difference(backend, variant).await,
+            DetectedBy::PurgeStatements => {
+                purge_statements::incorrect_change(backend, variant).await
+            }
             DetectedBy::ProvedBy(_) => None,
         }
     }
@@ -170,6 +175,7 @@ impl Detector {
             DetectedBy::SyntaxError => "the parser",
             DetectedBy::Interleavings => "all interleavings of a claim",
             DetectedBy::EndedKeys => "claims of ended keys",
+            DetectedBy::PurgeStatements => "the statements of a purge",
             DetectedBy::ProvedBy(_) => "nothing, as it must be",
         }
     }

@@ -27,7 +27,7 @@ use idempotent_core::{
     transition::{self, Change, Event, transition},
 };
 
-mod table;
+pub(super) mod table;
 
 const LEASE: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_millis(2);
@@ -143,6 +143,7 @@ impl DecidedWrite {
                     blob(owner.as_bytes()),
                     lease,
                     self.attempt_read.to_string(),
+                    hold,
                 ]
             }
             "hold.sql" => vec![blob(&fingerprint), owner_read],

@@ -4,15 +4,13 @@ use super::{
     Mutant,
     detectors::DetectedBy::{
         Case, ConcurrentChange, Damage, Hammer, Histories, HistoriesInTransactions, Interleavings,
-        ProvedBy, SyntaxError,
+        ProvedBy, PurgeStatements, SyntaxError,
     },
     mutant,
 };
 
 /// The case for marks on records that a purge must remove later.
 const SPARED: &str = "a_purge_removes_what_an_earlier_one_has_spared";
-const SKIPPED_BY_THE_INDEX: &str =
-    "the index then no longer skips records that the statement refuses";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
@@ -39,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("a_key_that_is_not_held_is_not_resolved"),
     ),
-    mutant("shorten_expired.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
+    mutant("shorten_expired.sql", "WHERE kept = 0", "WHERE true", PurgeStatements),
     mutant(
         "shorten_expired.sql",
         "\n  AND expires_at <= {now}",
@@ -248,7 +246,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "{now} + expires_at - first_seen",
         Case("a_held_key_is_resolved_by_a_recording"),
     ),
-    mutant("purge.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
+    mutant("purge.sql", "WHERE kept = 0", "WHERE true", PurgeStatements),
     mutant(
         "purge.sql",
         "\n      AND expires_at <= {now}\n",
@@ -275,25 +273,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "WHERE true OR id IN (",
         Case("a_purge_spares_live_records"),
     ),
-    mutant("keep.sql", "WHERE kept = 0", "WHERE true", Redundant(SKIPPED_BY_THE_INDEX)),
-    mutant(
-        "keep.sql",
-        "\n      AND expires_at <= {now}\n",
-        "\n",
-        Redundant("a completion takes back the mark of a record that is still held"),
-    ),
+    mutant("keep.sql", "WHERE kept = 0", "WHERE true", PurgeStatements),
+    mutant("keep.sql", "\n      AND expires_at <= {now}\n", "\n", PurgeStatements),
     mutant(
         "keep.sql",
         "\n      AND (state = 3 OR (state = 1 AND abandoned = 1))",
         "",
         Case(SPARED),
     ),
-    mutant(
-        "keep.sql",
-        "(state = 1 AND abandoned",
-        "(abandoned",
-        Redundant("a completed record past its ttl is removed before"),
-    ),
+    mutant("keep.sql", "(state = 1 AND abandoned", "(abandoned", PurgeStatements),
     mutant("keep.sql", " AND abandoned = 1", "", Case(SPARED)),
     mutant("complete.sql", "\n    kept = 0,", "", Case(SPARED)),
     mutant("resolve_complete.sql", "\n    kept = 0,", "", Case(SPARED)),

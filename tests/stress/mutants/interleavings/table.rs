@@ -1,6 +1,6 @@
 //! A table with the records of all cases, on which a statement is tried.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
@@ -14,7 +14,7 @@ use crate::{
 use idempotent_core::{Abandoned::Hold, Record, RecordState, clock::Timestamp, store::Store};
 
 /// The columns of a record, as [`Database::touched`] returns them.
-pub(super) fn values(record: &Record) -> String {
+pub(in crate::mutants) fn values(record: &Record) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (state, recording) = match &record.state {
         RecordState::InFlight => (1, None),
@@ -38,13 +38,13 @@ pub(super) fn values(record: &Record) -> String {
 }
 
 /// A table with an additional column that marks the updated records.
-pub(super) enum Database {
+pub(in crate::mutants) enum Database {
     Sqlite { pool: SqlitePool, _file: File },
     Postgres { pool: PgPool, table: String },
 }
 
 impl Database {
-    pub(super) async fn new(backend: &Backend) -> Self {
+    pub(in crate::mutants) async fn new(backend: &Backend) -> Self {
         let database = match backend {
             Backend::Sqlite => {
                 let file = File::new();
@@ -65,7 +65,7 @@ impl Database {
         database
     }
 
-    pub(super) fn table(&self) -> &str {
+    pub(in crate::mutants) fn table(&self) -> &str {
         match self {
             Self::Sqlite { .. } => "idempotency_records",
             Self::Postgres { table, .. } => table,
@@ -80,7 +80,7 @@ impl Database {
         }
     }
 
-    async fn execute(&self, statements: String) {
+    pub(in crate::mutants) async fn execute(&self, statements: String) {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements));
         match self {
             Self::Sqlite { pool, .. } => drop(statements.execute(pool).await.unwrap()),
@@ -89,7 +89,7 @@ impl Database {
     }
 
     /// Stores these records instead of all others. Their ids are their positions.
-    pub(super) async fn fill(&self, records: &[Record]) {
+    pub(in crate::mutants) async fn fill(&self, records: &[Record]) {
         let mut statement = format!(
             "DELETE FROM {table}; INSERT INTO {table} (id, state, attempt, abandoned, lease, \
              lease_until, first_seen, expires_at, fingerprint, owner, recording) VALUES",
@@ -125,42 +125,66 @@ impl Database {
         &self,
         statement: String,
     ) -> Result<Vec<(usize, String)>, sqlx::Error> {
+        let rows = self.rows_after(statement).await?.into_iter();
+        Ok(rows.filter(|(_, row)| row.touched).map(|(at, row)| (at, row.values)).collect())
+    }
+
+    /// All rows after a statement, by their positions. Its changes are undone. Fails if the table
+    /// refuses them.
+    pub(in crate::mutants) async fn rows_after(
+        &self,
+        statement: String,
+    ) -> Result<BTreeMap<usize, Row>, sqlx::Error> {
         let hex = |column| match self {
             Self::Sqlite { .. } => format!("lower(hex({column}))"),
             Self::Postgres { .. } => format!("encode({column}, 'hex')"),
         };
         let columns = format!(
-            "{} || ' ' || state || ' ' || attempt || ' ' || abandoned || ' ' || lease || ' ' || \
-             lease_until || ' ' || first_seen || ' ' || expires_at || ' ' || {} || ' ' || {} || \
-             ' ' || coalesce({}, '')",
+            "{} || ' ' || touched || ' ' || kept || ' ' || state || ' ' || attempt || ' ' || \
+             abandoned || ' ' || lease || ' ' || lease_until || ' ' || first_seen || ' ' || \
+             expires_at || ' ' || {} || ' ' || {} || ' ' || coalesce({}, '')",
             hex("id"),
             hex("fingerprint"),
             hex("owner"),
             hex("recording"),
         );
-        let select =
-            AssertSqlSafe(format!("SELECT {columns} FROM {} WHERE touched = 1", self.table()));
-        let update = sqlx::raw_sql(AssertSqlSafe(statement));
+        let select = AssertSqlSafe(format!("SELECT {columns} FROM {}", self.table()));
+        let change = sqlx::raw_sql(AssertSqlSafe(statement));
         let rows: Vec<String> = match self {
             Self::Sqlite { pool, .. } => {
                 let mut transaction = pool.begin().await.unwrap();
-                update.execute(&mut *transaction).await?;
+                change.execute(&mut *transaction).await?;
                 let rows = sqlx::query_scalar(select).fetch_all(&mut *transaction).await.unwrap();
                 transaction.rollback().await.unwrap();
                 rows
             }
             Self::Postgres { pool, .. } => {
                 let mut transaction = pool.begin().await.unwrap();
-                update.execute(&mut *transaction).await?;
+                change.execute(&mut *transaction).await?;
                 let rows = sqlx::query_scalar(select).fetch_all(&mut *transaction).await.unwrap();
                 transaction.rollback().await.unwrap();
                 rows
             }
         };
-        let row = |row: &String| {
-            let (id, values) = row.split_once(' ').unwrap();
-            (usize::from_str_radix(&id[48..], 16).unwrap(), values.to_owned())
-        };
-        Ok(rows.iter().map(row).collect())
+        Ok(rows.iter().map(|row| Row::parse(row)).collect())
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::mutants) struct Row {
+    /// Whether a statement has updated it.
+    pub(in crate::mutants) touched: bool,
+    pub(in crate::mutants) kept: bool,
+    pub(in crate::mutants) values: String,
+}
+
+impl Row {
+    /// The position and the row.
+    fn parse(text: &str) -> (usize, Self) {
+        let mut words = text.splitn(4, ' ');
+        let mut next = || words.next().unwrap();
+        let at = usize::from_str_radix(&next()[48..], 16).unwrap();
+        (at, Self { touched: next() == "1", kept: next() == "1", values: next().to_owned() })
     }
 }
