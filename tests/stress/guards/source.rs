@@ -28,7 +28,8 @@ pub(super) const TESTS: [&str; 3] =
 
 pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(TRANSITION, "Some(record) if record.is_expired(now) => (", "Some(_) => ("),
-    mutant(TRANSITION, "Some(record) if record.expires_at <= now => (", "Some(record) => ("),
+    mutant(TRANSITION, "if record.expires_at <= now && record.abandoned", "if record.abandoned"),
+    mutant(TRANSITION, " && record.abandoned == Abandoned::Retry => {", " => {"),
     mutant(TRANSITION, "(keep(record, now), Outcome::Purge", "(Change::Keep, Outcome::Purge"),
     mutant(
         TRANSITION,
