@@ -208,7 +208,8 @@ pub(crate) fn run_all() -> bool {
         fs::write(&file, shipped).expect("a file of the copy");
         let row = match &found {
             Ok(Some((seed, violation))) => {
-                let violation: String = violation.chars().take(90).collect();
+                let start: String = violation.chars().take(90).collect();
+                let violation = start.rsplit_once(' ').map_or(&*start, |(words, _)| words);
                 format!("| {} | {seed} of {} | {violation}… |", one.what, one.seeds)
             }
             Ok(None) => format!("| {} | **not found** in {} | |", one.what, one.seeds),

@@ -46,7 +46,11 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(TRANSITION, "in_flight && record.owner == claim.owner", "in_flight"),
     mutant(TRANSITION, "in_flight && record.owner == claim.owner {", "false {"),
     mutant(TRANSITION, "if record.fingerprint != claim.fingerprint {", "if false {"),
-    mutant(TRANSITION, "(keep(record, now), ClaimOutcome::Mis", "(Change::Keep, ClaimOutcome::Mis"),
+    mutant(
+        TRANSITION,
+        "(keep(record, now), ClaimOutcome::Mismatch",
+        "(Change::Keep, ClaimOutcome::Mismatch",
+    ),
     mutant(
         TRANSITION,
         "RecordState::InFlight if !record.lease_expired(now) =>",
