@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, FromRequest, HttpRequest, HttpResponse, HttpResponseBuilder,
+    Error, FromRequest, HttpRequest, HttpResponse,
     dev::Payload,
     error::ErrorUnauthorized,
     http::header::LOCATION,
@@ -26,7 +26,7 @@ use sqlx::Sqlite;
 use tokio::time::sleep;
 
 use crate::{
-    oracle::{Handler, Key, Run},
+    operation::{Handler, Key, Receipt, Run},
     store::SimulatedConnection,
     world::{World, chance, millis},
 };
@@ -62,47 +62,6 @@ impl ScopeKey for User {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Body {
     pub(crate) payload: u8,
-}
-
-/// What every response of a handler states, in its `Location` and in its body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Receipt {
-    /// The run that made the response; 0 if an operator has.
-    pub(crate) run: u64,
-    pub(crate) user: u8,
-    pub(crate) key: u8,
-    pub(crate) payload: u8,
-    /// Whether the operation was done.
-    pub(crate) done: bool,
-}
-
-impl Receipt {
-    fn of(run: Run, done: bool) -> Self {
-        let Key { user, key, .. } = run.key;
-        Self { run: run.id, user, key, payload: run.payload, done }
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let Self { run, user, key, payload, done } = self;
-        format!("/{run}/{user}/{key}/{payload}/{done}")
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.strip_prefix('/')?.split('/');
-        let mut next = || parts.next();
-        Some(Self {
-            run: next()?.parse().ok()?,
-            user: next()?.parse().ok()?,
-            key: next()?.parse().ok()?,
-            payload: next()?.parse().ok()?,
-            done: next()?.parse().ok()?,
-        })
-    }
-
-    /// Responds with this receipt.
-    pub(crate) fn send(&self, response: &mut HttpResponseBuilder) -> HttpResponse {
-        response.insert_header((LOCATION, self.text())).body(self.text())
-    }
 }
 
 #[idempotent(scope = "user")]

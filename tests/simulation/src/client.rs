@@ -13,8 +13,8 @@ use tokio::{
 use crate::{
     app::Body,
     cluster::Cluster,
-    oracle::{Handler, Key},
-    process::{Process, Response},
+    operation::{Handler, Key, Response},
+    process::Process,
     world::{chance, millis},
 };
 

@@ -13,9 +13,8 @@ use idempotent_core::internals::Gauges;
 use tokio::{task::spawn_local, time::sleep};
 
 use crate::{
-    app::Receipt,
     database::Database,
-    oracle::{Handler, Key},
+    operation::{Handler, Key, Receipt},
     process::Process,
     release::Release,
     world::{World, chance, millis, one_of},

@@ -18,7 +18,7 @@ use idempotent_core::{
 };
 use tokio::sync::Notify;
 
-use crate::{oracle::Run, world::World};
+use crate::{operation::Run, world::World};
 
 mod transactions;
 

@@ -9,7 +9,8 @@ use crate::{
     client,
     cluster::Cluster,
     database::{Database, Statement},
-    oracle::{Counts, Key},
+    operation::Key,
+    oracle::Counts,
     release::{LONGEST_LEASE, LONGEST_TTL},
     world::{World, chance, millis},
 };

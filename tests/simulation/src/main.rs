@@ -32,6 +32,7 @@ mod cluster;
 mod database;
 mod health;
 mod history;
+mod operation;
 mod oracle;
 mod process;
 mod release;

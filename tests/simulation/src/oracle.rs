@@ -14,37 +14,12 @@ use idempotent_core::{
     transition::{Event, Outcome},
 };
 
-use crate::{app::Receipt, health::Health};
+use crate::{
+    health::Health,
+    operation::{Handler, Key, Receipt, Run},
+};
 
 mod clients;
-
-/// Which of the application's handlers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Handler {
-    /// Its effects are outside of any transaction.
-    Lease,
-    /// Its effect is in a transaction, and its claim is not.
-    TxLease,
-    /// Its effect and its claim are in one transaction.
-    TxClaim,
-}
-
-/// A key of a user for an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) handler: Handler,
-    pub(crate) user: u8,
-    pub(crate) key: u8,
-}
-
-/// One run of a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) id: u64,
-    pub(crate) key: Key,
-    pub(crate) payload: u8,
-    pub(crate) process: usize,
-}
 
 /// What has happened in a history.
 #[derive(Default)]

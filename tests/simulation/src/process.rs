@@ -11,15 +11,7 @@ use std::{
 };
 
 use actix_http::Request;
-use actix_web::{
-    App,
-    body::to_bytes,
-    dev::Service,
-    http::{StatusCode, header::HeaderMap},
-    test::init_service,
-    web::Data,
-};
-use bytes::Bytes;
+use actix_web::{App, body::to_bytes, dev::Service, test::init_service, web::Data};
 use idempotent_actix::{FinishAfterDisconnect, Idempotency, IdempotencyBuilder, internals};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -29,17 +21,11 @@ use tokio::{
 use crate::{
     app::{self, Site},
     database::Database,
+    operation::Response,
     release::Release,
     store::SimulatedStore,
     world::World,
 };
-
-/// A response as a client gets it.
-pub(crate) struct Response {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
 
 /// A request, with where its response goes. Dropping `client` disconnects the client.
 struct Call {

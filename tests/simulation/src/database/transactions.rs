@@ -8,7 +8,7 @@ use idempotent_core::{
 };
 
 use super::{Database, Reply, State, Statement};
-use crate::oracle::Run;
+use crate::operation::Run;
 
 /// An open transaction.
 #[derive(Default)]

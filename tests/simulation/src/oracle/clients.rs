@@ -4,8 +4,8 @@ use actix_web::http::{StatusCode, header::LOCATION};
 use bytes::Bytes;
 use idempotent_core::RecordId;
 
-use super::{Handler, Key, Oracle, Run, read};
-use crate::{app::Receipt, process::Response};
+use super::{Oracle, read};
+use crate::operation::{Handler, Key, Receipt, Response, Run};
 
 impl Oracle {
     /// A process sends a completion.

@@ -8,7 +8,7 @@ use idempotent_core::{Abandoned, Lease, StoreError, protocol::Fence, store::Tran
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Fate, Reply, SimulatedStore, Statement};
-use crate::{oracle::Run, world::millis};
+use crate::{operation::Run, world::millis};
 
 /// When the server closes a connection whose client is silent.
 const IDLE_LIMIT: (u64, u64) = (20_000, 60_000);
