@@ -55,7 +55,9 @@ impl Fixture {
         let open = async || SqliteStore::connect(&file.url()).await.unwrap();
         let (old, new) = (open().await, open().await);
         old.migrate().await.unwrap();
-        let pool = file.pool().await;
+        // Waits for handlers that have the only write transaction, however busy the machine is.
+        let options = file.options().busy_timeout(WAIT_LIMIT);
+        let pool = SqlitePool::connect_with(options).await.unwrap();
         Self::with(Rows::Sqlite(pool, file), old, new).await
     }
 
