@@ -241,8 +241,8 @@ impl Deferrals {
         match self.send(end).await? {
             Fence::Passed => Ok(Fence::Passed),
             Fence::Fenced => {
-                // Between this outcome and that of the reclaim the store may fail; the note
-                // prevents that another attempt's key is then replayed from memory (case
+                // Between this outcome and that of the reclaim the store may fail; the mark
+                // prevents a replay of this response, since another attempt may own the key (case
                 // `a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory`).
                 end.found_fenced(true);
                 self.reclaim(end).await

@@ -198,7 +198,7 @@ impl Oracle {
             self.counts.takeovers += 1;
             let unharmed = self.health.was_unharmed(record);
             self.verify(!unharmed, || {
-                format!("a process that works lost the lease of {record:?} at {now:?}")
+                format!("a healthy process lost the lease of {record:?} at {now:?}")
             });
             self.verify(record.fingerprint == claim.fingerprint, || {
                 format!("I5: another request took over {record:?}")

@@ -18,7 +18,7 @@ use super::{number, sql, store};
 
 const LEASE: Duration = Duration::from_secs(2);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
-/// So long that it does not expire while the table is locked.
+/// A lease that does not expire while the table is locked.
 const LONG: Policy = Policy::DEFAULT.with_lease(Duration::from_secs(15));
 const LIMIT: &str = "DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET LIMIT = ''150ms''', current_database());

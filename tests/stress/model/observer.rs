@@ -39,7 +39,7 @@ struct Epoch {
     fingerprint: u8,
     /// Whether no other attempt may run: the policy is `hold`, or the key was held.
     sole: bool,
-    /// How many transactions were committed: at most 2 are told apart.
+    /// How many transactions were committed: counted up to 2.
     effects: u8,
 }
 

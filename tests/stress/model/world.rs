@@ -26,7 +26,7 @@ pub(super) const TICK: Duration = Duration::from_millis(1);
 pub(super) const LEASE: Duration = TICK;
 /// The ttl of each claim.
 pub(super) const TTL: Duration = Duration::from_millis(2);
-/// The highest attempt number that is told apart. Nothing depends on the number.
+/// The highest attempt number that is distinguished. Nothing depends on the number.
 const LAST_NUMBER: u32 = 2;
 
 /// The request of an attempt.

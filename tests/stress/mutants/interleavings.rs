@@ -32,7 +32,7 @@ pub(super) mod table;
 const LEASE: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_millis(2);
 const LAST_TIME: u64 = 4;
-/// Attempts are told apart up to this number.
+/// Attempts are distinguished up to this number.
 const LAST_ATTEMPT: u32 = 3;
 /// The token of the claim whose writes are checked. It may also arrive several times.
 const MINE: u8 = 1;
