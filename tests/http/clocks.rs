@@ -29,8 +29,8 @@ fn request(path: &str) -> Request {
     Request::post(path).user("alice").key("k").body("b")
 }
 
-/// Fails if a duplicate runs although the owner renews its lease, or if its client gets a time to wait
-/// for hours.
+/// Fails if a duplicate runs although the owner renews its lease, or if its `Retry-After` is of
+/// hours.
 #[test]
 fn a_request_in_flight_keeps_its_key_when_the_clock_is_set() {
     for forward in [true, false] {
