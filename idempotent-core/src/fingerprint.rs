@@ -4,8 +4,6 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::scope::Principal;
-
 mod json;
 mod keys;
 
@@ -64,20 +62,6 @@ impl fmt::Debug for Fingerprint {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestDigest {
     hash: [u8; 32],
-    principal: Option<Principal>,
-}
-
-impl RequestDigest {
-    /// Sets the principal that sent the request, for stores that limit the share of one principal.
-    /// The principal is not part of the fingerprint.
-    #[must_use]
-    pub const fn with_principal(self, principal: Principal) -> Self {
-        Self { principal: Some(principal), ..self }
-    }
-
-    pub(crate) const fn principal(self) -> Option<Principal> {
-        self.principal
-    }
 }
 
 impl fmt::Debug for RequestDigest {
@@ -137,7 +121,7 @@ impl Digester {
     /// Returns the digest.
     #[must_use]
     pub fn finish(self) -> RequestDigest {
-        RequestDigest { hash: self.hasher.finalize().into(), principal: None }
+        RequestDigest { hash: self.hasher.finalize().into() }
     }
 }
 

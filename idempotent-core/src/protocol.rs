@@ -15,6 +15,7 @@ use crate::{
     record::Record,
     recording::Length,
     scope::Principal,
+    short_text::ShortText,
 };
 
 /// A claim on a key: the input of [`Store::claim`](crate::Store::claim).
@@ -31,7 +32,7 @@ use crate::{
 /// # assert_eq!(claim.lease.as_secs(), 10);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
     /// The fingerprint of the request.
@@ -46,61 +47,70 @@ pub struct Claim {
     /// of an earlier attempt has expired. The stricter of this value and that of the record
     /// applies.
     pub abandoned: Abandoned,
-    /// The principal that claims, if known. A store of limited size limits the share of each
-    /// principal.
+    /// The principal that claims, if known. The record shows it, and a store of limited size
+    /// limits the share of each principal.
     pub principal: Option<Principal>,
+    /// The name of the operation, which the record shows. Empty by default.
+    pub operation: ShortText,
 }
 
 impl Claim {
-    /// Creates a claim with the `lease`, `ttl` and `abandoned` of [`Policy::DEFAULT`], and without
-    /// a principal.
+    /// Creates a claim with the `lease`, `ttl` and `abandoned` of [`Policy::DEFAULT`], without a
+    /// principal, and without the name of an operation.
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, owner: OwnerToken) -> Self {
         let Policy { lease, ttl, abandoned, .. } = Policy::DEFAULT;
-        Self { fingerprint, owner, lease, ttl, abandoned, principal: None }
+        let operation = ShortText::EMPTY;
+        Self { fingerprint, owner, lease, ttl, abandoned, principal: None, operation }
     }
 
     /// Sets `lease`, `ttl` and `abandoned` to those of a policy.
     #[must_use]
-    pub const fn with_policy(self, policy: &Policy) -> Self {
+    pub fn with_policy(self, policy: &Policy) -> Self {
         let Policy { lease, ttl, abandoned, .. } = *policy;
         Self { lease, ttl, abandoned, ..self }
     }
 
     /// Sets the fingerprint of the request.
     #[must_use]
-    pub const fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
+    pub fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
         Self { fingerprint, ..self }
     }
 
     /// Sets the owner token.
     #[must_use]
-    pub const fn with_owner(self, owner: OwnerToken) -> Self {
+    pub fn with_owner(self, owner: OwnerToken) -> Self {
         Self { owner, ..self }
     }
 
     /// Sets how long the claim lasts unless it is renewed.
     #[must_use]
-    pub const fn with_lease(self, lease: Duration) -> Self {
+    pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
     /// Sets how long the record lasts, counted from the first claim.
     #[must_use]
-    pub const fn with_ttl(self, ttl: Duration) -> Self {
+    pub fn with_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
     }
 
     /// Sets what happens to the key if the attempt is abandoned.
     #[must_use]
-    pub const fn with_abandoned(self, abandoned: Abandoned) -> Self {
+    pub fn with_abandoned(self, abandoned: Abandoned) -> Self {
         Self { abandoned, ..self }
     }
 
     /// Sets the principal that claims.
     #[must_use]
-    pub const fn with_principal(self, principal: Option<Principal>) -> Self {
+    pub fn with_principal(self, principal: Option<Principal>) -> Self {
         Self { principal, ..self }
+    }
+
+    /// Sets the name of the operation.
+    #[must_use]
+    pub fn with_operation(self, operation: ShortText) -> Self {
+        Self { operation, ..self }
     }
 }
 
@@ -118,12 +128,16 @@ pub enum ClaimOutcome {
     InFlight {
         /// The remaining time of its lease. Zero if the store cannot read it yet.
         lease_left: Duration,
+        /// The reference that the operation has set.
+        reference: Option<ShortText>,
     },
     /// An attempt was abandoned. Its outcome is unknown until an operator resolves the key.
     Held {
         /// Whether this claim found that the lease had expired, and thereby changed the key to
         /// held.
         newly: bool,
+        /// The reference that the operation has set.
+        reference: Option<ShortText>,
     },
     /// The key was first used for a different request.
     Mismatch {
@@ -131,6 +145,76 @@ pub enum ClaimOutcome {
         /// It never leaves the process.
         recorded: Fingerprint,
     },
+}
+
+impl ClaimOutcome {
+    /// Another attempt is in flight, and the store cannot read its record yet.
+    pub const IN_FLIGHT: Self = Self::InFlight { lease_left: Duration::ZERO, reference: None };
+}
+
+/// What a handler notes about its work while its attempt is in flight: the input of
+/// [`Store::note`](crate::Store::note). `Debug` shows only the lengths of bytes.
+///
+/// Each part that is set replaces what the record has, except the step, which is added to those
+/// that are done.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Note {
+    /// The id of what the operation created, or is about to create.
+    pub reference: Option<ShortText>,
+    /// How far the operation is, in the handler's words.
+    pub progress: Option<ShortText>,
+    /// The encoded result of a step. Empty if the note has none.
+    pub step: Bytes,
+    /// The encoded input from which the operation can be resumed. Empty if the note has none.
+    pub input: Bytes,
+    /// Whether the operation is past its point of no return: from now on its key is held if the
+    /// attempt is abandoned.
+    pub hold: bool,
+}
+
+impl Note {
+    /// Creates a note of a reference.
+    #[must_use]
+    pub fn reference(reference: ShortText) -> Self {
+        Self { reference: Some(reference), ..Self::default() }
+    }
+
+    /// Creates a note of the progress.
+    #[must_use]
+    pub fn progress(progress: ShortText) -> Self {
+        Self { progress: Some(progress), ..Self::default() }
+    }
+
+    /// Creates a note of the encoded result of a step.
+    #[must_use]
+    pub fn step(result: Bytes) -> Self {
+        Self { step: result, ..Self::default() }
+    }
+
+    /// Creates a note of the encoded input from which the operation can be resumed.
+    #[must_use]
+    pub fn input(input: Bytes) -> Self {
+        Self { input, ..Self::default() }
+    }
+
+    /// Creates the note of the point of no return.
+    #[must_use]
+    pub fn hold() -> Self {
+        Self { hold: true, ..Self::default() }
+    }
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note")
+            .field("reference", &self.reference)
+            .field("progress", &self.progress)
+            .field("step", &Length(&self.step))
+            .field("input", &Length(&self.input))
+            .field("hold", &self.hold)
+            .finish()
+    }
 }
 
 /// The outcome of a step that only the owner of a record may take.
@@ -230,10 +314,14 @@ impl fmt::Debug for ClaimOutcome {
             Self::Completed(recording) => {
                 f.debug_tuple("Completed").field(&Length(recording)).finish()
             }
-            Self::InFlight { lease_left } => {
-                f.debug_struct("InFlight").field("lease_left", lease_left).finish()
+            Self::InFlight { lease_left, reference } => f
+                .debug_struct("InFlight")
+                .field("lease_left", lease_left)
+                .field("reference", reference)
+                .finish(),
+            Self::Held { newly, reference } => {
+                f.debug_struct("Held").field("newly", newly).field("reference", reference).finish()
             }
-            Self::Held { newly } => f.debug_struct("Held").field("newly", newly).finish(),
             Self::Mismatch { recorded } => {
                 f.debug_struct("Mismatch").field("recorded", recorded).finish()
             }

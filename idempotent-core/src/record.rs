@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     clock::Timestamp, fingerprint::Fingerprint, lease::OwnerToken, policy::Abandoned,
-    recording::Length,
+    recording::Length, scope::Principal, short_text::ShortText,
 };
 
 /// The record that a store keeps for one key: a row, an entry or a value of its backend.
@@ -34,6 +34,46 @@ pub struct Record {
     pub expires_at: Timestamp,
     /// The state of the operation.
     pub state: RecordState,
+    /// The name of the operation, such as `POST /v1/payments`. Empty if the claim had none.
+    pub operation: ShortText,
+    /// The principal that claimed the key, if known.
+    pub principal: Option<Principal>,
+    /// When the operation was completed, by its handler or by an operator.
+    pub completed_at: Option<Timestamp>,
+    /// The status code of the recorded response.
+    pub status: Option<u16>,
+    /// What the handler has noted about its work.
+    pub notes: Notes,
+}
+
+/// What a handler has noted about its work in the record, by
+/// [`Store::note`](crate::Store::note). `Debug` shows only the lengths of bytes.
+///
+/// A completion keeps the reference and drops everything else.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Notes {
+    /// The id of what the operation created, or is about to create.
+    pub reference: Option<ShortText>,
+    /// How far the operation is, in the handler's words.
+    pub progress: Option<ShortText>,
+    /// The encoded results of the steps that are done, one after the other. Empty if there are
+    /// none.
+    pub steps: Bytes,
+    /// The encoded input from which the operation can be resumed without its client. Empty if
+    /// there is none.
+    pub input: Bytes,
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes")
+            .field("reference", &self.reference)
+            .field("progress", &self.progress)
+            .field("steps", &Length(&self.steps))
+            .field("input", &Length(&self.input))
+            .finish()
+    }
 }
 
 /// The state of an operation. A key without a record is *absent*. `Debug` shows only the length of
@@ -95,6 +135,16 @@ impl Record {
             first_seen,
             expires_at,
             state: RecordState::InFlight,
+            operation: ShortText::EMPTY,
+            principal: None,
+            completed_at: None,
+            status: None,
+            notes: Notes {
+                reference: None,
+                progress: None,
+                steps: Bytes::new(),
+                input: Bytes::new(),
+            },
         }
     }
 
@@ -136,6 +186,17 @@ impl Record {
                 }
                 RecordState::Held => false,
             }
+    }
+
+    /// Returns whether the operation was abandoned and can be resumed at `now`: it has noted its
+    /// input, its lease has expired under [`Abandoned::Retry`], and its ttl is not over.
+    #[must_use]
+    pub fn is_resumable(&self, now: Timestamp) -> bool {
+        self.state == RecordState::InFlight
+            && self.abandoned == Abandoned::Retry
+            && self.lease_expired(now)
+            && self.expires_at > now
+            && !self.notes.input.is_empty()
     }
 
     /// Returns whether the outcome of the operation is unknown at `now`: the record is held, or its

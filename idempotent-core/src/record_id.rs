@@ -1,6 +1,6 @@
 //! Record ids, and the keys for calls to other services that are derived from them.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -10,7 +10,16 @@ use crate::{key::Key, scope::ScopeId};
 /// The id of a record: SHA-256 over namespace, scope, operation and key.
 ///
 /// Each part is hashed with its length, so that the same bytes divided differently give another id.
-/// `Display` shows the first 8 hexadecimal digits. Log those instead of the key.
+/// `Display` shows the first 8 hexadecimal digits. Log those instead of the key. The format `{:x}`
+/// writes the whole id, which [`FromStr`] parses:
+///
+/// ```
+/// use idempotent_core::RecordId;
+///
+/// let id = RecordId::from_bytes([0xab; 32]);
+/// assert_eq!(id.to_string(), "abababab");
+/// assert_eq!(format!("{id:x}").parse(), Ok(id));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; 32]);
 
@@ -70,6 +79,35 @@ impl fmt::Display for RecordId {
         self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
+
+impl fmt::LowerHex for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Parses 64 hexadecimal digits.
+impl FromStr for RecordId {
+    type Err = RecordIdError;
+
+    fn from_str(text: &str) -> Result<Self, RecordIdError> {
+        let mut id = [0; 32];
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        if pairs.len() != id.len() || !rest.is_empty() {
+            return Err(RecordIdError);
+        }
+        for (byte, [high, low]) in id.iter_mut().zip(pairs) {
+            let digit = |digit: &u8| char::from(*digit).to_digit(16).ok_or(RecordIdError);
+            *byte = u8::try_from(digit(high)? * 16 + digit(low)?).map_err(|_| RecordIdError)?;
+        }
+        Ok(Self(id))
+    }
+}
+
+/// The error of a text that is not a whole [`RecordId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a record id consists of 64 hexadecimal digits")]
+pub struct RecordIdError;
 
 impl fmt::Debug for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,6 +189,19 @@ mod tests {
         );
         assert_eq!(id.to_string(), "c1ad8989");
         assert_eq!(id.derive_key("charge").to_string(), "22ed8504-8e9b-8dba-b130-8c3943d548c4");
+    }
+
+    #[test]
+    fn an_id_can_be_written_whole_and_parsed() {
+        let whole = id(&ScopeId::new("a"), "o", "k");
+        let text = format!("{whole:x}");
+        assert_eq!(text.parse(), Ok(whole));
+        assert_eq!(text.to_uppercase().parse(), Ok(whole));
+        let wrong = [&text[1..], &format!("{text}0"), &text.replace(&text[..1], "g"), ""];
+        for wrong in wrong {
+            assert_eq!(wrong.parse::<RecordId>(), Err(RecordIdError), "{wrong}");
+        }
+        assert!("+1".repeat(32).parse::<RecordId>().is_err());
     }
 
     #[test]

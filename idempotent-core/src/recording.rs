@@ -34,6 +34,14 @@ pub enum RecordedBody {
 
 const VERSION: u8 = 1;
 
+/// Reads the status of an encoded recording; `None` if a later version has written it.
+pub(crate) fn status(encoded: &[u8]) -> Option<u16> {
+    match encoded {
+        [VERSION, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}
+
 /// A recording in its [encoded](Recording::encode) form, as stores keep it. `Debug` shows only its
 /// length.
 #[derive(Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! 3. End the [`Attempt`] by [`complete`](Attempt::complete), [`release`](Attempt::release) or
 //!    [`abandon`](Attempt::abandon), and respond according to the [`AttemptOutcome`].
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use self::{environment::Environment, parts::Parts, process::Process};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     fingerprint::RequestDigest,
     lease::{Lease, OwnerToken},
     policy::Policy,
-    protocol::{Claim, ClaimOutcome, Resolution, ResolveOutcome, Snapshot},
+    protocol::{ClaimOutcome, Resolution, ResolveOutcome, Snapshot},
     record_id::RecordId,
     store::{Store, Transaction, Transactions},
 };
@@ -38,12 +38,14 @@ mod parts;
 mod process;
 mod renewer;
 mod store_calls;
+mod subject;
 mod timing;
 mod verdict;
 mod waiters;
 
 pub use attempt::{Admission, Attempt, AttemptOutcome};
 pub use options::RuntimeOptions;
+pub use subject::Subject;
 pub use verdict::Verdict;
 
 /// Claims keys, and carries each attempt to its end.
@@ -77,8 +79,9 @@ impl Runtime {
         }
     }
 
-    /// Claims a key, and waits up to `policy.wait` while another attempt is in flight. `digest` is
-    /// the digest of the request, which is signed to become its fingerprint.
+    /// Claims a key, and waits up to `policy.wait` while another attempt is in flight. `subject`
+    /// is the id of the record, and what the record shows about its operation. `digest` is the
+    /// digest of the request, which is signed to become its fingerprint.
     ///
     /// If an earlier attempt of this process has ended, and the store does not have its end yet,
     /// the end is sent to the store first:
@@ -104,16 +107,14 @@ impl Runtime {
     /// the lease.
     pub async fn begin(
         &self,
-        id: RecordId,
+        subject: impl Into<Subject>,
         digest: RequestDigest,
         policy: &Policy,
     ) -> Result<Admission, StoreError> {
-        let parts = &self.parts;
+        let (parts, subject) = (&self.parts, subject.into());
         parts.ready().await?;
-        let fingerprint = parts.options.fingerprint_keys.sign(digest);
-        let claim = Claim::new(fingerprint, parts.store.environment().draw_owner()?)
-            .with_policy(policy)
-            .with_principal(digest.principal());
+        let id = subject.id;
+        let claim = parts.new_claim(subject, digest, policy)?;
         let response = parts.claims.claim(&id, &claim, digest, policy.wait).await?;
         let ClaimOutcome::Granted { attempt } = response.outcome else {
             return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
@@ -142,12 +143,13 @@ impl Runtime {
     /// Safe: if the future is dropped, nothing is claimed.
     pub async fn begin_in_transaction(
         &self,
-        id: RecordId,
+        subject: impl Into<Subject>,
         digest: RequestDigest,
         policy: &Policy,
     ) -> Result<Admission, StoreError> {
+        let subject = subject.into();
         self.parts.ready().await?;
-        in_transaction::begin(&self.parts, id, digest, policy).await
+        in_transaction::begin(&self.parts, subject, digest, policy).await
     }
 
     /// Begins a transaction of the store that belongs to no attempt. Use it for a request without a
@@ -186,7 +188,7 @@ impl Runtime {
         // A key that is claimed in an open transaction has no record yet.
         Ok(parts.open.fingerprint(&id).map(|fingerprint| {
             if parts.options.fingerprint_keys.matches(fingerprint, digest) {
-                Verdict::InFlight { lease_left: Duration::ZERO }
+                Verdict::IN_FLIGHT
             } else {
                 Verdict::Mismatch
             }

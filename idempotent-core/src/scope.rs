@@ -79,8 +79,32 @@ impl ScopeId {
 
 /// A digest of a [`ScopeId`], from [`ScopeId::principal`]: the first 16 bytes of SHA-256 over its
 /// kind and its principal, each with its length.
+///
+/// In a record the digest is keyed, if the application has set a secret; see
+/// [`FingerprintKeys`](crate::FingerprintKeys). `Display` shows it whole, as 32 hexadecimal
+/// digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Principal([u8; 16]);
+
+impl Principal {
+    /// Creates the digest from bytes that a store has kept.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes for a store to keep.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,8 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     record_id::RecordId,
 };
@@ -126,6 +127,11 @@ pub trait Store: Send + Sync + 'static {
     /// After an error it is unknown for every lease whether it was renewed.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError>;
 
+    /// Adds a note of the handler to a key in flight: a reference, the progress, the result of a
+    /// step, the input, or the point of no return. A note that is sent twice adds its step twice.
+    /// [`transition::note`](crate::transition::note) defines the outcomes.
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError>;
+
     /// Completes the operation with an encoded recording. If the caller has completed it before,
     /// the call passes again, and the first recording stays.
     /// [`transition::complete`](crate::transition::complete) defines the outcomes.
@@ -159,6 +165,11 @@ pub trait Store: Send + Sync + 'static {
     /// the call as long as `limit` records are removed.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
 
+    /// Returns the ids of up to `limit` operations that were abandoned after they had noted their
+    /// input: in flight with an expired lease, not held, and within their ttl. A background task
+    /// may resume them.
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError>;
+
     /// Returns the transactions in which an application can write together with a record, or `None`
     /// if the store does not support any.
     fn transactions(&self) -> Option<&dyn Transactions>;
@@ -182,6 +193,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         (**self).renew(leases).await
     }
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        (**self).note(lease, note).await
+    }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         (**self).complete(lease, recording).await
     }
@@ -204,6 +218,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         (**self).purge(limit).await
+    }
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        (**self).resumable(limit).await
     }
     fn transactions(&self) -> Option<&dyn Transactions> {
         (**self).transactions()

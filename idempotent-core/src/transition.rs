@@ -27,9 +27,9 @@ use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
-    record::{Record, RecordState},
-    recording::Length,
+    protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
+    record::{Notes, Record, RecordState},
+    recording::{self, Length},
 };
 
 /// What happens to a record.
@@ -50,6 +50,8 @@ pub enum Event<'a> {
     Claim(&'a Claim),
     /// The owner renews its lease for this duration.
     Renew(OwnerToken, Duration),
+    /// The owner notes something about its work.
+    Note(OwnerToken, &'a Note),
     /// The owner completes the operation with this encoded recording.
     Complete(OwnerToken, &'a Bytes),
     /// The owner releases the key: nothing was done.
@@ -67,6 +69,7 @@ impl fmt::Debug for Event<'_> {
         match self {
             Self::Claim(claim) => f.debug_tuple("Claim").field(claim).finish(),
             Self::Renew(owner, lease) => f.debug_tuple("Renew").field(owner).field(lease).finish(),
+            Self::Note(owner, note) => f.debug_tuple("Note").field(owner).field(note).finish(),
             Self::Complete(owner, recording) => {
                 f.debug_tuple("Complete").field(owner).field(&Length(recording)).finish()
             }
@@ -102,6 +105,7 @@ pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) ->
     match *event {
         Event::Claim(request) => with(Outcome::Claim, claim(record, request, now)),
         Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
+        Event::Note(owner, added) => with(Outcome::Fence, note(record, owner, added)),
         Event::Complete(owner, recording) => {
             with(Outcome::Fence, complete(record, owner, recording, now))
         }
@@ -161,9 +165,13 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
         RecordState::Completed(recording) => {
             (Change::Keep, ClaimOutcome::Completed(recording.clone()))
         }
-        RecordState::Held => (Change::Keep, ClaimOutcome::Held { newly: false }),
+        RecordState::Held => {
+            let reference = record.notes.reference.clone();
+            (Change::Keep, ClaimOutcome::Held { newly: false, reference })
+        }
         RecordState::InFlight if !record.lease_expired(now) => {
-            (keep(record, now), ClaimOutcome::InFlight { lease_left: record.lease_left(now) })
+            let (lease_left, reference) = (record.lease_left(now), record.notes.reference.clone());
+            (keep(record, now), ClaimOutcome::InFlight { lease_left, reference })
         }
         RecordState::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
@@ -172,7 +180,10 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
                     Record { owner: claim.owner, attempt, ..with_lease(record, claim.lease, now) };
                 (Change::Put(successor), ClaimOutcome::Granted { attempt })
             }
-            Abandoned::Hold => (Change::Put(held(record)), ClaimOutcome::Held { newly: true }),
+            Abandoned::Hold => {
+                let reference = record.notes.reference.clone();
+                (Change::Put(held(record)), ClaimOutcome::Held { newly: true, reference })
+            }
         },
     }
 }
@@ -188,6 +199,11 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
         first_seen: now,
         expires_at: now.after(claim.ttl),
         state: RecordState::InFlight,
+        operation: claim.operation.clone(),
+        principal: claim.principal,
+        completed_at: None,
+        status: None,
+        notes: Notes::default(),
     }
 }
 
@@ -202,12 +218,19 @@ fn rounded(lease: Duration) -> Duration {
 
 /// Completes a record. A completion after the ttl starts the ttl again. Otherwise the outcome of a
 /// handler that ran longer than the ttl, or that an operator has reported, would expire at once,
-/// and the operation could run again.
+/// and the operation could run again. Of the notes only the reference stays.
 fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
     let late = record.expires_at <= now;
     let ttl = record.expires_at.duration_since(record.first_seen);
     let expires_at = if late { now.after(ttl) } else { record.expires_at };
-    Record { expires_at, state: RecordState::Completed(recording.clone()), ..record.clone() }
+    Record {
+        expires_at,
+        state: RecordState::Completed(recording.clone()),
+        completed_at: Some(now),
+        status: recording::status(recording),
+        notes: Notes { reference: record.notes.reference.clone(), ..Notes::default() },
+        ..record.clone()
+    }
 }
 
 fn held(record: &Record) -> Record {
@@ -231,6 +254,32 @@ pub fn renew(
         Some(record) => (Change::Put(with_lease(record, lease, now)), Fence::Passed),
         None => (Change::Keep, Fence::Fenced),
     }
+}
+
+/// Adds a note of the owner to a key in flight, even after its lease has expired, unless another
+/// attempt has taken over the key. Neither the lease nor the ttl changes.
+#[must_use]
+pub fn note(record: Option<&Record>, owner: OwnerToken, note: &Note) -> (Change, Fence) {
+    match in_flight_of(record, owner) {
+        Some(record) => (Change::Put(noted(record, note)), Fence::Passed),
+        None => (Change::Keep, Fence::Fenced),
+    }
+}
+
+fn noted(record: &Record, note: &Note) -> Record {
+    let Notes { reference, progress, steps, input } = &record.notes;
+    let notes = Notes {
+        reference: note.reference.as_ref().or(reference.as_ref()).cloned(),
+        progress: note.progress.as_ref().or(progress.as_ref()).cloned(),
+        steps: match (steps.is_empty(), note.step.is_empty()) {
+            (true, _) => note.step.clone(),
+            (false, true) => steps.clone(),
+            (false, false) => [&steps[..], &note.step].concat().into(),
+        },
+        input: if note.input.is_empty() { input } else { &note.input }.clone(),
+    };
+    let policy = if note.hold { Abandoned::Hold } else { Abandoned::Retry };
+    Record { notes, abandoned: record.abandoned.or(policy), ..record.clone() }
 }
 
 /// Completes the operation for the owner of a key that is in flight or held, even after the lease

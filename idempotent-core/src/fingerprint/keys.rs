@@ -6,6 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::{Fingerprint, RequestDigest};
+use crate::scope::Principal;
 
 /// Secret keys that sign fingerprints (HMAC-SHA-256), so that a stolen record cannot be used to
 /// guess a body such as a PIN or a card number. Without any key, fingerprints are plain digests.
@@ -74,6 +75,21 @@ impl FingerprintKeys {
     /// signed it.
     pub(crate) fn matches(&self, recorded: Fingerprint, digest: RequestDigest) -> bool {
         recorded == self.sign(digest) || self.sign_like(recorded, digest) == Some(recorded)
+    }
+}
+
+impl FingerprintKeys {
+    /// Signs the digest of a principal with the first key, so that a stolen record cannot be used
+    /// to guess who it belongs to. Without any key, the digest stays as it is.
+    #[must_use]
+    pub fn sign_principal(&self, principal: Principal) -> Principal {
+        let Some((_, mac)) = self.keys.first() else { return principal };
+        let mut mac = mac.clone();
+        mac.update(b"idem/principal/1");
+        mac.update(principal.as_bytes());
+        let mut signed = [0; 16];
+        signed.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(to, from)| *to = from);
+        Principal::from_bytes(signed)
     }
 }
 

@@ -67,7 +67,7 @@ struct PendingClaim<'a> {
 impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim {
-            self.deferrals.give_back(*self.id, *claim);
+            self.deferrals.give_back(*self.id, claim.clone());
         }
     }
 }
@@ -131,7 +131,7 @@ impl Claims {
             // Only this second claim is signed with the older key, because a record that it created
             // could outlive that key.
             Some(fingerprint) if fingerprint == recorded => {
-                match self.send(id, &claim.with_fingerprint(fingerprint)).await {
+                match self.send(id, &claim.clone().with_fingerprint(fingerprint)).await {
                     // The first claim showed that the key is in use; the failure does not change
                     // that.
                     Err(error) if error.is_transient() => {
@@ -140,14 +140,14 @@ impl Claims {
                             "claiming a key that was signed with an older secret failed; reporting \
                              it in flight"
                         );
-                        Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+                        Ok(ClaimOutcome::IN_FLIGHT)
                     }
                     // Between the two claims another process may claim the key anew and sign with
                     // the newer secret, for the same request.
                     Ok(ClaimOutcome::Mismatch { recorded })
                         if self.options.fingerprint_keys.matches(recorded, digest) =>
                     {
-                        Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+                        Ok(ClaimOutcome::IN_FLIGHT)
                     }
                     outcome => outcome,
                 }
@@ -224,14 +224,14 @@ impl Claims {
         digest: RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
         let owner = self.store.environment().draw_owner()?;
-        self.claim_now(id, &claim.with_owner(owner), digest).await
+        self.claim_now(id, &claim.clone().with_owner(owner), digest).await
     }
 
     /// The verdict for the client of a fenced attempt: never the attempt's own response.
     pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
         match self.store.call(|store| store.look_up(id)).await {
             Ok(Some(found)) => self.verdict(id, digest, &found),
-            Ok(None) => Verdict::InFlight { lease_left: Duration::ZERO },
+            Ok(None) => Verdict::IN_FLIGHT,
             Err(error) => Verdict::of_failed_read(&error),
         }
     }
@@ -271,14 +271,15 @@ impl Claims {
 
     fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Verdict {
         let Snapshot { record, at } = found;
+        let reference = record.notes.reference.clone();
         match &record.state {
             _ if !self.options.fingerprint_keys.matches(record.fingerprint, digest) => {
                 Verdict::Mismatch
             }
-            _ if record.is_held(*at) => Verdict::Held { newly: false },
+            _ if record.is_held(*at) => Verdict::Held { newly: false, reference },
             RecordState::Completed(recording) => Verdict::of_recording(id, recording),
             RecordState::InFlight | RecordState::Held => {
-                Verdict::InFlight { lease_left: record.lease_left(*at) }
+                Verdict::InFlight { lease_left: record.lease_left(*at), reference }
             }
         }
     }

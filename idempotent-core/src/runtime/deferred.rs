@@ -208,7 +208,7 @@ impl Deferrals {
                     %id, %error,
                     "the owner of a record is unknown while the store fails; reporting it in flight"
                 );
-                Some(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
+                Some(ClaimOutcome::IN_FLIGHT)
             }
             Err(error) => {
                 tracing::warn!(
@@ -227,11 +227,15 @@ impl Deferrals {
     async fn read_sent(&self, end: &DeferredEnd) -> ClaimOutcome {
         let found = self.store.call(|store| store.look_up(&end.id)).await.ok().flatten();
         let record = found.map(|found| found.record);
-        match record.filter(|record| record.owner == end.claim.owner).map(|record| record.state) {
-            Some(RecordState::Completed(recording)) => ClaimOutcome::Completed(recording),
-            Some(RecordState::Held) => ClaimOutcome::Held { newly: false },
-            Some(RecordState::InFlight) | None => {
-                ClaimOutcome::InFlight { lease_left: Duration::ZERO }
+        let Some(record) = record.filter(|record| record.owner == end.claim.owner) else {
+            return ClaimOutcome::IN_FLIGHT;
+        };
+        let reference = record.notes.reference;
+        match record.state {
+            RecordState::Completed(recording) => ClaimOutcome::Completed(recording),
+            RecordState::Held => ClaimOutcome::Held { newly: false, reference },
+            RecordState::InFlight => {
+                ClaimOutcome::InFlight { lease_left: Duration::ZERO, reference }
             }
         }
     }

@@ -8,6 +8,7 @@ use super::{
     attempt::{Admission, Attempt},
     open_transactions::OpenTransaction,
     parts::Parts,
+    subject::Subject,
     timing::{with_retry, with_timeout},
     verdict::Verdict,
 };
@@ -26,10 +27,11 @@ use crate::{
 /// [`Runtime::begin_in_transaction`](super::Runtime::begin_in_transaction).
 pub(super) async fn begin(
     parts: &Arc<Parts>,
-    id: RecordId,
+    subject: Subject,
     digest: RequestDigest,
     policy: &Policy,
 ) -> Result<Admission, StoreError> {
+    let id = subject.id;
     let transactions = parts.store.transactions()?;
     // Another handler of the same operation may claim by lease.
     if !parts.deferrals.is_empty()
@@ -37,10 +39,7 @@ pub(super) async fn begin(
     {
         return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
     }
-    let fingerprint = parts.options.fingerprint_keys.sign(digest);
-    let claim = Claim::new(fingerprint, parts.store.environment().draw_owner()?)
-        .with_policy(policy)
-        .with_principal(digest.principal());
+    let claim = parts.new_claim(subject, digest, policy)?;
     let mut request = Request { parts, transactions, id, digest, claim };
     let started = Instant::now();
     let waiter = if policy.wait.is_zero() { None } else { parts.waiters.register(&id) };
@@ -60,8 +59,7 @@ pub(super) async fn begin(
         match ended {
             Some(ended) if !left.is_zero() => drop(timeout(left, ended).await),
             _ => {
-                let in_flight = Verdict::InFlight { lease_left: Duration::ZERO };
-                return Ok(Admission::Rejected(in_flight));
+                return Ok(Admission::Rejected(Verdict::IN_FLIGHT));
             }
         }
     }
@@ -111,12 +109,12 @@ impl Request<'_> {
             self.claim.fingerprint = recorded;
             claimed = self.send(wait).await?;
         }
-        let Self { parts, id, digest, claim, .. } = self;
+        let (parts, id, digest) = (self.parts, self.id, self.digest);
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
-                let lease = Lease { id, owner: claim.owner };
+                let lease = Lease { id, owner: self.claim.owner };
                 let now = parts.store.environment().now();
-                let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, now);
+                let attempt = Attempt::new(parts.clone(), lease, self.claim, digest, attempt, now);
                 Admission::Proceed(attempt.in_transaction(open, transaction))
             }
             TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })

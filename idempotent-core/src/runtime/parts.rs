@@ -7,9 +7,12 @@ use tokio::sync::OnceCell;
 use super::{
     background::Background, claims::Claims, deferred::Deferrals, environment::Environment,
     open_transactions::OpenTransactions, options::RuntimeOptions, process::Process,
-    renewer::Renewer, store_calls::StoreCalls, timing::with_retry, waiters::Waiters,
+    renewer::Renewer, store_calls::StoreCalls, subject::Subject, timing::with_retry,
+    waiters::Waiters,
 };
-use crate::{error::StoreError, store::Store};
+use crate::{
+    error::StoreError, fingerprint::RequestDigest, policy::Policy, protocol::Claim, store::Store,
+};
 
 pub(super) struct Parts {
     pub(super) options: Arc<RuntimeOptions>,
@@ -62,6 +65,22 @@ impl Parts {
             // checked.
             if checked { Ok(()) } else { Box::pin(self.check()).await }
         }
+    }
+
+    /// Creates the claim of a new attempt.
+    pub(super) fn new_claim(
+        &self,
+        subject: Subject,
+        digest: RequestDigest,
+        policy: &Policy,
+    ) -> Result<Claim, StoreError> {
+        let keys = &self.options.fingerprint_keys;
+        let principal = subject.principal.map(|principal| keys.sign_principal(principal));
+        let owner = self.store.environment().draw_owner()?;
+        Ok(Claim::new(keys.sign(digest), owner)
+            .with_policy(policy)
+            .with_principal(principal)
+            .with_operation(subject.operation))
     }
 
     pub(super) async fn check(&self) -> Result<(), StoreError> {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::Recording};
+use crate::{
+    error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::Recording,
+    short_text::ShortText,
+};
 
 /// The reason why a handler does not run, or why the response of its attempt is not sent.
 ///
@@ -17,12 +20,16 @@ pub enum Verdict {
     InFlight {
         /// The remaining time of its lease. Zero if the time is unknown.
         lease_left: Duration,
+        /// The reference that the operation has set, if the store could read it.
+        reference: Option<ShortText>,
     },
     /// An attempt was abandoned. Its outcome is unknown until an operator resolves the key.
     Held {
         /// Whether this claim found that the lease had expired, and thereby changed the key to
         /// held.
         newly: bool,
+        /// The reference that the operation has set, if the store could read it.
+        reference: Option<ShortText>,
     },
     /// The key was first used for a different request.
     Mismatch,
@@ -32,12 +39,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Another attempt is in flight, about which nothing else is known.
+    pub(super) const IN_FLIGHT: Self =
+        Self::InFlight { lease_left: Duration::ZERO, reference: None };
+
     /// The verdict of a claim that was not granted.
     pub(super) fn of_claim(id: &RecordId, outcome: ClaimOutcome) -> Self {
         match outcome {
             ClaimOutcome::Completed(recording) => Self::of_recording(id, &recording),
-            ClaimOutcome::InFlight { lease_left } => Self::InFlight { lease_left },
-            ClaimOutcome::Held { newly } => {
+            ClaimOutcome::InFlight { lease_left, reference } => {
+                Self::InFlight { lease_left, reference }
+            }
+            ClaimOutcome::Held { newly, reference } => {
                 if newly {
                     tracing::warn!(
                         %id,
@@ -45,12 +58,12 @@ impl Verdict {
                          held until it is resolved"
                     );
                 }
-                Self::Held { newly }
+                Self::Held { newly, reference }
             }
             ClaimOutcome::Mismatch { .. } => Self::Mismatch,
             // Callers handle this outcome before. If one does not, the client may send the request
             // again.
-            ClaimOutcome::Granted { .. } => Self::InFlight { lease_left: Duration::ZERO },
+            ClaimOutcome::Granted { .. } => Self::IN_FLIGHT,
         }
     }
 
@@ -68,10 +81,6 @@ impl Verdict {
 
     /// The verdict for the client of a fenced attempt whose successor could not be read.
     pub(super) fn of_failed_read(error: &StoreError) -> Self {
-        if error.is_unreadable() {
-            Self::Unreadable
-        } else {
-            Self::InFlight { lease_left: Duration::ZERO }
-        }
+        if error.is_unreadable() { Self::Unreadable } else { Self::IN_FLIGHT }
     }
 }

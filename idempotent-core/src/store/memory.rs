@@ -17,7 +17,8 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     record::Record,
     record_id::RecordId,
@@ -145,7 +146,7 @@ impl MemoryStore {
     ) -> T {
         let mut locked = self.shards.lock(id);
         let (change, outcome) = step(locked.record(), self.clock.now());
-        locked.apply(change, None);
+        locked.apply(change);
         outcome
     }
 
@@ -156,7 +157,7 @@ impl MemoryStore {
     ) -> Result<ClaimOutcome, StoreError> {
         let now = self.clock.now();
         if locked.record().is_some_and(|record| record.is_expired(now)) {
-            locked.apply(Change::Remove, None);
+            locked.apply(Change::Remove);
         }
         if locked.record().is_none() {
             locked.make_room(now, claim.principal).map_err(|refused| match refused {
@@ -167,7 +168,7 @@ impl MemoryStore {
             })?;
         }
         let (change, outcome) = transition::claim(locked.record(), claim, now);
-        locked.apply(change, claim.principal);
+        locked.apply(change);
         Ok(outcome)
     }
 }
@@ -209,6 +210,10 @@ impl Store for MemoryStore {
                 .into()
         };
         Ok(leases.iter().map(renew).collect())
+    }
+
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| transition::note(record, lease.owner, note)))
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -258,6 +263,21 @@ impl Store for MemoryStore {
             }
         }
         Ok(u64::try_from(removed).unwrap_or(u64::MAX))
+    }
+
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        for shard in 0..self.shards.count() {
+            if found.len() == limit || !self.shards.has_inputs() {
+                break;
+            }
+            self.shards.find_resumable(shard, self.clock.now(), limit, &mut found);
+            if shard % SHARDS_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(found)
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

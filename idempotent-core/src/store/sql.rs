@@ -7,6 +7,7 @@ use crate::{
     policy::Abandoned,
     protocol::Fence,
     record::RecordState,
+    recording,
 };
 
 mod error;
@@ -27,7 +28,7 @@ pub(crate) use pool::ConnectionLifecycle;
 #[cfg(feature = "sqlite")]
 pub(crate) use pool::in_runtime;
 pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
-pub(crate) use row::{TimedRecord, lease_from_row, record_from_row};
+pub(crate) use row::{TimedRecord, id_from_row, lease_from_row, record_from_row};
 
 /// How many held records one statement of a purge marks.
 pub(crate) const MARKED_PER_STATEMENT: u32 = 10_000;
@@ -113,6 +114,11 @@ pub(crate) fn state_from_code(
         (1..=3, _) => Err(UnreadableColumn { column: "recording" }),
         _ => Err(UnreadableColumn { column: "state" }),
     }
+}
+
+/// The status of a recording for the column `status`; 0 if it is unknown.
+pub(crate) fn status_code(recording: &[u8]) -> i64 {
+    recording::status(recording).unwrap_or_default().into()
 }
 
 /// The outcome of a statement that compares the owner, from whether it changed a record.

@@ -16,7 +16,8 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     record::{Record, RecordState},
     record_id::RecordId,
@@ -254,9 +255,14 @@ impl Store for SqliteStore {
         self.renew_leases("renew", leases).await
     }
 
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        self.write("note", || self.statements.note(lease, note)).await.map(|rows| fence(rows != 0))
+    }
+
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statement = || self.statements.complete(lease).bind(recording.as_ref());
-        self.write("complete", statement).await.map(|rows| fence(rows != 0))
+        self.write("complete", || self.statements.complete(lease, recording))
+            .await
+            .map(|rows| fence(rows != 0))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
@@ -282,9 +288,7 @@ impl Store for SqliteStore {
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
         let statement = || match resolution {
-            Resolution::Complete(recording) => {
-                self.statements.resolve_complete(&seen).bind(recording.as_ref())
-            }
+            Resolution::Complete(recording) => self.statements.resolve_complete(&seen, recording),
             Resolution::Release => self.statements.resolve_release(&seen),
         };
         if self.write("resolve", statement).await? != 0 {
@@ -302,6 +306,10 @@ impl Store for SqliteStore {
             while self.write("purge", keep).await? == u64::from(MARKED_PER_STATEMENT) {}
         }
         Ok(removed)
+    }
+
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.resumable_ids(limit).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -13,7 +13,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Note},
     record_id::RecordId,
 };
 
@@ -101,6 +101,11 @@ pub trait Transaction: Send + Sync {
     /// Undoes all writes since [`Transactions::begin`] or [`Transactions::claim`]. A claim that was
     /// made by `Transactions::claim` is kept. The transaction stays open.
     async fn undo(&mut self) -> Result<(), StoreError>;
+
+    /// Adds a note as [`Store::note`](crate::Store::note) does. It takes effect once the
+    /// transaction is committed. If the outcome is [`Fence::Fenced`], the transaction must be
+    /// rolled back.
+    async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError>;
 
     /// Completes the record as [`Store::complete`](crate::Store::complete) does. It takes effect
     /// once the transaction is committed, and must be the last statement before the commit. If the

@@ -88,7 +88,7 @@ impl Inner {
         // The lease was renewed until now, even past the ttl.
         let now = self.parts.store.environment().now();
         let lasts = after(self.since, self.claim.ttl).max(after(now, self.claim.lease));
-        DeferredEnd::new(self.lease.id, self.claim, self.number, action, lasts)
+        DeferredEnd::new(self.lease.id, self.claim.clone(), self.number, action, lasts)
     }
 
     /// Sends the action to the store. Until the store responds, claims of this process report the

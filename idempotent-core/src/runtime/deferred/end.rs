@@ -84,7 +84,9 @@ impl DeferredEnd {
     pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.action {
             EndAction::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
-            EndAction::Abandon(Abandoned::Hold) => Some(ClaimOutcome::Held { newly: false }),
+            EndAction::Abandon(Abandoned::Hold) => {
+                Some(ClaimOutcome::Held { newly: false, reference: None })
+            }
             EndAction::Abandon(Abandoned::Retry)
             | EndAction::Release
             | EndAction::GiveBack
@@ -115,7 +117,7 @@ impl DeferredEnd {
         let recording =
             Recording { body: RecordedBody::Omitted, ..Recording::decode(recording).ok()? };
         let action = EndAction::Complete(recording.encode());
-        let smaller = Self::new(self.id, self.claim, self.attempt, action, self.lasts);
+        let smaller = Self::new(self.id, self.claim.clone(), self.attempt, action, self.lasts);
         Some(Self { fenced: self.fenced, ..smaller })
     }
 }

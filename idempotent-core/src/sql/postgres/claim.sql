@@ -4,17 +4,19 @@
 -- It neither locks nor writes an existing record, as an ON CONFLICT DO UPDATE would. It waits for
 -- the uncommitted record of another transaction for as long as lock_timeout says.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned policy (0 retry, 1
--- hold)
+-- hold), $7 operation in UTF-8, $8 principal or empty
 WITH seen AS MATERIALIZED (
     SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint,
-           r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording
+           r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording, r.operation,
+           r.principal, r.completed_at, r.status::bigint, r.reference, r.progress, r.steps, r.input
     FROM {schema}"{table}" AS r
     WHERE r.id = $1
 ), granted AS (
     INSERT INTO {schema}"{table}"
         (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until,
-         first_seen, expires_at)
-    SELECT $1, 1, $2, $3, 1, $6, $4, clock.now + $4, clock.now, clock.now + $5
+         first_seen, expires_at, operation, principal)
+    SELECT $1, 1, $2, $3, 1, $6, $4, clock.now + $4, clock.now, clock.now + $5,
+           convert_from($7, 'UTF8'), nullif($8, ''::bytea)
     FROM (SELECT {now} AS now) AS clock
     WHERE NOT EXISTS (SELECT FROM seen){bounded}
     ON CONFLICT (id) DO NOTHING
@@ -22,4 +24,6 @@ WITH seen AS MATERIALIZED (
 )
 SELECT * FROM seen
 UNION ALL
-SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted
+SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       NULL, NULL, NULL, NULL, NULL
+FROM granted

@@ -14,10 +14,22 @@ CREATE TABLE {schema}"{table}" (
     state       smallint NOT NULL, -- 1 in flight, 2 completed, 3 held
     abandoned   smallint NOT NULL, -- 0 retry, 1 hold
     recording   bytea,
-    kept        smallint NOT NULL DEFAULT 0 -- 1: past its ttl and never purged, because it is held
+    kept        smallint NOT NULL DEFAULT 0, -- 1: past its ttl and never purged, because it is held
+    operation   text     NOT NULL,
+    principal   bytea, -- a digest
+    completed_at bigint,
+    status      smallint, -- of the recorded response
+    reference   text, -- this and the following: what the handler has noted
+    progress    text,
+    steps       bytea,
+    input       bytea
 ) {storage};
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
 -- lease and the state have no index, because each renewal and each completion would have to update
 -- it. The free part of each page holds new versions of its records.
 CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at) WHERE kept = 0;
+
+-- For resuming abandoned operations: those in flight that have noted their input. The predicate does
+-- not hold for any other record, so their updates write no index.
+CREATE INDEX "{table}_input" ON {schema}"{table}" (id) WHERE input IS NOT NULL;

@@ -2,10 +2,11 @@
 -- Guard: a completed record past its ttl, or one in flight under "retry" past its ttl and its
 -- lease.
 -- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 ttl in ms, ?6 abandoned policy (0 retry, 1
--- hold)
+-- hold), ?7 operation, ?8 principal or empty
 INSERT INTO main."{table}" AS r
-    (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at)
-SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5
+    (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at,
+     operation, principal)
+SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5, ?7, nullif(?8, x'')
 FROM (SELECT {now} AS now) AS clock
 WHERE true
 ON CONFLICT (id) DO UPDATE SET
@@ -18,6 +19,14 @@ ON CONFLICT (id) DO UPDATE SET
     lease_until = excluded.lease_until,
     first_seen  = excluded.first_seen,
     expires_at  = excluded.expires_at,
-    recording   = NULL
+    recording   = NULL,
+    operation   = excluded.operation,
+    principal   = excluded.principal,
+    completed_at = NULL,
+    status      = NULL,
+    reference   = NULL,
+    progress    = NULL,
+    steps       = NULL,
+    input       = NULL
 WHERE r.expires_at <= excluded.first_seen
   AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= excluded.first_seen))

@@ -11,9 +11,20 @@ CREATE TABLE "{table}" (
     first_seen  INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL,
     recording   BLOB             CHECK ((recording IS NULL) = (state <> 2)),
-    kept        INTEGER NOT NULL DEFAULT 0 -- 1: past its ttl and never purged, because it is held
+    kept        INTEGER NOT NULL DEFAULT 0, -- 1: past its ttl and never purged, because it is held
+    operation   TEXT    NOT NULL,
+    principal   BLOB, -- a digest
+    completed_at INTEGER,
+    status      INTEGER, -- of the recorded response
+    reference   TEXT, -- this and the following: what the handler has noted
+    progress    TEXT,
+    steps       BLOB,
+    input       BLOB
 ) STRICT;
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
 -- lease has no index, because each renewal would have to update it.
 CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at) WHERE kept = 0;
+
+-- For resuming abandoned operations: those in flight that have noted their input.
+CREATE INDEX "{table}_input" ON "{table}" (id) WHERE input IS NOT NULL;

@@ -28,13 +28,7 @@ pub(super) struct Shards {
     capacity: Capacity,
 }
 
-type Map = HashMap<RecordId, Entry, IdHashBuilder>;
-
-/// A record, and the principal whose share it counts towards.
-struct Entry {
-    record: Record,
-    principal: Option<Principal>,
-}
+type Map = HashMap<RecordId, Record, IdHashBuilder>;
 
 impl Shards {
     pub(super) fn new(max_records: usize, max_bytes: usize, share: Share) -> Self {
@@ -47,6 +41,7 @@ impl Shards {
                 records: Gauge::new(max_records),
                 bytes: Gauge::new(max_bytes),
                 shares: Shares::new(share),
+                inputs: AtomicUsize::new(0),
             },
         }
     }
@@ -79,6 +74,25 @@ impl Shards {
         drop_expired(&mut self.lock_shard(shard), &self.capacity, now, limit)
     }
 
+    /// Whether any operation has noted its input.
+    pub(super) fn has_inputs(&self) -> bool {
+        self.capacity.inputs.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds the operations of a shard that can be resumed, up to `limit` in all.
+    pub(super) fn find_resumable(
+        &self,
+        shard: usize,
+        now: Timestamp,
+        limit: usize,
+        found: &mut Vec<RecordId>,
+    ) {
+        let left = limit.saturating_sub(found.len());
+        let map = self.lock_shard(shard);
+        let resumable = map.iter().filter(|(_, record)| record.is_resumable(now));
+        found.extend(resumable.map(|(id, _)| *id).take(left));
+    }
+
     fn lock_shard(&self, shard: usize) -> MutexGuard<'_, Map> {
         #[expect(clippy::indexing_slicing, reason = "there is at least one shard")]
         let shard = &self.shards[shard % self.shards.len()];
@@ -97,15 +111,15 @@ impl fmt::Debug for Shards {
 
 fn drop_expired(map: &mut Map, capacity: &Capacity, now: Timestamp, limit: usize) -> usize {
     let expired =
-        map.extract_if(|_, entry| match transition(Some(&entry.record), &Event::Purge, now).0 {
+        map.extract_if(|_, record| match transition(Some(record), &Event::Purge, now).0 {
             Change::Remove => true,
             Change::Keep => false,
             Change::Put(shortened) => {
-                entry.record = shortened;
+                *record = shortened;
                 false
             }
         });
-    expired.take(limit).map(|(_, entry)| capacity.give_back(&entry)).count()
+    expired.take(limit).map(|(_, record)| capacity.give_back(&record)).count()
 }
 
 /// A record, present or absent, whose shard is locked.
@@ -117,18 +131,16 @@ pub(super) struct LockedRecord<'a> {
 
 impl LockedRecord<'_> {
     pub(super) fn record(&self) -> Option<&Record> {
-        self.map.get(&self.id).map(|entry| &entry.record)
+        self.map.get(&self.id)
     }
 
-    /// Applies what the state machine decided. An existing record keeps its principal.
-    pub(super) fn apply(&mut self, change: Change, principal: Option<Principal>) {
+    /// Applies what the state machine decided.
+    pub(super) fn apply(&mut self, change: Change) {
         let old = match change {
             Change::Keep => None,
             Change::Put(record) => {
-                let principal = self.map.get(&self.id).map_or(principal, |entry| entry.principal);
-                let entry = Entry { record, principal };
-                self.capacity.take(&entry);
-                self.map.insert(self.id, entry)
+                self.capacity.take(&record);
+                self.map.insert(self.id, record)
             }
             Change::Remove => self.map.remove(&self.id),
         };
@@ -157,6 +169,8 @@ struct Capacity {
     records: Gauge,
     bytes: Gauge,
     shares: Shares,
+    /// The number of records with an input.
+    inputs: AtomicUsize,
 }
 
 impl Capacity {
@@ -178,30 +192,37 @@ impl Capacity {
         }
     }
 
-    fn take(&self, entry: &Entry) {
-        let bytes = bytes_of(&entry.record);
+    fn take(&self, record: &Record) {
+        let bytes = bytes_of(record);
         self.records.used.fetch_add(1, Ordering::Relaxed);
         self.bytes.used.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(principal) = entry.principal {
+        self.inputs.fetch_add(usize::from(has_input(record)), Ordering::Relaxed);
+        if let Some(principal) = record.principal {
             self.shares.take(principal, bytes);
         }
     }
 
-    fn give_back(&self, entry: &Entry) {
-        let bytes = bytes_of(&entry.record);
+    fn give_back(&self, record: &Record) {
+        let bytes = bytes_of(record);
         self.records.used.fetch_sub(1, Ordering::Relaxed);
         self.bytes.used.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(principal) = entry.principal {
+        self.inputs.fetch_sub(usize::from(has_input(record)), Ordering::Relaxed);
+        if let Some(principal) = record.principal {
             self.shares.give_back(principal, bytes);
         }
     }
 }
 
+fn has_input(record: &Record) -> bool {
+    !record.notes.input.is_empty()
+}
+
 fn bytes_of(record: &Record) -> usize {
-    match &record.state {
+    let recording = match &record.state {
         RecordState::Completed(recording) => recording.len(),
         RecordState::InFlight | RecordState::Held => 0,
-    }
+    };
+    recording + record.notes.steps.len() + record.notes.input.len()
 }
 
 struct Gauge {

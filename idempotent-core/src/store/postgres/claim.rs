@@ -29,7 +29,7 @@ const RENEWAL_CHECKS: usize = 40;
 /// The longest pause between two such attempts.
 const PAUSE: Duration = Duration::from_millis(8);
 /// The outcome for a key whose record another transaction has locked.
-pub(super) const IN_FLIGHT: ClaimOutcome = ClaimOutcome::InFlight { lease_left: Duration::ZERO };
+pub(super) const IN_FLIGHT: ClaimOutcome = ClaimOutcome::IN_FLIGHT;
 
 impl PostgresStore {
     pub(super) async fn claim_with_retries(

@@ -66,6 +66,14 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))
     }
 
+    pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        const OPERATION: &str = "find resumable";
+        let rows =
+            self.execute(OPERATION, self.statements.resumable(limit), Resend::Always).await?;
+        let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
+        ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))
+    }
+
     /// Executes a statement on these connections and returns the error of sqlx.
     pub(super) async fn try_execute_on(
         &self,

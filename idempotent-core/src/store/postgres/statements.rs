@@ -12,10 +12,11 @@ use super::{
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::{Claim, Renewal},
+    protocol::{Claim, Note, Renewal},
     record::Record,
     record_id::RecordId,
-    store::sql::{abandoned_code, sql_millis},
+    short_text::ShortText,
+    store::sql::{abandoned_code, sql_millis, status_code},
 };
 
 /// The text of a file, by its name.
@@ -35,6 +36,7 @@ macro_rules! statements {
             start_over_in_transaction: SqlStr,
             take_over_in_transaction: SqlStr,
             /// Ends of a claim in a transaction that a handler has used; see [`in_transaction`].
+            note_in_transaction: SqlStr,
             complete_in_transaction: SqlStr,
             abandon_in_transaction: SqlStr,
             $($name: SqlStr,)*
@@ -48,6 +50,7 @@ macro_rules! statements {
             /// Replaces the texts of the files.
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
                 let ending = |name, text| names.filled(&in_transaction(&alter(name, text)));
+                let note_in_transaction = ending("note", text!(note));
                 let complete_in_transaction = ending("complete", text!(complete));
                 let abandon_in_transaction = ending("abandon", text!(abandon));
                 let unbounded = Names { bounded: false, ..names.clone() };
@@ -61,6 +64,7 @@ macro_rules! statements {
                     claim_in_transaction,
                     start_over_in_transaction,
                     take_over_in_transaction,
+                    note_in_transaction,
                     complete_in_transaction,
                     abandon_in_transaction,
                     $($name,)*
@@ -71,8 +75,8 @@ macro_rules! statements {
 }
 
 statements! {
-    read, claim, start_over, take_over, hold, shorten, renew, complete, release, abandon,
-    resolve_complete, resolve_release, purge, keep, shorten_expired,
+    read, claim, start_over, take_over, hold, shorten, renew, note, complete, release, abandon,
+    resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
 }
 
 impl Statements {
@@ -81,7 +85,7 @@ impl Statements {
     }
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        let values = claim_values(id, claim, [ttl(claim), abandoned(claim.abandoned)]);
+        let values = claim_values(id, claim, first_values(claim, claim.abandoned));
         Statement::confidential(&self.claim, values)
     }
 
@@ -94,7 +98,7 @@ impl Statements {
         id: &'a RecordId,
         claim: &'a Claim,
     ) -> Statement<'a> {
-        let values = claim_values(id, claim, [ttl(claim), abandoned(Abandoned::Hold)]);
+        let values = claim_values(id, claim, first_values(claim, Abandoned::Hold));
         Statement::confidential(&self.claim_in_transaction, values)
     }
 
@@ -104,8 +108,8 @@ impl Statements {
         claim: &'a Claim,
         seen: &'a OwnerToken,
     ) -> Statement<'a> {
-        let more = [ttl(claim), abandoned(claim.abandoned), bytes(seen.as_bytes())];
-        Statement::confidential(&self.start_over, claim_values(id, claim, more))
+        let values = start_over_values(id, claim, (claim.abandoned, seen));
+        Statement::confidential(&self.start_over, values)
     }
 
     pub(super) fn take_over<'a>(
@@ -125,12 +129,11 @@ impl Statements {
         claim: &'a Claim,
         (seen, expired): (&'a Record, bool),
     ) -> Statement<'a> {
-        let hold = abandoned(Abandoned::Hold);
         let (text, values) = if expired {
-            let more = [ttl(claim), hold, bytes(seen.owner.as_bytes())];
-            (&self.start_over_in_transaction, claim_values(id, claim, more))
+            let values = start_over_values(id, claim, (Abandoned::Hold, &seen.owner));
+            (&self.start_over_in_transaction, values)
         } else {
-            let more = [Value::Int(i64::from(seen.attempt)), hold];
+            let more = [Value::Int(i64::from(seen.attempt)), abandoned(Abandoned::Hold)];
             (&self.take_over_in_transaction, claim_values(id, claim, more))
         };
         Statement::confidential(text, values)
@@ -167,6 +170,21 @@ impl Statements {
         )
     }
 
+    pub(super) fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+        Statement { confidential: true, ..fenced(&self.note, lease, note_values(note)) }
+    }
+
+    pub(super) fn note_in_transaction<'a>(
+        &'a self,
+        lease: &'a Lease,
+        note: &'a Note,
+        token: i64,
+    ) -> Statement<'a> {
+        let mut statement = fenced(&self.note_in_transaction, lease, note_values(note));
+        statement.values.push(Value::Int(token));
+        statement
+    }
+
     pub(super) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
         completion(&self.complete, lease, recording)
     }
@@ -177,7 +195,8 @@ impl Statements {
         recording: &'a [u8],
         token: i64,
     ) -> Statement<'a> {
-        fenced(&self.complete_in_transaction, lease, [bytes(recording), Value::Int(token)])
+        let status = Value::Int(status_code(recording));
+        fenced(&self.complete_in_transaction, lease, [bytes(recording), status, Value::Int(token)])
     }
 
     pub(super) fn abandon_in_transaction<'a>(
@@ -220,6 +239,10 @@ impl Statements {
     pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
         Statement::new(&self.keep, vec![Value::Int(i64::from(limit))])
     }
+
+    pub(super) fn resumable(&self, limit: u32) -> Statement<'_> {
+        Statement::new(&self.resumable, vec![Value::Int(i64::from(limit))])
+    }
 }
 
 fn bytes(bytes: &[u8]) -> Value<'_> {
@@ -230,8 +253,25 @@ fn fingerprint(claim: &Claim) -> Value<'static> {
     Value::Bytes(claim.fingerprint.to_bytes().to_vec().into())
 }
 
-fn ttl(claim: &Claim) -> Value<'static> {
-    Value::Int(sql_millis(claim.ttl))
+/// The values of the first claim of a key, after those of every claim.
+fn first_values(claim: &Claim, policy: Abandoned) -> [Value<'_>; 4] {
+    let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
+    [
+        Value::Int(sql_millis(claim.ttl)),
+        abandoned(policy),
+        bytes(claim.operation.as_bytes()),
+        bytes(principal),
+    ]
+}
+
+fn start_over_values<'a>(
+    id: &'a RecordId,
+    claim: &'a Claim,
+    (policy, seen): (Abandoned, &'a OwnerToken),
+) -> Vec<Value<'a>> {
+    let mut values = claim_values(id, claim, first_values(claim, policy));
+    values.push(bytes(seen.as_bytes()));
+    values
 }
 
 fn abandoned(policy: Abandoned) -> Value<'static> {
@@ -258,8 +298,20 @@ fn fenced<'a, const N: usize>(
     Statement::new(text, first.into_iter().chain(more).collect())
 }
 
+fn note_values<'a>(note: &'a Note) -> [Value<'a>; 5] {
+    let text = |text: &'a Option<ShortText>| bytes(text.as_deref().unwrap_or_default().as_bytes());
+    [
+        text(&note.reference),
+        text(&note.progress),
+        bytes(&note.step),
+        bytes(&note.input),
+        Value::Int(note.hold.into()),
+    ]
+}
+
 fn completion<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-    Statement { confidential: true, ..fenced(text, lease, [bytes(recording)]) }
+    let status = Value::Int(status_code(recording));
+    Statement { confidential: true, ..fenced(text, lease, [bytes(recording), status]) }
 }
 
 #[cfg(feature = "internals")]

@@ -9,7 +9,8 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     record_id::RecordId,
     store::{Store, Transactions, sql::fence},
@@ -43,6 +44,11 @@ impl Store for PostgresStore {
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         on_io_thread("renew", self.renew_leases(leases)).await
+    }
+
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        let statement = self.statements.note(lease, note);
+        on_io_thread("note", self.change("note", statement, Resend::Always)).await.map(fence)
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -82,6 +88,10 @@ impl Store for PostgresStore {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         on_io_thread("purge", self.remove_expired(limit)).await
+    }
+
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        on_io_thread("find resumable", self.resumable_ids(limit)).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

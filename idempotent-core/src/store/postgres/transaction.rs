@@ -27,7 +27,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, Fence},
+    protocol::{Claim, Fence, Note},
     record_id::RecordId,
     store::{
         Transaction, TransactionClaim, Transactions,
@@ -231,6 +231,12 @@ impl Transaction for PgTransaction {
             )
             .await;
         undone.map(drop).map_err(|error| self.store_error("undo", error))
+    }
+
+    async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        let statements = self.statements.clone();
+        let statement = statements.note_in_transaction(lease, note, self.token.0);
+        on_io_thread("note", self.change("note", statement)).await
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

@@ -6,8 +6,10 @@ use crate::{
     clock::Timestamp,
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
-    record::Record,
+    record::{Notes, Record},
     record_id::RecordId,
+    scope::Principal,
+    short_text::ShortText,
     store::sql::{
         UnreadableColumn, abandoned_from_code, duration, fixed_bytes, state_from_code, timestamp,
     },
@@ -24,14 +26,15 @@ where
     &'static str: ColumnIndex<R>,
     i64: Decode<'r, R::Database> + Type<R::Database>,
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
 {
     let now = timestamp("now", row.try_get("now")?)?;
-    // Every column but the recording is declared NOT NULL, so a row without a state means that
-    // there is no record.
+    // The column is declared NOT NULL, so a row without a state means that there is no record.
     let Some(code) = row.try_get("state")? else {
         return Ok((None, now));
     };
     let bytes = |column| row.try_get::<Vec<u8>, _>(column);
+    let optional_bytes = |column| row.try_get::<Option<Vec<u8>>, _>(column);
     let record = Record {
         fingerprint: Fingerprint::from_bytes(fixed_bytes("fingerprint", &bytes("fingerprint")?)?),
         owner: OwnerToken::from_bytes(fixed_bytes("owner", &bytes("owner")?)?),
@@ -43,8 +46,44 @@ where
         first_seen: timestamp("first_seen", row.try_get("first_seen")?)?,
         expires_at: timestamp("expires_at", row.try_get("expires_at")?)?,
         state: state_from_code(code, row.try_get("recording")?)?,
+        operation: text("operation", Some(row.try_get::<String, _>("operation")?))?
+            .unwrap_or_default(),
+        principal: optional_bytes("principal")?
+            .map(|bytes| fixed_bytes("principal", &bytes).map(Principal::from_bytes))
+            .transpose()?,
+        completed_at: row
+            .try_get::<Option<i64>, _>("completed_at")?
+            .map(|at| timestamp("completed_at", at))
+            .transpose()?,
+        status: row
+            .try_get::<Option<i64>, _>("status")?
+            .map(u16::try_from)
+            .transpose()
+            .map_err(|_| UnreadableColumn { column: "status" })?,
+        notes: Notes {
+            reference: text("reference", row.try_get("reference")?)?,
+            progress: text("progress", row.try_get("progress")?)?,
+            steps: optional_bytes("steps")?.unwrap_or_default().into(),
+            input: optional_bytes("input")?.unwrap_or_default().into(),
+        },
     };
     Ok((Some(record), now))
+}
+
+fn text(
+    column: &'static str,
+    value: Option<String>,
+) -> Result<Option<ShortText>, UnreadableColumn> {
+    value.map(|text| ShortText::new(&text)).transpose().map_err(|_| UnreadableColumn { column })
+}
+
+/// Decodes a row of `resumable.sql`.
+pub(crate) fn id_from_row<'r, R: Row>(row: &'r R) -> Result<RecordId, Error>
+where
+    &'static str: ColumnIndex<R>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    Ok(RecordId::from_bytes(fixed_bytes("id", &row.try_get::<Vec<u8>, _>("id")?)?))
 }
 
 /// Decodes a row of `renew.sql`.

@@ -80,6 +80,13 @@ impl SqliteStore {
         sql::record_from_row(row).map_err(|source| StoreError::unreadable(NAME, operation, source))
     }
 
+    pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        const OPERATION: &str = "find resumable";
+        let rows = self.rows(&self.readers, OPERATION, || self.statements.resumable(limit)).await?;
+        let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
+        ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))
+    }
+
     /// Refuses a file that cannot be read or written, by reading and releasing a record that does
     /// not exist.
     pub(super) async fn check_file(&self) -> Result<(), StoreError> {

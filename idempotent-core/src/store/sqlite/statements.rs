@@ -5,9 +5,10 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::Sqli
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::Claim,
+    protocol::{Claim, Note},
     record_id::RecordId,
-    store::sql::{TableName, abandoned_code, sql_millis},
+    short_text::ShortText,
+    store::sql::{TableName, abandoned_code, sql_millis, status_code},
 };
 
 /// Reads the connection's settings; `changed` is the number of rows that the last write changed.
@@ -45,8 +46,8 @@ macro_rules! texts {
 }
 
 texts! {
-    read, claim, take_over, hold, shorten, renew, complete, release, abandon, resolve_complete,
-    resolve_release, purge, keep, shorten_expired,
+    read, claim, take_over, hold, shorten, renew, note, complete, release, abandon,
+    resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
 }
 
 /// The statements of one table.
@@ -85,6 +86,8 @@ pub(super) struct TransactionStatements {
     pub(super) verify: SqlStr,
     /// Claims, then sets the savepoints.
     claim: SqlStr,
+    /// Proves that the transaction is open, adds a note, and reads the settings.
+    note: SqlStr,
     /// Proves that the transaction is open, completes, and reads the settings.
     complete: SqlStr,
     /// Proves that the transaction is open, abandons, and reads the settings.
@@ -92,7 +95,7 @@ pub(super) struct TransactionStatements {
 }
 
 impl TransactionStatements {
-    fn new(StatementTexts { claim, complete, abandon, .. }: &StatementTexts) -> Self {
+    fn new(StatementTexts { claim, note, complete, abandon, .. }: &StatementTexts) -> Self {
         let random = fastrand::u64(..);
         let (effects, proof) =
             (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
@@ -104,6 +107,7 @@ impl TransactionStatements {
             undo: shared(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
             verify: shared(format!("{proof};\n{SETTINGS}")),
             claim: shared(format!("{};\n{savepoints}", claim.as_str())),
+            note: ending(note),
             complete: ending(complete),
             abandon: ending(abandon),
             savepoints: shared(savepoints),
@@ -128,6 +132,8 @@ impl Statements {
         claim_query(&self.texts.claim, id, claim)
             .bind(sql_millis(claim.ttl))
             .bind(abandoned_code(claim.abandoned))
+            .bind(claim.operation.as_str())
+            .bind(principal(claim))
     }
 
     pub(super) fn claim_in_transaction<'a>(
@@ -138,6 +144,8 @@ impl Statements {
         claim_query(&self.in_transaction.claim, id, claim)
             .bind(sql_millis(claim.ttl))
             .bind(abandoned_code(claim.abandoned))
+            .bind(claim.operation.as_str())
+            .bind(principal(claim))
     }
 
     pub(super) fn take_over<'a>(
@@ -173,8 +181,20 @@ impl Statements {
         sqlx::query(self.texts.renew.clone()).bind(leases)
     }
 
-    pub(super) fn complete<'a>(&self, lease: &'a Lease) -> Statement<'a> {
-        fenced(&self.texts.complete, lease)
+    pub(super) fn note<'a>(&self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+        noting(&self.texts.note, lease, note)
+    }
+
+    pub(super) fn note_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        note: &'a Note,
+    ) -> Statement<'a> {
+        noting(&self.in_transaction.note, lease, note)
+    }
+
+    pub(super) fn complete<'a>(&self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+        completing(&self.texts.complete, lease, recording)
     }
 
     pub(super) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
@@ -185,8 +205,12 @@ impl Statements {
         fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(super) fn complete_in_transaction<'a>(&self, lease: &'a Lease) -> Statement<'a> {
-        fenced(&self.in_transaction.complete, lease)
+    pub(super) fn complete_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a> {
+        completing(&self.in_transaction.complete, lease, recording)
     }
 
     pub(super) fn abandon_in_transaction<'a>(
@@ -197,8 +221,12 @@ impl Statements {
         fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(super) fn resolve_complete<'a>(&self, seen: &'a Lease) -> Statement<'a> {
-        fenced(&self.texts.resolve_complete, seen)
+    pub(super) fn resolve_complete<'a>(
+        &self,
+        seen: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a> {
+        completing(&self.texts.resolve_complete, seen, recording)
     }
 
     pub(super) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
@@ -212,6 +240,28 @@ impl Statements {
     pub(super) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
         sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
     }
+
+    pub(super) fn resumable<'a>(&self, limit: u32) -> Statement<'a> {
+        sqlx::query(self.texts.resumable.clone()).bind(i64::from(limit))
+    }
+}
+
+fn completing<'a>(statement: &SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    fenced(statement, lease).bind(recording).bind(status_code(recording))
+}
+
+fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    let text = |text: &'a Option<ShortText>| text.as_deref().unwrap_or_default();
+    fenced(statement, lease)
+        .bind(text(&note.reference))
+        .bind(text(&note.progress))
+        .bind(&note.step[..])
+        .bind(&note.input[..])
+        .bind(i64::from(note.hold))
+}
+
+fn principal(claim: &Claim) -> &[u8] {
+    claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
 }
 
 fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {

@@ -26,7 +26,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Renewal},
     record::RecordState,
     record_id::RecordId,
     store::{
@@ -142,9 +142,7 @@ impl Transactions for SqliteStore {
         let Some(mut transaction) = self.open("claim", &begin, Some(wait_limit)).await? else {
             // The transaction that held the key may be one of several that have ended meanwhile.
             let outcome = self.outcome_without_write(id, claim).await?;
-            return Ok(TransactionClaim::Rejected(
-                outcome.unwrap_or(ClaimOutcome::InFlight { lease_left: Duration::ZERO }),
-            ));
+            return Ok(TransactionClaim::Rejected(outcome.unwrap_or(ClaimOutcome::IN_FLIGHT)));
         };
         match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
@@ -277,9 +275,15 @@ impl Transaction for SqliteTransaction {
         self.execute("undo", &statements.in_transaction.undo).await
     }
 
+    async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        let statements = self.statements.clone();
+        let noted = self.finish("note", statements.note_in_transaction(lease, note)).await;
+        noted.map(|rows| fence(rows != 0))
+    }
+
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
-        let statement = statements.complete_in_transaction(lease).bind(recording.as_ref());
+        let statement = statements.complete_in_transaction(lease, recording);
         self.finish("complete", statement).await.map(|rows| fence(rows != 0))
     }
 
