@@ -226,14 +226,14 @@ impl KeyedRun {
             Verdict::Unreadable => {
                 refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
             }
-            Verdict::Held { newly: true } => {
+            Verdict::Held { newly: true, reference: None } => {
                 refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::BecameHeld)
             }
-            Verdict::Held { newly: false } => {
+            Verdict::Held { newly: false, reference: None } => {
                 refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::OutcomeUnknown)
             }
             Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
-            Verdict::InFlight { lease_left } => refusals.in_flight(lease_left),
+            Verdict::InFlight { lease_left, .. } => refusals.in_flight(lease_left),
         }
     }
 

@@ -66,51 +66,51 @@ impl Claim {
 
     /// Sets `lease`, `ttl` and `abandoned` to those of a policy.
     #[must_use]
-    pub fn with_policy(self, policy: &Policy) -> Self {
+    pub fn with_policy(&self, policy: &Policy) -> Self {
         let Policy { lease, ttl, abandoned, .. } = *policy;
-        Self { lease, ttl, abandoned, ..self }
+        Self { lease, ttl, abandoned, ..self.clone() }
     }
 
     /// Sets the fingerprint of the request.
     #[must_use]
-    pub fn with_fingerprint(self, fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, ..self }
+    pub fn with_fingerprint(&self, fingerprint: Fingerprint) -> Self {
+        Self { fingerprint, ..self.clone() }
     }
 
     /// Sets the owner token.
     #[must_use]
-    pub fn with_owner(self, owner: OwnerToken) -> Self {
-        Self { owner, ..self }
+    pub fn with_owner(&self, owner: OwnerToken) -> Self {
+        Self { owner, ..self.clone() }
     }
 
     /// Sets how long the claim lasts unless it is renewed.
     #[must_use]
-    pub fn with_lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self { lease, ..self.clone() }
     }
 
     /// Sets how long the record lasts, counted from the first claim.
     #[must_use]
-    pub fn with_ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        Self { ttl, ..self.clone() }
     }
 
     /// Sets what happens to the key if the attempt is abandoned.
     #[must_use]
-    pub fn with_abandoned(self, abandoned: Abandoned) -> Self {
-        Self { abandoned, ..self }
+    pub fn with_abandoned(&self, abandoned: Abandoned) -> Self {
+        Self { abandoned, ..self.clone() }
     }
 
     /// Sets the principal that claims.
     #[must_use]
-    pub fn with_principal(self, principal: Option<Principal>) -> Self {
-        Self { principal, ..self }
+    pub fn with_principal(&self, principal: Option<Principal>) -> Self {
+        Self { principal, ..self.clone() }
     }
 
     /// Sets the name of the operation.
     #[must_use]
-    pub fn with_operation(self, operation: ShortText) -> Self {
-        Self { operation, ..self }
+    pub fn with_operation(&self, operation: ShortText) -> Self {
+        Self { operation, ..self.clone() }
     }
 }
 

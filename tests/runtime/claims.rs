@@ -51,7 +51,10 @@ async fn a_record_takes_precedence_over_an_open_transaction() {
     assert_eq!(find("done", "b").await, Some(Verdict::Completed(response("done"))));
     assert_eq!(find("done", "other").await, Some(Verdict::Mismatch));
     assert_eq!(find("new", "b").await, Some(Verdict::Mismatch));
-    assert_eq!(find("new", "another payload").await, Some(Verdict::InFlight { lease_left: ms(0) }));
+    assert_eq!(
+        find("new", "another payload").await,
+        Some(Verdict::InFlight { lease_left: ms(0), reference: None })
+    );
     assert_eq!(find("unused", "b").await, None);
 }
 

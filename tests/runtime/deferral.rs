@@ -185,7 +185,10 @@ async fn the_lease_is_renewed_until_the_hold_is_stored() {
     assert_eq!(gauges(&runtime).live_leases, 1, "the lease is not renewed");
     in_time(runtime.drained()).await;
     store.advance(policy.lease * 2);
-    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Held { newly: false });
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &policy).await,
+        Verdict::Held { newly: false, reference: None }
+    );
     assert_eq!(gauges(&runtime).live_leases, 0);
 }
 

@@ -142,7 +142,7 @@ async fn after_a_takeover_the_verdict_of_the_successor_applies() {
         }
         store.heal();
         let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-        let expected = Verdict::InFlight { lease_left: Policy::DEFAULT.lease };
+        let expected = Verdict::InFlight { lease_left: Policy::DEFAULT.lease, reference: None };
         assert_eq!(
             verdict,
             if ends { Verdict::Completed(response("the successor's")) } else { expected }
@@ -177,7 +177,7 @@ async fn a_hold_is_stored_even_if_its_record_was_lost() {
     let claims = store.begun(Op::Claim);
     assert_eq!(
         verdict_of(&runtime, "k", "b", &HOLD).await,
-        Verdict::Held { newly: false },
+        Verdict::Held { newly: false, reference: None },
         "from memory"
     );
     assert_eq!(
@@ -186,7 +186,10 @@ async fn a_hold_is_stored_even_if_its_record_was_lost() {
     );
     store.lose(id("k")).await;
     store.heal();
-    assert_eq!(verdict_of(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: false });
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &HOLD).await,
+        Verdict::Held { newly: false, reference: None }
+    );
     in_time(runtime.drained()).await;
     assert_eq!(state(&store).await, Some(RecordState::Held));
 }
@@ -218,9 +221,16 @@ async fn the_response_of_an_attempt_that_may_have_been_taken_over_is_not_replaye
     store.lose(id("k")).await;
     store.set_fault(Op::LookUp, ALWAYS, Fault::Before);
     let ending = attempt.complete(&response("a")).await;
-    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0) }));
+    assert_eq!(
+        ending,
+        AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0), reference: None })
+    );
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) }, "the request ran or was replayed");
+    assert_eq!(
+        verdict,
+        Verdict::InFlight { lease_left: ms(0), reference: None },
+        "the request ran or was replayed"
+    );
     store.heal();
     assert_eq!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
@@ -241,10 +251,10 @@ async fn a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory(
     store.set_fault(Op::LookUp, ALWAYS, Fault::Before);
     store.set_fault(Op::Complete, 0, Fault::Before);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
 }
 
 #[tokio::test]
@@ -268,7 +278,7 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     drop(ending);
     assert_eq!(gauges(&runtime).deferred_ends, 1);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
     store.heal();
     store.resume();
     in_time(runtime.drained()).await;

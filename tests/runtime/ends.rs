@@ -39,7 +39,10 @@ async fn an_abandoned_key_is_held_if_either_policy_holds_it() {
             proceed(&runtime, key, "b", &policy).await.abandon(abandoned).await,
             AttemptOutcome::Stored
         );
-        assert_eq!(verdict_of(&runtime, key, "b", &policy).await, Verdict::Held { newly: false });
+        assert_eq!(
+            verdict_of(&runtime, key, "b", &policy).await,
+            Verdict::Held { newly: false, reference: None }
+        );
     }
 }
 

@@ -44,7 +44,7 @@ async fn a_fenced_attempt_is_in_flight_while_its_successor_is() {
     let (attempt, _) = fenced_attempt(&store, &runtime(&store)).await;
     assert_eq!(
         fenced_verdict(attempt).await,
-        Verdict::InFlight { lease_left: Policy::DEFAULT.lease }
+        Verdict::InFlight { lease_left: Policy::DEFAULT.lease, reference: None }
     );
 }
 
@@ -53,7 +53,7 @@ async fn a_fenced_attempt_is_held_if_its_successor_was_abandoned() {
     let store = FaultyStore::default();
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().abandon(&successor, Abandoned::Hold).await.unwrap();
-    assert_eq!(fenced_verdict(attempt).await, Verdict::Held { newly: false });
+    assert_eq!(fenced_verdict(attempt).await, Verdict::Held { newly: false, reference: None });
 }
 
 #[tokio::test]
@@ -83,7 +83,10 @@ async fn a_fenced_attempt_is_in_flight_if_the_record_cannot_be_read() {
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
     store.set_fault(Op::LookUp, usize::MAX, Fault::Before);
-    assert_eq!(fenced_verdict(attempt).await, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(
+        fenced_verdict(attempt).await,
+        Verdict::InFlight { lease_left: ms(0), reference: None }
+    );
 }
 
 #[tokio::test]

@@ -101,7 +101,10 @@ async fn a_fenced_attempt_whose_look_up_hangs_gets_a_verdict_in_time() {
     claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     store.set_fault(Op::LookUp, ALWAYS, Fault::HangBefore);
     let ending = in_time(attempt.complete(&response("the fenced attempt's"))).await;
-    assert_eq!(ending, AttemptOutcome::Fenced(Verdict::InFlight { lease_left: Duration::ZERO }));
+    assert_eq!(
+        ending,
+        AttemptOutcome::Fenced(Verdict::InFlight { lease_left: Duration::ZERO, reference: None })
+    );
 }
 
 #[tokio::test]

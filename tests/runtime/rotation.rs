@@ -80,7 +80,7 @@ async fn a_waiter_for_a_record_with_an_old_signature_signs_with_the_new_key() {
     // If new records were signed with the old key, that key could never be removed.
     assert_eq!(
         verdict_of(&runtime_with_keys(&store, &[2]), "k", "b", &Policy::DEFAULT).await,
-        Verdict::InFlight { lease_left: Policy::DEFAULT.lease }
+        Verdict::InFlight { lease_left: Policy::DEFAULT.lease, reference: None }
     );
 }
 
@@ -115,5 +115,5 @@ async fn a_record_that_changes_between_the_two_claims_is_of_the_same_request() {
     let _attempt = proceed(&after, "k", "b", &Policy::DEFAULT).await;
     store.resume();
     let verdict = in_time(request).await.unwrap();
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0) });
+    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
 }

@@ -38,7 +38,10 @@ async fn another_payload_is_a_mismatch_in_every_state() {
     let attempt = proceed(&runtime, "k", "b", &HOLD).await;
     assert_eq!(verdict_of(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "in flight");
     store.advance(HOLD.lease);
-    assert_eq!(verdict_of(&runtime, "k", "b", &HOLD).await, Verdict::Held { newly: true });
+    assert_eq!(
+        verdict_of(&runtime, "k", "b", &HOLD).await,
+        Verdict::Held { newly: true, reference: None }
+    );
     assert_eq!(verdict_of(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch, "held");
     assert_eq!(
         attempt.complete(&response("late")).await,
@@ -56,7 +59,7 @@ async fn a_duplicate_in_flight_gets_the_rest_of_the_lease() {
     store.advance(ms(10_000));
     assert_eq!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::InFlight { lease_left: ms(20_000) }
+        Verdict::InFlight { lease_left: ms(20_000), reference: None }
     );
 }
 

@@ -204,7 +204,7 @@ impl Worker {
                 tally.count(Count::Replays);
                 ledger.replayed(recording)
             }
-            ClaimOutcome::InFlight { lease_left } => {
+            ClaimOutcome::InFlight { lease_left, .. } => {
                 tally.count(Count::InFlight);
                 let longest = RENEWED_LEASE.max(hammer.lease);
                 ensure(lease_left <= longest, || {

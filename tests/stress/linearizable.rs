@@ -138,7 +138,7 @@ impl Thread {
     async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         for _ in 0..50 {
             match self.store.claim(&self.id, claim).await {
-                Ok(ClaimOutcome::InFlight { lease_left }) if lease_left.is_zero() => {}
+                Ok(ClaimOutcome::InFlight { lease_left, .. }) if lease_left.is_zero() => {}
                 Ok(outcome) => return outcome,
                 Err(error) => {
                     assert!(format!("{error:?}").contains("ClaimContention"), "{error:?}")
@@ -241,7 +241,7 @@ fn assert_changes_are_rejected(histories: &[History]) {
         histories.iter().filter_map(|history| change_one(history, pass)),
         100,
     );
-    let in_flight = CallResult::claim(ClaimOutcome::InFlight { lease_left: Duration::ZERO });
+    let in_flight = CallResult::claim(ClaimOutcome::IN_FLIGHT);
     let grant = |result: &CallResult| {
         (*result == in_flight).then_some(CallResult::claim(ClaimOutcome::Granted { attempt: 1 }))
     };

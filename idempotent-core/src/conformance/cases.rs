@@ -8,6 +8,7 @@ mod completing;
 mod expiring;
 mod fencing;
 mod holding;
+mod noting;
 mod racing;
 mod renewing;
 mod setting_back;
@@ -59,6 +60,19 @@ cases! {
         an_expired_lease_that_was_not_taken_over_is_renewed,
         renewals_have_their_outcomes_in_order,
         renewing_no_leases_has_no_outcomes,
+    }
+    noting {
+        a_record_says_what_it_is_about,
+        a_claim_without_a_principal_has_none,
+        the_first_completion_stays,
+        a_note_replaces_what_it_names_and_adds_its_step,
+        any_bytes_can_be_noted,
+        a_completion_keeps_only_the_reference,
+        a_takeover_keeps_the_notes,
+        an_expired_key_starts_without_notes,
+        after_the_point_of_no_return_the_key_is_held,
+        an_abandoned_attempt_that_is_past_the_point_of_no_return_is_held,
+        an_abandoned_operation_with_an_input_is_resumable,
     }
     holding {
         an_abandoned_key_is_held,
@@ -114,6 +128,8 @@ cases! {
         a_completion_that_is_rolled_back_has_no_effect,
         a_replaced_owner_is_fenced_in_a_transaction_too,
         a_completion_and_its_commit_are_one_step,
+        a_note_counts_once_its_transaction_is_committed,
+        a_note_is_fenced_in_a_transaction_too,
     }
     claiming_in_transactions {
         a_claim_in_a_transaction_is_seen_once_it_is_committed,

@@ -1,6 +1,6 @@
 //! Fixtures of the cases.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
@@ -10,9 +10,13 @@ use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome},
+    protocol::{
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+    },
     record::Record,
     record_id::RecordId,
+    scope::Principal,
+    short_text::ShortText,
     store::Store,
 };
 
@@ -54,7 +58,8 @@ impl Fixture {
             lease: self.tick(),
             ttl: self.tick() * 4,
             abandoned: Abandoned::Retry,
-            principal: None,
+            principal: Some(Principal::from_bytes([7; 16])),
+            operation: text("POST /v1/payments"),
         }
     }
 
@@ -113,6 +118,10 @@ pub(super) fn recording(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
+pub(super) fn text(text: &str) -> ShortText {
+    ShortText::new(text).unwrap()
+}
+
 /// Runs many instances of a future concurrently.
 pub(super) async fn many<F>(make: impl Fn() -> F) -> Vec<F::Output>
 where
@@ -149,8 +158,9 @@ impl Key {
     }
 
     /// Claims the key, and expects the first attempt to be granted.
-    pub(super) async fn claimed(&self, claim: Claim) -> Lease {
-        assert_eq!(self.claim(&claim).await, granted(1));
+    pub(super) async fn claimed(&self, claim: impl Borrow<Claim>) -> Lease {
+        let claim = claim.borrow();
+        assert_eq!(self.claim(claim).await, granted(1));
         self.lease(claim.owner)
     }
 
@@ -170,6 +180,10 @@ impl Key {
         let lease = self.claimed(self.fixture.request()).await;
         assert_eq!(self.complete(&lease, recording).await, Fence::Passed);
         lease
+    }
+
+    pub(super) async fn note(&self, lease: &Lease, note: &Note) -> Fence {
+        self.fixture.store().note(lease, note).await.unwrap()
     }
 
     pub(super) async fn complete(&self, lease: &Lease, recording: &Bytes) -> Fence {
@@ -216,6 +230,9 @@ impl Key {
         let (lease, before) = (self.lease(owner), self.record().await);
         assert_eq!(self.complete(&lease, &recording("stale")).await, Fence::Fenced);
         assert_eq!(self.release(&lease).await, Fence::Fenced);
+        let note = Note { step: recording("stale"), ..Note::reference(text("stale")) };
+        assert_eq!(self.note(&lease, &note).await, Fence::Fenced);
+        assert_eq!(self.note(&lease, &Note::hold()).await, Fence::Fenced);
         assert_eq!(self.renew(&lease, self.fixture.tick()).await, Fence::Fenced);
         assert_eq!(self.abandon(&lease, Abandoned::Retry).await, Fence::Fenced);
         assert_eq!(self.abandon(&lease, Abandoned::Hold).await, Fence::Fenced);

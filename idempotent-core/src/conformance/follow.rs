@@ -19,8 +19,10 @@ use super::{
 use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution},
+    protocol::{Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution},
     record::Record,
+    scope::Principal,
+    short_text::ShortText,
     transition::{Change, Event, Outcome, transition},
 };
 
@@ -103,13 +105,24 @@ impl Pair {
                         lease,
                         ttl,
                         abandoned,
-                        principal: None,
+                        principal: (of % 3 > 0).then(|| Principal::from_bytes([of; 16])),
+                        operation: ShortText::truncated(&format!("operation {of}")),
                     },
                     at,
                 )
                 .await;
             }
             Action::Renew { owner, lease } => self.renew(owner, self.ticks(lease % 4), at).await,
+            Action::Note { key, owner, note } => {
+                let (lease, note) = (self.key(key).lease(self.owner(owner)), numbered_note(note));
+                let fence = self.key(key).note(&lease, &note).await;
+                self.expect(
+                    key,
+                    &Event::Note(self.owner(owner), &note),
+                    &Outcome::Fence(fence),
+                    at,
+                );
+            }
             Action::Complete { key, owner, recording } => {
                 let bytes = numbered_recording(recording);
                 let fence =
@@ -165,10 +178,11 @@ impl Pair {
         let outcome = self.key(key).claim(claim).await;
         let expected = self.apply(key, &Event::Claim(claim));
         if let (
-            ClaimOutcome::InFlight { lease_left: left },
-            Outcome::Claim(ClaimOutcome::InFlight { lease_left: expected }),
+            ClaimOutcome::InFlight { lease_left: left, reference },
+            Outcome::Claim(ClaimOutcome::InFlight { lease_left: expected, reference: noted }),
         ) = (&outcome, &expected)
         {
+            assert_eq!(reference, noted, "action {at}: {claim:?}");
             let apart = left.abs_diff(*expected);
             assert!(
                 apart < self.fixture.tick() / 4,
@@ -242,6 +256,12 @@ impl Pair {
                 *time = expected;
             }
         }
+        if let (Some(time), Some(expected)) = (&mut record.completed_at, expected.completed_at) {
+            let apart = ago(*time, found.at).abs_diff(ago(expected, self.now));
+            if apart < u128::from(millis(self.fixture.tick() / 4)) {
+                *time = expected;
+            }
+        }
         assert_eq!(record, *expected, "after action {at}: {action:?}");
     }
 
@@ -263,6 +283,26 @@ fn ago(time: Timestamp, now: Timestamp) -> i128 {
     i128::from(now.as_millis()) - i128::from(time.as_millis())
 }
 
+/// A recording whose status is its number, if the number is above 2.
 fn numbered_recording(number: u8) -> Bytes {
-    vec![number; usize::from(number)].into()
+    let mut recording = vec![number; usize::from(number)];
+    if let [version, high, ..] = recording.as_mut_slice() {
+        (*version, *high) = (1, 0);
+    }
+    recording.into()
+}
+
+/// A note; each of the low bits of its number adds one part.
+fn numbered_note(number: u8) -> Note {
+    let has = |bit: u8| number & (1 << bit) != 0;
+    let text = |bit| has(bit).then(|| ShortText::truncated(&format!("note {number}")));
+    let bytes =
+        |bit| if has(bit) { vec![number; usize::from(number)].into() } else { Bytes::new() };
+    Note {
+        reference: text(0),
+        progress: text(1),
+        step: bytes(2),
+        input: bytes(3),
+        hold: has(4) && has(5) && has(6),
+    }
 }

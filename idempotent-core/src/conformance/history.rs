@@ -31,6 +31,15 @@ pub enum Action {
         /// The length of the lease: this number modulo 4, plus a half, in ticks.
         lease: u8,
     },
+    /// An owner adds a note.
+    Note {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// Which note, by number.
+        note: u8,
+    },
     /// An owner completes the operation.
     Complete {
         /// Which key.
@@ -86,7 +95,7 @@ pub fn history(seed: u64, actions: usize) -> Vec<Action> {
 fn random_action(random: &mut fastrand::Rng) -> Action {
     let [key, owner, recording] = [(); 3].map(|()| random.u8(..));
     let policy = if random.u8(..4) == 0 { Abandoned::Hold } else { Abandoned::Retry };
-    match random.u8(..18) {
+    match random.u8(..21) {
         0..=4 => {
             // One claim in four is of another request.
             let fingerprint = u8::from(random.u8(..4) == 0);
@@ -105,6 +114,7 @@ fn random_action(random: &mut fastrand::Rng) -> Action {
         9 => Action::Abandon { key, owner, policy },
         10 => Action::Resolve { key, owner, recording: random.bool().then_some(recording) },
         11 => Action::Purge,
+        13..=15 => Action::Note { key, owner, note: random.u8(..) },
         12 => Action::SetBack { ticks: random.u8(1..3) },
         _ => Action::Advance,
     }

@@ -131,7 +131,7 @@ impl Claims {
             // Only this second claim is signed with the older key, because a record that it created
             // could outlive that key.
             Some(fingerprint) if fingerprint == recorded => {
-                match self.send(id, &claim.clone().with_fingerprint(fingerprint)).await {
+                match self.send(id, &claim.with_fingerprint(fingerprint)).await {
                     // The first claim showed that the key is in use; the failure does not change
                     // that.
                     Err(error) if error.is_transient() => {
@@ -224,7 +224,7 @@ impl Claims {
         digest: RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
         let owner = self.store.environment().draw_owner()?;
-        self.claim_now(id, &claim.clone().with_owner(owner), digest).await
+        self.claim_now(id, &claim.with_owner(owner), digest).await
     }
 
     /// The verdict for the client of a fenced attempt: never the attempt's own response.

@@ -5,7 +5,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use self::acts::{Act, acts};
 use super::*;
-use crate::fingerprint::Fingerprint;
+use crate::{fingerprint::Fingerprint, short_text::ShortText};
 
 mod acts;
 
@@ -31,6 +31,8 @@ struct Seen {
     purged: u32,
     resent: u32,
     shortened: u32,
+    held_by_note: u32,
+    steps: u32,
 }
 
 /// The record, and what an observer knows who sees only the outcomes.
@@ -66,6 +68,17 @@ impl World<'_> {
                 let lease = Duration::from_secs(lease.into());
                 if let Some(who) = self.fenced(who, |owner, _| Event::Renew(owner, lease)) {
                     self.attempts[who].lease_until = Some(self.elapsed.after(lease));
+                }
+            }
+            Act::Hold { who } => {
+                if let Some(who) = self.note(who, &Note::hold()) {
+                    self.sole = Some(who);
+                    self.seen.held_by_note += 1;
+                }
+            }
+            Act::Step { who } => {
+                if self.note(who, &Note::step(Bytes::from_static(b"step"))).is_some() {
+                    self.seen.steps += 1;
                 }
             }
             Act::Complete { who } => {
@@ -135,6 +148,7 @@ impl World<'_> {
             ttl: Duration::from_secs(1),
             abandoned: Abandoned::Retry,
             principal: None,
+            operation: ShortText::EMPTY,
         };
         let outcome = self.step(&Event::Claim(&claim(0xfe)));
         if let Outcome::Claim(ClaimOutcome::InFlight { .. }) = outcome {
@@ -158,13 +172,14 @@ impl World<'_> {
         let [lease, ttl] = [lease, ttl].map(|seconds| Duration::from_secs(seconds.into()));
         let owner = OwnerToken::from_bytes((self.attempts.len() as u128 + 1).to_be_bytes());
         let fingerprint = Fingerprint::from_bytes([fingerprint; 36]);
-        let claim = Claim { fingerprint, owner, lease, ttl, abandoned, principal: None };
+        let (principal, operation) = (None, ShortText::EMPTY);
+        let claim = Claim { fingerprint, owner, lease, ttl, abandoned, principal, operation };
         self.attempts.push(Attempt { claim, lease_until: None });
         self.send(self.attempts.len() - 1);
     }
 
     fn send(&mut self, who: usize) {
-        let (before, claim) = (self.record.clone(), self.attempts[who].claim);
+        let (before, claim) = (self.record.clone(), self.attempts[who].claim.clone());
         match self.step(&Event::Claim(&claim)) {
             Outcome::Claim(ClaimOutcome::Granted { attempt }) => {
                 self.granted(who, attempt, before.as_ref())
@@ -191,7 +206,7 @@ impl World<'_> {
     }
 
     fn granted(&mut self, who: usize, attempt: u32, before: Option<&Record>) {
-        let claim = self.attempts[who].claim;
+        let claim = self.attempts[who].claim.clone();
         let same_epoch = before.filter(|record| !record.is_expired(self.now));
         if let Some(record) = same_epoch {
             let own = record.owner == claim.owner;
@@ -217,15 +232,23 @@ impl World<'_> {
         event: impl Fn(OwnerToken, &Bytes) -> Event<'_>,
     ) -> Option<usize> {
         let who = self.who(ago)?;
-        let claim = self.attempts[who].claim;
-        if self.step(&event(claim.owner, &Self::recording_of(&claim)))
-            == Outcome::Fence(Fence::Passed)
-        {
+        let claim = self.attempts[who].claim.clone();
+        self.pass(who, &event(claim.owner, &Self::recording_of(&claim)))
+    }
+
+    fn pass(&mut self, who: usize, event: &Event<'_>) -> Option<usize> {
+        if self.step(event) == Outcome::Fence(Fence::Passed) {
             assert_eq!(self.holder, Some(who), "I3: a fenced owner passed");
             return Some(who);
         }
         self.seen.fenced += 1;
         None
+    }
+
+    fn note(&mut self, ago: usize, note: &Note) -> Option<usize> {
+        let who = self.who(ago)?;
+        let owner = self.attempts[who].claim.owner;
+        self.pass(who, &Event::Note(owner, note))
     }
 
     fn resolve(&mut self, ago: usize, done: bool) {
@@ -295,6 +318,8 @@ fn the_invariants_hold_in_random_histories() {
         seen.purged,
         seen.resent,
         seen.shortened,
+        seen.held_by_note,
+        seen.steps,
     ];
     assert!(counts.iter().all(|count| *count >= 20), "{seen:?}");
 }

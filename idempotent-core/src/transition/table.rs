@@ -1,7 +1,7 @@
 //! Every event in every state, as a table.
 
 use super::*;
-use crate::fingerprint::Fingerprint;
+use crate::{fingerprint::Fingerprint, scope::Principal, short_text::ShortText};
 
 /// `event state owner payload policy lease ttl = change outcome`
 ///
@@ -34,6 +34,11 @@ const TABLE: &str = "
     renew            in-flight      mine  *     *     *    *    = lease     passed
     renew            in-flight      other *     *     *    *    = keep      fenced
     renew            absent|held|completed *  * *     *    *    = keep      fenced
+
+    note:plain       in-flight      mine  *     *     *    *    = note      passed
+    note:hold        in-flight      mine  *     *     *    *    = note-hold passed
+    note:*           in-flight      other *     *     *    *    = keep      fenced
+    note:*           absent|held|completed *  * *     *    *    = keep      fenced
 
     complete         in-flight|held mine  *     *     *    live = complete  passed
     complete         in-flight|held mine  *     *     *    over = complete-anew passed
@@ -84,11 +89,14 @@ const LENGTH: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(50);
 const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
 const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
-const RECORDING: Bytes = Bytes::from_static(b"the recording");
-const EVENTS: [&str; 10] = [
+/// Its bytes say that the status is 201.
+const RECORDING: Bytes = Bytes::from_static(b"\x01\x00\xc9 the recording");
+const EVENTS: [&str; 12] = [
     "claim:retry",
     "claim:hold",
     "renew",
+    "note:plain",
+    "note:hold",
     "complete",
     "release",
     "abandon:retry",
@@ -172,13 +180,39 @@ fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Reco
         first_seen: Timestamp::from_millis(40_000),
         expires_at: time(ttl),
         state,
+        operation: text("operation"),
+        principal: Some(Principal::from_bytes([3; 16])),
+        completed_at: None,
+        status: None,
+        notes: Notes {
+            reference: Some(text("reference")),
+            progress: Some(text("progress")),
+            steps: Bytes::from_static(b"steps"),
+            input: Bytes::from_static(b"input"),
+        },
     })
 }
 
 fn claim_of([event, _, _, payload, ..]: [&str; 7]) -> Claim {
     let fingerprint = Fingerprint::from_bytes([if payload == "same" { 1 } else { 2 }; 36]);
     let abandoned = policy(event.strip_prefix("claim:").unwrap_or_default());
-    Claim { fingerprint, owner: MINE, lease: LEASE, ttl: TTL, abandoned, principal: None }
+    let (principal, operation) = (Some(Principal::from_bytes([4; 16])), text("another"));
+    Claim { fingerprint, owner: MINE, lease: LEASE, ttl: TTL, abandoned, principal, operation }
+}
+
+/// A note without its progress, which the record keeps.
+fn note_of(hold: bool) -> Note {
+    Note {
+        reference: Some(text("new")),
+        progress: None,
+        step: Bytes::from_static(b" and more"),
+        input: Bytes::from_static(b"new"),
+        hold,
+    }
+}
+
+fn text(text: &str) -> ShortText {
+    ShortText::new(text).unwrap()
 }
 
 fn step(combination: [&str; 7]) -> (Change, Outcome) {
@@ -186,6 +220,8 @@ fn step(combination: [&str; 7]) -> (Change, Outcome) {
     let event = match combination[0] {
         "claim:retry" | "claim:hold" => Event::Claim(&claim),
         "renew" => Event::Renew(MINE, LEASE),
+        "note:plain" => Event::Note(MINE, &note_of(false)),
+        "note:hold" => Event::Note(MINE, &note_of(true)),
         "complete" => Event::Complete(MINE, &RECORDING),
         "release" => Event::Release(MINE),
         "abandon:retry" => Event::Abandon(MINE, Abandoned::Retry),
@@ -215,6 +251,11 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             first_seen: NOW,
             expires_at: NOW.after(TTL),
             state: RecordState::InFlight,
+            operation: text("another"),
+            principal: Some(Principal::from_bytes([4; 16])),
+            completed_at: None,
+            status: None,
+            notes: Notes::default(),
         }),
         "lease" => put(|old| Record { lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
         "shorten" => put(|old| Record { lease_until: NOW.after(LENGTH), ..old }),
@@ -226,6 +267,8 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             ..old
         }),
         "expire" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
+        "note" => put(with_notes),
+        "note-hold" => put(|old| Record { abandoned: Abandoned::Hold, ..with_notes(old) }),
         "hold" => put(|old| Record { state: RecordState::Held, ..old }),
         "complete" => put(with_recording),
         "complete-anew" => put(|old| with_new_ttl(with_recording(old))),
@@ -238,7 +281,23 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
 }
 
 fn with_recording(old: Record) -> Record {
-    Record { state: RecordState::Completed(RECORDING), ..old }
+    Record {
+        state: RecordState::Completed(RECORDING),
+        completed_at: Some(NOW),
+        status: Some(201),
+        notes: Notes { reference: Some(text("reference")), ..Notes::default() },
+        ..old
+    }
+}
+
+fn with_notes(old: Record) -> Record {
+    let notes = Notes {
+        reference: Some(text("new")),
+        progress: Some(text("progress")),
+        steps: Bytes::from_static(b"steps and more"),
+        input: Bytes::from_static(b"new"),
+    };
+    Record { notes, ..old }
 }
 
 fn with_new_ttl(old: Record) -> Record {
@@ -254,10 +313,12 @@ fn outcome(word: &str) -> Outcome {
         "purged" => return Outcome::Purge(true),
         "spared" => return Outcome::Purge(false),
         "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first recording")),
-        "held" => ClaimOutcome::Held { newly: false },
-        "newly-held" => ClaimOutcome::Held { newly: true },
+        "held" => ClaimOutcome::Held { newly: false, reference: Some(text("reference")) },
+        "newly-held" => ClaimOutcome::Held { newly: true, reference: Some(text("reference")) },
         "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
-        "in-flight" => ClaimOutcome::InFlight { lease_left: LENGTH },
+        "in-flight" => {
+            ClaimOutcome::InFlight { lease_left: LENGTH, reference: Some(text("reference")) }
+        }
         granted => ClaimOutcome::Granted {
             attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap(),
         },
@@ -278,7 +339,7 @@ fn every_event_in_every_state_has_the_result_of_its_row() {
         let expected = (change(change_word, combination), outcome(outcome_word));
         assert_eq!(step(combination), expected, "{combination:?}");
     }
-    assert_eq!(used.iter().sum::<i32>(), 10 * 4 * 48);
+    assert_eq!(used.iter().sum::<i32>(), 12 * 4 * 48);
     assert!(used.iter().all(|count| *count > 0), "a row is never used");
 }
 

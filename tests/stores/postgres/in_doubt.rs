@@ -68,7 +68,7 @@ async fn a_commit_of_a_dropped_handler_that_outlasts_its_rollback_holds_the_key(
     let commit = "SET LOCAL client_connection_check_interval = 0; COMMIT";
     assert_eq!(
         drop_handler_during(commit).await,
-        (AttemptOutcome::Deferred, Some(Verdict::Held { newly: false }), 1)
+        (AttemptOutcome::Deferred, Some(Verdict::Held { newly: false, reference: None }), 1)
     );
 }
 

@@ -150,7 +150,10 @@ async fn a_key_expires_with_its_record_unless_it_can_be_held() {
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let hold = request().with_abandoned(Abandoned::Hold);
-    assert_eq!(store.claim(&id, &hold).await.unwrap(), ClaimOutcome::Held { newly: true });
+    assert_eq!(
+        store.claim(&id, &hold).await.unwrap(),
+        ClaimOutcome::Held { newly: true, reference: None }
+    );
     assert_eq!(ttl(&id), -1);
 }
 

@@ -169,7 +169,10 @@ async fn a_server_that_accepts_no_writes_still_reports_the_outcome_of_a_key() {
             };
             assert_eq!(outcome_of(&done, &again).await, ClaimOutcome::Completed(response.clone()));
             assert!(matches!(outcome_of(&running, &again).await, ClaimOutcome::InFlight { .. }));
-            assert_eq!(outcome_of(&held, &again).await, ClaimOutcome::Held { newly: false });
+            assert_eq!(
+                outcome_of(&held, &again).await,
+                ClaimOutcome::Held { newly: false, reference: None }
+            );
             let other = again.with_fingerprint(Fingerprint::from_bytes([8; Fingerprint::BYTES]));
             for id in [&done, &running, &held] {
                 assert!(matches!(outcome_of(id, &other).await, ClaimOutcome::Mismatch { .. }));

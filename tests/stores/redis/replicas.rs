@@ -293,7 +293,10 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     assert_eq!(store.abandon(&owned, Abandoned::Hold).await.unwrap(), Fence::Fenced);
     assert_eq!(store.claim(&done, &request()).await.unwrap(), outcome);
     let next = promote(master, &replica).await;
-    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Held { newly: false });
+    assert_eq!(
+        next.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Held { newly: false, reference: None }
+    );
 }
 
 /// Fails if a master that became a replica still reports the outcome of a key, because its data may

@@ -41,11 +41,7 @@ pub(super) enum CallResult {
 impl CallResult {
     pub(super) fn claim(outcome: ClaimOutcome) -> Self {
         let in_flight = matches!(outcome, ClaimOutcome::InFlight { .. });
-        Self::Claim(if in_flight {
-            ClaimOutcome::InFlight { lease_left: Duration::ZERO }
-        } else {
-            outcome
-        })
+        Self::Claim(if in_flight { ClaimOutcome::IN_FLIGHT } else { outcome })
     }
 
     pub(super) fn renew(outcome: RenewOutcome) -> Self {

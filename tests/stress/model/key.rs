@@ -143,7 +143,7 @@ impl Key {
                 self.saw(Seen::FirstAfterTtl, *attempt == 1 && ttl_over);
             }
             Outcome::Claim(ClaimOutcome::Completed(_)) => self.saw(Seen::Replay, true),
-            Outcome::Claim(ClaimOutcome::Held { newly }) => self.saw(Seen::HeldByClaim, *newly),
+            Outcome::Claim(ClaimOutcome::Held { newly, .. }) => self.saw(Seen::HeldByClaim, *newly),
             Outcome::Claim(ClaimOutcome::Mismatch { .. }) => self.saw(Seen::Mismatch, true),
             Outcome::Claim(ClaimOutcome::InFlight { .. }) => self.saw(Seen::Shortened, changed),
             Outcome::Fence(Fence::Fenced) => {

@@ -199,7 +199,7 @@ impl Backend {
         for (change, known) in [
             ("attempt = attempt + 2", "Granted { attempt: 4 }"),
             ("fingerprint = {other}", "Mismatch"),
-            ("abandoned = 1", "Held { newly: true }"),
+            ("abandoned = 1", "Held { newly: true, reference: None }"),
         ] {
             let outcome = self.takeover_during(variant, change).await?;
             if !outcome.starts_with(known) {

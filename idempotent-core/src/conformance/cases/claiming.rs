@@ -15,10 +15,10 @@ pub(in crate::conformance) async fn the_first_claim_of_a_key_is_granted(fixture:
 pub(in crate::conformance) async fn a_claimed_key_is_in_flight_for_others(fixture: Fixture) {
     for first in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        key.claimed(first).await;
+        key.claimed(&first).await;
         for second in [fixture.request(), fixture.hold_request()] {
             let outcome = key.claim(&second).await;
-            let ClaimOutcome::InFlight { lease_left } = outcome else {
+            let ClaimOutcome::InFlight { lease_left, .. } = outcome else {
                 unreachable!("{outcome:?}");
             };
             assert!(
@@ -34,7 +34,7 @@ pub(in crate::conformance) async fn a_claim_that_is_sent_again_is_granted_again_
 ) {
     for request in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         fixture.expire_leases().await;
         assert_eq!(key.claim(&request).await, granted(1));
         fixture.advance_half_a_tick().await;
@@ -48,7 +48,7 @@ pub(in crate::conformance) async fn another_fingerprint_is_a_mismatch_while_in_f
 ) {
     for request in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        key.claimed(request).await;
+        key.claimed(&request).await;
         key.assert_mismatch().await;
     }
 }
@@ -116,8 +116,8 @@ pub(in crate::conformance) async fn a_takeover_keeps_what_the_first_claim_fixed(
 pub(in crate::conformance) async fn changes_to_one_key_do_not_touch_another(fixture: Fixture) {
     let (one, two) = (fixture.key(), fixture.key());
     let request = fixture.request();
-    let lease = one.claimed(request).await;
-    two.claimed(request).await;
+    let lease = one.claimed(&request).await;
+    two.claimed(&request).await;
     let before = two.record().await;
     one.complete(&lease, &recording("one")).await;
     assert_eq!(two.record().await, before);
@@ -131,7 +131,7 @@ pub(in crate::conformance) async fn a_look_up_shows_the_record_and_changes_nothi
     let key = fixture.key();
     assert_eq!(key.record().await, None);
     let request = fixture.hold_request();
-    key.claimed(request).await;
+    key.claimed(&request).await;
     let found = fixture.store().look_up(&key.id).await.unwrap().unwrap();
     let record = &found.record;
     assert_eq!((record.fingerprint, record.owner), (request.fingerprint, request.owner));

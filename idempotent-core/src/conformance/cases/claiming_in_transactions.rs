@@ -104,10 +104,13 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_can_end_held(fixtur
     let lease = key.lease(claim.owner);
     assert_eq!(transaction.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
     transaction.commit().await.unwrap();
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Held { newly: false });
+    assert_eq!(
+        key.claim(&fixture.request()).await,
+        ClaimOutcome::Held { newly: false, reference: None }
+    );
     assert_eq!(
         outcome_of(transactions, &key, &fixture.request()).await,
-        ClaimOutcome::Held { newly: false }
+        ClaimOutcome::Held { newly: false, reference: None }
     );
 }
 
@@ -133,7 +136,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_meets_what_is_commi
     assert_eq!(live.record().await, before);
     assert_eq!(
         outcome_of(transactions, &held, &fixture.hold_request()).await,
-        ClaimOutcome::Held { newly: true }
+        ClaimOutcome::Held { newly: true, reference: None }
     );
     assert_eq!(held.record().await.unwrap().state, RecordState::Held);
     let claim = fixture.request();
@@ -179,12 +182,12 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_never_runs_a_held_k
     for (key, newly) in [(abandoned, false), (expired, true)] {
         assert_eq!(
             outcome_of(transactions, &key, &fixture.request()).await,
-            ClaimOutcome::Held { newly }
+            ClaimOutcome::Held { newly, reference: None }
         );
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(
             outcome_of(transactions, &key, &fixture.request()).await,
-            ClaimOutcome::Held { newly: false }
+            ClaimOutcome::Held { newly: false, reference: None }
         );
     }
 }
@@ -195,7 +198,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_that_is_sent_again_
     let Some(transactions) = fixture.store().transactions() else { return };
     for expires in [false, true] {
         let (key, claim) = (fixture.key(), fixture.request());
-        let lease = key.claimed(claim).await;
+        let lease = key.claimed(&claim).await;
         if expires {
             fixture.expire_leases().await;
         } else {

@@ -60,7 +60,7 @@ pub(in crate::conformance) async fn a_released_key_is_as_if_it_had_never_been_cl
 ) {
     let key = fixture.key();
     for request in [fixture.request(), fixture.hold_request(), fixture.other_request()] {
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         assert_eq!(key.release(&lease).await, Fence::Passed);
         assert_eq!(key.record().await, None);
         key.assert_fenced(lease.owner).await;

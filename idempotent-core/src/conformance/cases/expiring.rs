@@ -24,7 +24,7 @@ pub(in crate::conformance) async fn an_expired_record_makes_room_for_a_new_reque
 pub(in crate::conformance) async fn a_claim_in_flight_outlives_its_ttl(fixture: Fixture) {
     for request in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         assert_eq!(key.renew(&lease, fixture.tick() * 6).await, Fence::Passed);
         fixture.expire_records().await;
         fixture.purge_all().await;

@@ -54,22 +54,25 @@ pub(in crate::conformance) async fn changes_to_one_key_of_an_owner_do_not_touch_
         (fixture.hold_request(), Some(Resolution::Release)),
     ] {
         let (one, other) = (fixture.key(), fixture.key());
-        one.claimed(request).await;
-        other.claimed(request).await;
+        one.claimed(&request).await;
+        other.claimed(&request).await;
         fixture.expire_leases().await;
         let before = other.record().await;
         one.claim(&next).await;
         assert_eq!(other.record().await, before);
         if let Some(resolution) = resolution {
-            assert_eq!(other.claim(&next).await, ClaimOutcome::Held { newly: true });
+            assert_eq!(
+                other.claim(&next).await,
+                ClaimOutcome::Held { newly: true, reference: None }
+            );
             let before = other.record().await;
             assert_eq!(one.resolve(&request.owner, resolution).await, ResolveOutcome::Resolved);
             assert_eq!(other.record().await, before);
         }
     }
     let (one, other) = (fixture.key(), fixture.key());
-    one.claimed(request).await;
-    other.claimed(request).await;
+    one.claimed(&request).await;
+    other.claimed(&request).await;
     fixture.expire_records().await;
     one.claimed(fixture.other_request()).await;
     other.claimed(fixture.other_request()).await;

@@ -15,11 +15,14 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(fixture: Fixture) {
         (fixture.hold_request(), Abandoned::Hold),
     ] {
         let key = fixture.key();
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         let before = key.record().await.unwrap();
         assert_eq!(key.abandon(&lease, policy).await, Fence::Passed);
         assert_eq!(key.record().await, Some(Record { state: RecordState::Held, ..before }));
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Held { newly: false });
+        assert_eq!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Held { newly: false, reference: None }
+        );
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
     }
@@ -34,12 +37,15 @@ pub(in crate::conformance) async fn an_expired_lease_is_held_if_either_claim_say
         (fixture.hold_request(), fixture.hold_request()),
     ] {
         let key = fixture.key();
-        let lease = key.claimed(first).await;
+        let lease = key.claimed(&first).await;
         fixture.expire_leases().await;
-        assert_eq!(key.claim(&second).await, ClaimOutcome::Held { newly: true });
+        assert_eq!(key.claim(&second).await, ClaimOutcome::Held { newly: true, reference: None });
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Held { newly: false });
+        assert_eq!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Held { newly: false, reference: None }
+        );
     }
 }
 
@@ -54,7 +60,7 @@ pub(in crate::conformance) async fn a_held_key_never_runs_again_even_after_its_t
     for (key, expired) in [(abandoned, false), (expired, true)] {
         assert!(key.record().await.is_some());
         for (request, newly) in [(fixture.request(), expired), (fixture.hold_request(), false)] {
-            assert_eq!(key.claim(&request).await, ClaimOutcome::Held { newly });
+            assert_eq!(key.claim(&request).await, ClaimOutcome::Held { newly, reference: None });
         }
     }
 }
@@ -64,7 +70,10 @@ pub(in crate::conformance) async fn a_late_owner_completes_a_held_key(fixture: F
     let one = abandoned.held().await;
     let two = expired.claimed(fixture.hold_request()).await;
     fixture.expire_leases().await;
-    assert_eq!(expired.claim(&fixture.request()).await, ClaimOutcome::Held { newly: true });
+    assert_eq!(
+        expired.claim(&fixture.request()).await,
+        ClaimOutcome::Held { newly: true, reference: None }
+    );
     for (key, lease) in [(abandoned, one), (expired, two)] {
         assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Passed);
         assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));

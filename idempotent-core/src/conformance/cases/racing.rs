@@ -3,7 +3,6 @@
 use std::{
     pin::pin,
     task::{Context, Waker},
-    time::Duration,
 };
 
 use crate::{
@@ -50,10 +49,10 @@ pub(in crate::conformance) async fn a_claim_sent_many_times_at_once_is_granted_t
     let key = fixture.key();
     for attempt in [1, 2] {
         let request = fixture.request();
-        let outcomes = claims(&key, || request).await;
+        let outcomes = claims(&key, || request.clone()).await;
         // A store waits only briefly for the commit of another sending of the same claim, and
         // cannot read its lease until then. A lease that it can read belongs to the claim itself.
-        let unseen = ClaimOutcome::InFlight { lease_left: Duration::ZERO };
+        let unseen = ClaimOutcome::IN_FLIGHT;
         assert!(
             outcomes.iter().all(|outcome| [&granted(attempt), &unseen].contains(&outcome)),
             "{outcomes:?}"
@@ -71,8 +70,12 @@ pub(in crate::conformance) async fn concurrent_takeovers_by_hold_never_run(fixtu
     key.claimed(fixture.hold_request()).await;
     fixture.expire_leases().await;
     let outcomes = claims(&key, || fixture.request()).await;
-    let held =
-        |newly| outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::Held { newly }).count();
+    let held = |newly| {
+        outcomes
+            .iter()
+            .filter(|outcome| **outcome == ClaimOutcome::Held { newly, reference: None })
+            .count()
+    };
     assert_eq!((held(true), held(false)), (1, MANY - 1), "{outcomes:?}");
 }
 
@@ -84,7 +87,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_completion_wins(fixture:
         let (completing, taking) = (key.clone(), key.clone());
         let completion =
             tokio::spawn(async move { completing.complete(&late, &recording("late")).await });
-        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let takeover = tokio::spawn({
+            let next = next.clone();
+            async move { taking.claim(&next).await }
+        });
         match (completion.await.unwrap(), takeover.await.unwrap()) {
             (Fence::Passed, outcome) => {
                 assert_eq!(outcome, ClaimOutcome::Completed(recording("late")))
@@ -103,13 +109,16 @@ pub(in crate::conformance) async fn a_completion_is_not_lost_to_a_hold(fixture: 
     fixture.expire_leases().await;
     for (late, key) in keys {
         let (completing, taking, next) = (key.clone(), key.clone(), fixture.hold_request());
-        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let takeover = tokio::spawn({
+            let next = next.clone();
+            async move { taking.claim(&next).await }
+        });
         let completion =
             tokio::spawn(async move { completing.complete(&late, &recording("late")).await });
         assert_eq!(completion.await.unwrap(), Fence::Passed);
         let outcome = takeover.await.unwrap();
         assert!(
-            outcome == ClaimOutcome::Held { newly: true }
+            outcome == ClaimOutcome::Held { newly: true, reference: None }
                 || outcome == ClaimOutcome::Completed(recording("late")),
             "{outcome:?}"
         );
@@ -131,7 +140,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_abandonment_wins(fixture
         }
         for (late, key) in keys {
             let (abandoning, taking) = (key.clone(), key.clone());
-            let takeover = tokio::spawn(async move { taking.claim(&next).await });
+            let takeover = tokio::spawn({
+                let next = next.clone();
+                async move { taking.claim(&next).await }
+            });
             let abandonment =
                 tokio::spawn(
                     async move { abandoning.abandon(&late, crate::Abandoned::Hold).await },
@@ -157,7 +169,10 @@ pub(in crate::conformance) async fn one_of_late_completion_and_new_request_wins(
     fixture.expire_records().await;
     for (late, key) in keys {
         let (completing, taking, next) = (key.clone(), key.clone(), fixture.other_request());
-        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let takeover = tokio::spawn({
+            let next = next.clone();
+            async move { taking.claim(&next).await }
+        });
         let completion =
             tokio::spawn(async move { completing.complete(&late, &recording("late")).await });
         let (completion, outcome) = (completion.await.unwrap(), takeover.await.unwrap());
@@ -177,7 +192,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_release_wins(fixture: Fi
         key.abandon(&late, crate::Abandoned::Retry).await;
         let (releasing, taking) = (key.clone(), key.clone());
         let release = tokio::spawn(async move { releasing.release(&late).await });
-        let takeover = tokio::spawn(async move { taking.claim(&next).await });
+        let takeover = tokio::spawn({
+            let next = next.clone();
+            async move { taking.claim(&next).await }
+        });
         // If the release is first, the key is new. If the takeover is first, the second attempt
         // owns the key, and the release removes nothing.
         match (release.await.unwrap(), takeover.await.unwrap()) {
@@ -197,7 +215,7 @@ pub(in crate::conformance) async fn one_of_takeover_and_renewal_wins(fixture: Fi
     ] {
         let keys: Vec<_> = (0..MANY).map(|_| fixture.key()).collect();
         for key in &keys {
-            key.claimed(first).await;
+            key.claimed(&first).await;
         }
         fixture.expire_leases().await;
         if past_ttl {
@@ -205,7 +223,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_renewal_wins(fixture: Fi
         }
         for key in keys {
             let (renewing, taking, tick) = (key.clone(), key.clone(), fixture.tick());
-            let takeover = tokio::spawn(async move { taking.claim(&next).await });
+            let takeover = tokio::spawn({
+                let next = next.clone();
+                async move { taking.claim(&next).await }
+            });
             let renewal =
                 tokio::spawn(
                     async move { renewing.renew(&renewing.lease(first.owner), tick).await },

@@ -8,10 +8,10 @@ use crate::{
 pub(in crate::conformance) async fn a_renewed_lease_lasts(fixture: Fixture) {
     for request in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         assert_eq!(key.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
         fixture.expire_leases().await;
-        let ClaimOutcome::InFlight { lease_left } = key.claim(&fixture.request()).await else {
+        let ClaimOutcome::InFlight { lease_left, .. } = key.claim(&fixture.request()).await else {
             unreachable!("the lease was renewed");
         };
         assert!(
@@ -26,7 +26,7 @@ pub(in crate::conformance) async fn an_expired_lease_that_was_not_taken_over_is_
 ) {
     for request in [fixture.request(), fixture.hold_request()] {
         let key = fixture.key();
-        let lease = key.claimed(request).await;
+        let lease = key.claimed(&request).await;
         fixture.expire_leases().await;
         assert_eq!(key.renew(&lease, fixture.tick()).await, Fence::Passed);
         assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));

@@ -13,15 +13,14 @@ use crate::{
 /// `None` where the clock cannot be set back.
 async fn stranded<const N: usize>(fixture: &Fixture, claims: [Claim; N]) -> Option<[Key; N]> {
     let keys = [(); N].map(|()| fixture.key());
-    for (key, claim) in keys.iter().zip(claims) {
+    for (key, claim) in keys.iter().zip(&claims) {
         key.claimed(claim).await;
     }
     fixture.set_back(7).await.then_some(keys)
 }
 
 fn assert_in_flight(outcome: &ClaimOutcome, fixture: &Fixture) {
-    let in_flight =
-        matches!(outcome, ClaimOutcome::InFlight { lease_left } if *lease_left <= fixture.tick());
+    let in_flight = matches!(outcome, ClaimOutcome::InFlight { lease_left, .. } if *lease_left <= fixture.tick());
     assert!(in_flight, "{outcome:?}");
 }
 
@@ -43,7 +42,10 @@ pub(in crate::conformance) async fn a_lease_lasts_no_longer_than_its_length(fixt
     }
     fixture.expire_leases().await;
     assert_eq!(retried.claim(&fixture.request()).await, granted(2));
-    assert_eq!(held.claim(&fixture.request()).await, ClaimOutcome::Held { newly: true });
+    assert_eq!(
+        held.claim(&fixture.request()).await,
+        ClaimOutcome::Held { newly: true, reference: None }
+    );
 }
 
 pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set_back(
@@ -60,7 +62,7 @@ pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set
     assert_in_flight(&renewed.claim(&fixture.request()).await, &fixture);
     assert_eq!(renewed.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
     fixture.expire_leases().await;
-    let ClaimOutcome::InFlight { lease_left } = renewed.claim(&fixture.request()).await else {
+    let ClaimOutcome::InFlight { lease_left, .. } = renewed.claim(&fixture.request()).await else {
         unreachable!("the lease was renewed");
     };
     assert!(
@@ -80,11 +82,11 @@ pub(in crate::conformance) async fn the_length_of_a_lease_is_that_of_its_last_gr
     let key = fixture.key();
     let length = async || key.record().await.unwrap().lease;
     let claim = fixture.request();
-    let lease = key.claimed(claim).await;
+    let lease = key.claimed(&claim).await;
     assert_eq!(length().await, fixture.tick());
     assert_eq!(key.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
     assert_eq!(length().await, fixture.tick() * 3);
-    assert_eq!(key.claim(&Claim { lease: fixture.tick() * 2, ..claim }).await, granted(1));
+    assert_eq!(key.claim(&Claim { lease: fixture.tick() * 2, ..claim.clone() }).await, granted(1));
     assert_eq!(length().await, fixture.tick() * 2);
     key.abandon(&lease, Abandoned::Retry).await;
     assert_eq!(
@@ -118,7 +120,7 @@ pub(in crate::conformance) async fn an_abandoned_key_is_free_at_once_wherever_th
 
 pub(in crate::conformance) async fn a_shortening_touches_no_other_record(fixture: Fixture) {
     let claim = fixture.request();
-    let Some([one, other]) = stranded(&fixture, [claim, claim]).await else { return };
+    let Some([one, other]) = stranded(&fixture, [claim.clone(), claim]).await else { return };
     let before = other.record().await;
     assert_in_flight(&one.claim(&fixture.request()).await, &fixture);
     assert_eq!(other.record().await, before);
@@ -129,7 +131,7 @@ pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(f
     let [claimed, purged, held, young, to_hold] = [(); 5].map(|()| fixture.key());
     let claim = fixture.request();
     for key in [&claimed, &purged, &held] {
-        key.claimed(claim).await;
+        key.claimed(&claim).await;
     }
     to_hold.claimed(claim.with_abandoned(Abandoned::Hold)).await;
     for _ in 0..2 {
@@ -162,9 +164,9 @@ pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(fix
     let (completed, held) = (fixture.key(), fixture.key());
     let done = completed.completed(&recording("done")).await;
     held.held().await;
-    let Some(keys) = stranded(&fixture, claims).await else { return };
+    let Some(keys) = stranded(&fixture, claims.clone()).await else { return };
     let known = Resolution::Complete(recording("known"));
-    for (key, claim) in keys.iter().zip(claims) {
+    for (key, claim) in keys.iter().zip(&claims) {
         let before = key.record().await;
         assert_eq!(key.resolve(&owner(), known.clone()).await, ResolveOutcome::Conflict);
         assert_eq!(key.record().await, before);
@@ -175,7 +177,10 @@ pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(fix
     assert_eq!(completed.resolve(&done.owner, known.clone()).await, ResolveOutcome::Conflict);
     for request in [fixture.request(), fixture.hold_request()] {
         assert_eq!(completed.claim(&request).await, ClaimOutcome::Completed(recording("done")));
-        assert_eq!(held.claim(&request).await, ClaimOutcome::Held { newly: false });
+        assert_eq!(
+            held.claim(&request).await,
+            ClaimOutcome::Held { newly: false, reference: None }
+        );
     }
     assert_eq!([completed.record().await, held.record().await], before);
     fixture.expire_leases().await;
@@ -211,7 +216,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fi
         return;
     }
     let claims = [fixture.request(), fixture.request(), fixture.hold_request()];
-    let Some([retried, other, held]) = stranded(&fixture, claims).await else { return };
+    let Some([retried, other, held]) = stranded(&fixture, claims.clone()).await else { return };
     let claim = async |key: &Key, claim: Claim| {
         let transactions = fixture.store().transactions().unwrap();
         match transactions.claim(&key.id, &claim, fixture.tick()).await.unwrap() {
@@ -228,5 +233,8 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fi
     fixture.expire_leases().await;
     assert_eq!(claim(&retried, fixture.request()).await, granted(2));
     assert_eq!(claim(&other, fixture.request()).await, granted(2));
-    assert_eq!(claim(&held, fixture.request()).await, ClaimOutcome::Held { newly: true });
+    assert_eq!(
+        claim(&held, fixture.request()).await,
+        ClaimOutcome::Held { newly: true, reference: None }
+    );
 }

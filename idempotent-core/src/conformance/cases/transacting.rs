@@ -5,9 +5,9 @@
 use bytes::Bytes;
 
 use crate::{
-    conformance::fixture::{Fixture, granted, recording},
+    conformance::fixture::{Fixture, granted, recording, text},
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Note},
     record::RecordState,
 };
 
@@ -86,4 +86,45 @@ pub(in crate::conformance) async fn a_completion_and_its_commit_are_one_step(fix
         );
         assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording));
     }
+}
+
+pub(in crate::conformance) async fn a_note_counts_once_its_transaction_is_committed(
+    fixture: Fixture,
+) {
+    let Some(transactions) = fixture.store().transactions() else { return };
+    for commits in [true, false] {
+        let key = fixture.key();
+        let lease = key.claimed(fixture.request()).await;
+        let before = key.record().await.unwrap();
+        let mut transaction = transactions.begin().await.unwrap();
+        let note = Note { reference: Some(text("pi_1")), ..Note::step(recording("ledger")) };
+        assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
+        assert_eq!(key.record().await.unwrap(), before);
+        let undone = Note { step: recording("undone"), ..Note::hold() };
+        if commits {
+            transaction.commit().await.unwrap();
+            let notes = key.record().await.unwrap().notes;
+            assert_eq!(notes.reference, Some(text("pi_1")));
+            assert_eq!(notes.steps, recording("ledger"));
+        } else {
+            transaction.undo().await.unwrap();
+            assert_eq!(transaction.note(&lease, &undone).await.unwrap(), Fence::Passed);
+            transaction.roll_back().await;
+            assert_eq!(key.record().await.unwrap(), before);
+        }
+    }
+}
+
+pub(in crate::conformance) async fn a_note_is_fenced_in_a_transaction_too(fixture: Fixture) {
+    let Some(transactions) = fixture.store().transactions() else { return };
+    let key = fixture.key();
+    let stale = key.claimed(fixture.request()).await;
+    fixture.expire_leases().await;
+    assert_eq!(key.claim(&fixture.request()).await, granted(2));
+    let before = key.record().await;
+    let mut transaction = transactions.begin().await.unwrap();
+    let note = Note::step(recording("stale"));
+    assert_eq!(transaction.note(&stale, &note).await.unwrap(), Fence::Fenced);
+    transaction.roll_back().await;
+    assert_eq!(key.record().await, before);
 }

@@ -125,7 +125,7 @@ impl Inner {
         let Ok(owner) = self.parts.store.environment().draw_owner() else {
             return AttemptOutcome::NotCommitted { transient: true };
         };
-        let probe = Box::new(self.claim.clone().with_owner(owner));
+        let probe = Box::new(self.claim.with_owner(owner));
         self.parts.deferrals.defer(self.deferred(EndAction::HoldIfCommitted(probe)));
         AttemptOutcome::Deferred
     }
@@ -163,7 +163,7 @@ impl Inner {
         action: &EndAction,
     ) -> Result<CommitOutcome, StoreError> {
         let store = &self.parts.store;
-        let probe = self.claim.clone().with_owner(store.environment().draw_owner()?);
+        let probe = self.claim.with_owner(store.environment().draw_owner()?);
         let claimed = store.transactions()?.claim(&self.lease.id, &probe, IN_DOUBT);
         match store.limit(claimed).await? {
             TransactionClaim::Granted { transaction, .. } => {

@@ -209,7 +209,7 @@ async fn a_purge_removes_expired_records_only_and_shortens_leases_after_the_cloc
     let record = store.look_up(&running).await.unwrap().unwrap().record;
     clock.set_back(TTL);
     let over = Change::Put(Record { expires_at: Timestamp::EPOCH, ..record });
-    store.shards.lock(&running).apply(over, None);
+    store.shards.lock(&running).apply(over);
     assert_eq!(store.purge(u32::MAX).await.unwrap(), 0);
     let shortened = store.look_up(&running).await.unwrap().unwrap();
     assert_eq!(shortened.record.lease_until, shortened.at.after(lease));

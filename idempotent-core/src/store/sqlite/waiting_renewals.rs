@@ -169,6 +169,7 @@ fn stays_locked(mut locked: impl FnMut() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::short_text::ShortText;
     use crate::{
         fingerprint::Fingerprint,
         lease::OwnerToken,
@@ -205,6 +206,7 @@ mod tests {
             ttl: Duration::from_secs(60),
             abandoned: Abandoned::Retry,
             principal: None,
+            operation: ShortText::EMPTY,
         };
         for (lease, released, expected) in [(1, false, true), (1, true, false), (0, false, false)] {
             let claim = claim(Duration::from_millis(lease));

@@ -22,6 +22,14 @@ pub(super) enum Act {
         who: usize,
         lease: u8,
     },
+    /// An attempt passes its point of no return.
+    Hold {
+        who: usize,
+    },
+    /// An attempt has done a step.
+    Step {
+        who: usize,
+    },
     Complete {
         who: usize,
     },
@@ -61,6 +69,8 @@ pub(super) fn acts() -> impl Strategy<Value = Vec<Act>> {
         6 => claim,
         1 => who().prop_map(|who| Act::Resend { who }),
         2 => (who(), 1..20u8).prop_map(|(who, lease)| Act::Renew { who, lease }),
+        1 => who().prop_map(|who| Act::Hold { who }),
+        1 => who().prop_map(|who| Act::Step { who }),
         2 => who().prop_map(|who| Act::Complete { who }),
         1 => who().prop_map(|who| Act::Release { who }),
         1 => (who(), policy()).prop_map(|(who, policy)| Act::Abandon { who, policy }),

@@ -45,9 +45,7 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.call(Op::Claim, self.inner().claim(id, claim)).await? {
-            ClaimOutcome::Granted { .. } if self.hides_grant() => {
-                Ok(ClaimOutcome::InFlight { lease_left: Duration::ZERO })
-            }
+            ClaimOutcome::Granted { .. } if self.hides_grant() => Ok(ClaimOutcome::IN_FLIGHT),
             ClaimOutcome::Completed(recording) => {
                 Ok(ClaimOutcome::Completed(self.read(&recording)))
             }

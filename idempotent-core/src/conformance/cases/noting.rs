@@ -1,0 +1,244 @@
+//! What a record says about its operation, and what its handler notes.
+
+use bytes::Bytes;
+
+use crate::{
+    conformance::fixture::{Fixture, Key, granted, recording, text},
+    policy::Abandoned,
+    protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
+    record::{Notes, Record, RecordState},
+    recording::{RecordedBody, Recording},
+    scope::Principal,
+};
+
+fn encoded(status: u16) -> Bytes {
+    Recording::new(status, Vec::new(), RecordedBody::None).encode()
+}
+
+fn everything() -> Note {
+    Note {
+        reference: Some(text("pi_1")),
+        progress: Some(text("1 of 2")),
+        step: recording("charge;"),
+        input: recording("input"),
+        hold: false,
+    }
+}
+
+fn noted(record: &Record) -> (Option<&str>, Option<&str>, &[u8], &[u8]) {
+    let Notes { reference, progress, steps, input } = &record.notes;
+    (reference.as_deref(), progress.as_deref(), steps, input)
+}
+
+pub(in crate::conformance) async fn a_record_says_what_it_is_about(fixture: Fixture) {
+    let (key, request) = (fixture.key(), fixture.request());
+    let lease = key.claimed(&request).await;
+    let record = key.record().await.unwrap();
+    assert_eq!(record.operation, request.operation);
+    assert_eq!(record.principal, request.principal);
+    assert_eq!((record.status, record.completed_at), (None, None));
+    assert_eq!(noted(&record), (None, None, &[][..], &[][..]));
+    fixture.advance_half_a_tick().await;
+    assert_eq!(key.complete(&lease, &encoded(201)).await, Fence::Passed);
+    let record = key.record().await.unwrap();
+    assert_eq!((record.operation, record.principal), (request.operation, request.principal));
+    assert_eq!(record.status, Some(201));
+    let completed = record.completed_at.unwrap().duration_since(record.first_seen);
+    assert!(completed >= fixture.tick() / 4 && completed < fixture.tick(), "{completed:?}");
+}
+
+pub(in crate::conformance) async fn a_claim_without_a_principal_has_none(fixture: Fixture) {
+    for request in [fixture.request(), fixture.hold_request()] {
+        let key = fixture.key();
+        let anonymous = Claim { principal: None, operation: text("ä"), ..request };
+        key.claimed(&anonymous).await;
+        let record = key.record().await.unwrap();
+        assert_eq!((record.principal, record.operation), (None, text("ä")));
+    }
+}
+
+pub(in crate::conformance) async fn the_first_completion_stays(fixture: Fixture) {
+    let key = fixture.key();
+    let lease = key.claimed(fixture.request()).await;
+    assert_eq!(key.complete(&lease, &encoded(201)).await, Fence::Passed);
+    let first = key.record().await;
+    fixture.advance_half_a_tick().await;
+    assert_eq!(key.complete(&lease, &encoded(500)).await, Fence::Passed);
+    assert_eq!(key.record().await, first);
+}
+
+pub(in crate::conformance) async fn a_note_replaces_what_it_names_and_adds_its_step(
+    fixture: Fixture,
+) {
+    for request in [fixture.request(), fixture.hold_request()] {
+        let key = fixture.key();
+        let lease = key.claimed(&request).await;
+        let before = key.record().await.unwrap();
+        assert_eq!(key.note(&lease, &Note::default()).await, Fence::Passed);
+        assert_eq!(key.record().await.unwrap(), before);
+        assert_eq!(key.note(&lease, &everything()).await, Fence::Passed);
+        let more = Note { progress: Some(text("2 of 2")), ..Note::step(recording("ledger")) };
+        assert_eq!(key.note(&lease, &more).await, Fence::Passed);
+        let record = key.record().await.unwrap();
+        let expected = (Some("pi_1"), Some("2 of 2"), &b"charge;ledger"[..], &b"input"[..]);
+        assert_eq!(noted(&record), expected);
+        let unchanged = Record { notes: before.notes.clone(), ..record };
+        assert_eq!(unchanged, before);
+        assert_eq!(key.note(&lease, &Note::reference(text("pi_2"))).await, Fence::Passed);
+        assert_eq!(key.note(&lease, &Note::input(recording("other"))).await, Fence::Passed);
+        let record = key.record().await.unwrap();
+        let expected = (Some("pi_2"), Some("2 of 2"), &b"charge;ledger"[..], &b"other"[..]);
+        assert_eq!(noted(&record), expected);
+    }
+}
+
+pub(in crate::conformance) async fn any_bytes_can_be_noted(fixture: Fixture) {
+    let key = fixture.key();
+    let lease = key.claimed(fixture.request()).await;
+    let bytes: Bytes = (0..=u8::MAX).cycle().take(70_000).collect();
+    let longest = text(&"\u{10ffff}".repeat(63));
+    let note = Note {
+        reference: Some(longest.clone()),
+        progress: Some(text("it's \"$1\" \\ {now}")),
+        input: bytes.clone(),
+        ..Note::step(bytes.clone())
+    };
+    assert_eq!(key.note(&lease, &note).await, Fence::Passed);
+    let record = key.record().await.unwrap();
+    assert_eq!(record.notes.reference, Some(longest));
+    assert_eq!(record.notes.progress, note.progress);
+    assert!(record.notes.steps == bytes && record.notes.input == bytes);
+}
+
+pub(in crate::conformance) async fn a_completion_keeps_only_the_reference(fixture: Fixture) {
+    for request in [fixture.request(), fixture.hold_request()] {
+        let key = fixture.key();
+        let lease = key.claimed(&request).await;
+        assert_eq!(key.note(&lease, &everything()).await, Fence::Passed);
+        assert_eq!(key.complete(&lease, &encoded(200)).await, Fence::Passed);
+        let record = key.record().await.unwrap();
+        assert_eq!(noted(&record), (Some("pi_1"), None, &[][..], &[][..]));
+        assert_eq!(key.note(&lease, &everything()).await, Fence::Fenced);
+        assert_eq!(key.record().await.unwrap(), record);
+    }
+}
+
+pub(in crate::conformance) async fn a_takeover_keeps_the_notes(fixture: Fixture) {
+    let key = fixture.key();
+    let first = key.claimed(fixture.request()).await;
+    assert_eq!(key.note(&first, &everything()).await, Fence::Passed);
+    fixture.expire_leases().await;
+    // A note does not test the lease.
+    assert_eq!(key.note(&first, &Note::step(recording("ledger"))).await, Fence::Passed);
+    let next = Claim { principal: None, operation: text("other"), ..fixture.request() };
+    assert_eq!(key.claim(&next).await, granted(2));
+    let record = key.record().await.unwrap();
+    assert_eq!(record.operation, fixture.request().operation);
+    assert_eq!(record.principal, Some(Principal::from_bytes([7; 16])));
+    let expected = (Some("pi_1"), Some("1 of 2"), &b"charge;ledger"[..], &b"input"[..]);
+    assert_eq!(noted(&record), expected);
+    key.assert_fenced(first.owner).await;
+    assert_eq!(key.abandon(&key.lease(next.owner), Abandoned::Retry).await, Fence::Passed);
+    assert_eq!(noted(&key.record().await.unwrap()), expected);
+    let absent = fixture.key();
+    absent.assert_fenced(first.owner).await;
+}
+
+pub(in crate::conformance) async fn an_expired_key_starts_without_notes(fixture: Fixture) {
+    let [abandoned, completed] = [fixture.key(), fixture.key()];
+    for key in [&abandoned, &completed] {
+        let lease = key.claimed(fixture.request()).await;
+        assert_eq!(key.note(&lease, &everything()).await, Fence::Passed);
+    }
+    let lease = completed.lease(completed.record().await.unwrap().owner);
+    assert_eq!(completed.complete(&lease, &encoded(200)).await, Fence::Passed);
+    fixture.expire_records().await;
+    for key in [&abandoned, &completed] {
+        let request = Claim { operation: text("new"), principal: None, ..fixture.other_request() };
+        key.claimed(&request).await;
+        let record = key.record().await.unwrap();
+        assert_eq!(noted(&record), (None, None, &[][..], &[][..]));
+        assert_eq!((record.operation, record.principal), (text("new"), None));
+        assert_eq!((record.status, record.completed_at), (None, None));
+    }
+}
+
+pub(in crate::conformance) async fn after_the_point_of_no_return_the_key_is_held(fixture: Fixture) {
+    let key = fixture.key();
+    let lease = key.claimed(fixture.request()).await;
+    let note = Note { hold: true, ..Note::reference(text("pi_1")) };
+    assert_eq!(key.note(&lease, &note).await, Fence::Passed);
+    assert_eq!(key.record().await.unwrap().abandoned, Abandoned::Hold);
+    // A later note does not take it back.
+    assert_eq!(key.note(&lease, &Note::progress(text("half"))).await, Fence::Passed);
+    let reference = Some(text("pi_1"));
+    let in_flight = key.claim(&fixture.request()).await;
+    assert!(
+        matches!(&in_flight, ClaimOutcome::InFlight { reference: noted, .. } if *noted == reference),
+        "{in_flight:?}"
+    );
+    fixture.expire_leases().await;
+    let held = |newly| ClaimOutcome::Held { newly, reference: reference.clone() };
+    assert_eq!(key.claim(&fixture.request()).await, held(true));
+    assert_eq!(key.claim(&fixture.request()).await, held(false));
+    assert_eq!(key.note(&lease, &Note::hold()).await, Fence::Fenced);
+    fixture.expire_records().await;
+    assert_eq!(key.record().await.unwrap().state, RecordState::Held);
+    assert_eq!(key.claim(&fixture.request()).await, held(false));
+    let resolution = Resolution::Complete(encoded(402));
+    assert_eq!(key.resolve(&lease.owner, resolution).await, ResolveOutcome::Resolved);
+    let record = key.record().await.unwrap();
+    assert_eq!((record.status, record.notes.reference.clone()), (Some(402), reference));
+    assert!(record.completed_at.is_some());
+}
+
+pub(in crate::conformance) async fn an_abandoned_attempt_that_is_past_the_point_of_no_return_is_held(
+    fixture: Fixture,
+) {
+    let key = fixture.key();
+    let lease = key.claimed(fixture.request()).await;
+    assert_eq!(key.note(&lease, &Note::hold()).await, Fence::Passed);
+    assert_eq!(key.abandon(&lease, Abandoned::Retry).await, Fence::Passed);
+    assert_eq!(key.record().await.unwrap().state, RecordState::Held);
+}
+
+/// The ids of the fixture's keys among those that can be resumed.
+async fn is_resumable(fixture: &Fixture, key: &Key) -> bool {
+    // Other users of the store may have resumable records too, and a store may need several calls.
+    for _ in 0..64 {
+        if fixture.store().resumable(1_000).await.unwrap().contains(&key.id) {
+            return true;
+        }
+    }
+    false
+}
+
+pub(in crate::conformance) async fn an_abandoned_operation_with_an_input_is_resumable(
+    fixture: Fixture,
+) {
+    let [live, without, held, done, expired] = [(); 5].map(|()| fixture.key());
+    let lease = live.claimed(fixture.request()).await;
+    assert!(!is_resumable(&fixture, &live).await);
+    assert_eq!(live.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    assert!(!is_resumable(&fixture, &live).await, "its lease has not expired");
+    without.claimed(fixture.request()).await;
+    let lease = held.claimed(fixture.hold_request()).await;
+    assert_eq!(held.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    let lease = done.claimed(fixture.request()).await;
+    assert_eq!(done.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    assert_eq!(done.complete(&lease, &encoded(200)).await, Fence::Passed);
+    fixture.expire_leases().await;
+    assert!(is_resumable(&fixture, &live).await);
+    for other in [&without, &held, &done] {
+        assert!(!is_resumable(&fixture, other).await);
+    }
+    let next = fixture.request();
+    assert_eq!(live.claim(&next).await, granted(2));
+    assert!(!is_resumable(&fixture, &live).await, "another attempt has it");
+    assert_eq!(live.abandon(&live.lease(next.owner), Abandoned::Retry).await, Fence::Passed);
+    assert!(is_resumable(&fixture, &live).await, "abandoned again");
+    let lease = expired.claimed(fixture.request()).await;
+    assert_eq!(expired.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    fixture.expire_records().await;
+    assert!(!is_resumable(&fixture, &expired).await, "its ttl is over");
+}
