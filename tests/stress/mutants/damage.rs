@@ -68,7 +68,7 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     // As only its first owner has written it, with relative times.
     let relative = [first.as_slice(), &[0; 32], &rest].concat();
     let with_reference = [&relative[..103], &[1], &relative[104..]].concat();
-    let damaged: [Vec<u8>; 11] = [
+    let damaged: [Vec<u8>; 13] = [
         head[..112].to_vec(),
         head[..114].to_vec(),
         longer,
@@ -76,6 +76,7 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
         relative[..114].to_vec(),
         [relative.as_slice(), b"x"].concat(),
         with_reference,
+        [&[2], &relative[1..]].concat(),
         other(0, 2),
         other(1, 0),
         other(1, 4),

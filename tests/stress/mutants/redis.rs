@@ -103,7 +103,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("complete.lua", "not r or ", "", Histories),
     mutant("complete.lua", " or r.owner ~= ARGV[1]", "", Hammer),
     mutant("complete.lua", "if r.state ~= COMPLETED then", "if true then", Hammer),
-    mutant("complete_first.lua", "head:sub(1, 3) == '\\1\\1\\0' and ", "", Hammer),
+    mutant("complete_first.lua", "head:sub(1, 3) == '\\1\\1\\0' and ", "", Damage),
     mutant(
         "complete_first.lua",
         "head:sub(8, 23) == ARGV[1]\n    and ",
