@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, rc::Rc};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
-    runtime::{Admission, Verdict},
+    runtime::{Admission, Operation, Subject, Verdict},
 };
 
 pub use self::response::GuardedResponse;
@@ -137,12 +137,9 @@ impl KeyedRun {
             Err(limit) => return GuardedResponse::ready(self.refusals().overloaded(limit)),
         };
         self.context.permit.hold(permit, token);
-        let id = self.record_id(&scope);
-        let digest = match principal {
-            Some(scope) => digest.with_principal(scope.principal()),
-            None => digest,
-        };
-        self.into_response(id, digest, limit, handler)
+        let subject = self.subject(&scope);
+        let principal = principal.map(ScopeId::principal);
+        self.into_response(Subject { principal, ..subject }, digest, limit, handler)
     }
 
     fn into_response(
@@ -226,14 +223,11 @@ impl KeyedRun {
             Verdict::Unreadable => {
                 refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
             }
-            Verdict::Held { newly: true, reference: None } => {
-                refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::BecameHeld)
-            }
-            Verdict::Held { newly: false, reference: None } => {
-                refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::OutcomeUnknown)
-            }
+            Verdict::Held { newly, reference } => refusals.held(newly, reference),
             Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
-            Verdict::InFlight { lease_left, .. } => refusals.in_flight(lease_left),
+            Verdict::InFlight { lease_left, reference } => {
+                refusals.in_flight(lease_left, reference)
+            }
         }
     }
 
@@ -254,7 +248,7 @@ impl KeyedRun {
                 %id, %error, cause,
                 "claiming a key failed; its request runs unguarded"
             );
-            self.context.set_claim(id, 1);
+            self.context.set_operation(Operation::unguarded(id));
             let time_limit = self.idempotency.time_limit(self.operation);
             return run_unguarded(&self.idempotency, &self.request, handler, time_limit).await;
         }
