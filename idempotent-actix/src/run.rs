@@ -139,23 +139,24 @@ impl KeyedRun {
         self.context.permit.hold(permit, token);
         let subject = self.subject(&scope);
         let principal = principal.map(ScopeId::principal);
-        self.into_response(Subject { principal, ..subject }, digest, limit, handler)
+        let subject = principal.into_iter().fold(subject, Subject::with_principal);
+        self.into_response(subject, digest, limit, handler)
     }
 
     fn into_response(
         self,
-        id: RecordId,
+        subject: Subject,
         digest: RequestDigest,
         limit: Option<Limit>,
         handler: HandlerFuture,
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
-        let context = self.context.clone();
+        let (id, context) = (subject.id, self.context.clone());
         // Boxed: moves to another task when the client disconnects. A block, because an `async fn`
         // stores its arguments twice.
         let future = Box::pin(async move {
             let mut response = match limit {
-                None => self.claim(id, digest, handler).await,
+                None => self.claim(subject, digest, handler).await,
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
@@ -170,15 +171,15 @@ impl KeyedRun {
 
     async fn claim(
         &self,
-        id: RecordId,
+        subject: Subject,
         digest: RequestDigest,
         handler: HandlerFuture,
     ) -> HttpResponse {
-        let runtime = self.idempotency.runtime();
+        let (runtime, id) = (self.idempotency.runtime(), subject.id);
         let admission = match self.operation.claim {
-            ClaimMode::Lease => runtime.begin(id, digest, &self.policy).await,
+            ClaimMode::Lease => runtime.begin(subject, digest, &self.policy).await,
             ClaimMode::Transaction => {
-                Box::pin(runtime.begin_in_transaction(id, digest, &self.policy)).await
+                Box::pin(runtime.begin_in_transaction(subject, digest, &self.policy)).await
             }
         };
         // Boxed: keeps the future of a replay small.
