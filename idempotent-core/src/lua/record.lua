@@ -1,15 +1,18 @@
 -- Precedes every script: the encoding of a record, and when its key expires.
 -- KEYS: 1 the record's key
 --
--- A value is a header of 91 bytes and, once completed, the recording. The header consists of
--- version, state (1 in flight, 2 completed, 3 held), abandoned policy (0 retry, 1 hold), attempt,
--- owner, fingerprint, lease_until (0 once abandoned), first_seen, expires_at, and the length of
--- the lease. Times are milliseconds since the Unix epoch.
+-- A value is a header of 113 bytes, its texts and, once completed, the recording. The header
+-- consists of version, state (1 in flight, 2 completed, 3 held), abandoned policy (0 retry, 1
+-- hold), attempt, owner, fingerprint, lease_until (0 once abandoned), first_seen, expires_at, the
+-- length of the lease, completed_at (0 unless completed), status (0 for none), and the lengths of
+-- the texts. Times are milliseconds since the Unix epoch.
 --
 -- A first_seen of 0 means that the claimer, who does not know the server's time, has written
 -- times that are relative to the creation of the key. The creation follows from the key's expiry:
--- its ttl once the record is completed, and GRACE after its ttl while it is in flight.
-local HEAD, LAYOUT = 91, '>BBBI4c16c36I8I8I8I8'
+-- its ttl once the record is completed, and GRACE after its ttl while it is in flight. The
+-- completed_at of such a record is the time that was left until its expiry.
+local HEAD, LAYOUT = 113, '>BBBI4c16c36I8I8I8I8I8I2BBBBI4I4'
+local TEXTS = { 'operation', 'principal', 'reference', 'progress', 'steps', 'input' }
 local IN_FLIGHT, COMPLETED, HELD, RETRY, HOLD = 1, 2, 3, 0, 1
 -- How long a claim is kept for its late owner after its lease and its ttl have expired, in ms.
 local GRACE = 3600000
@@ -19,6 +22,10 @@ local function time()
     return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+local function damaged()
+    error({ err = 'DAMAGED the record cannot be read' })
+end
+
 local function read()
     local head = redis.call('GETRANGE', KEYS[1], 0, HEAD - 1)
     if head == '' then
@@ -26,11 +33,28 @@ local function read()
     end
     local version, state, abandoned = head:byte(1, 3)
     if #head ~= HEAD or version ~= 1 or state < 1 or state > 3 or abandoned > 1 then
-        error({ err = 'DAMAGED the record cannot be read' })
+        damaged()
     end
-    local r, _ = { state = state, abandoned = abandoned }
-    _, _, _, r.attempt, r.owner, r.fingerprint, r.lease_until, r.first_seen, r.expires_at, r.lease =
-        struct.unpack(LAYOUT, head)
+    local r, lengths, _ = { state = state, abandoned = abandoned, size = HEAD }, {}
+    _, _, _, r.attempt, r.owner, r.fingerprint, r.lease_until, r.first_seen, r.expires_at, r.lease,
+        r.completed_at, r.status, lengths[1], lengths[2], lengths[3], lengths[4], lengths[5],
+        lengths[6] = struct.unpack(LAYOUT, head)
+    for _, length in ipairs(lengths) do
+        r.size = r.size + length
+    end
+    -- Only a recording follows the texts.
+    local last = -1
+    if state == COMPLETED then
+        last = r.size - 1
+    end
+    local texts, at = redis.call('GETRANGE', KEYS[1], HEAD, last), 1
+    if #texts ~= r.size - HEAD then
+        damaged()
+    end
+    for i, name in ipairs(TEXTS) do
+        r[name] = texts:sub(at, at + lengths[i] - 1)
+        at = at + lengths[i]
+    end
     return r
 end
 
@@ -68,7 +92,9 @@ end
 -- `retry`; none for a key that is held or can become so.
 local function write(r, recording)
     local value = struct.pack(LAYOUT, 1, r.state, r.abandoned, r.attempt, r.owner, r.fingerprint,
-        r.lease_until, r.first_seen, r.expires_at, r.lease)
+        r.lease_until, r.first_seen, r.expires_at, r.lease, r.completed_at, r.status, #r.operation,
+        #r.principal, #r.reference, #r.progress, #r.steps, #r.input)
+        .. r.operation .. r.principal .. r.reference .. r.progress .. r.steps .. r.input
     if r.state == COMPLETED then
         redis.call('SET', KEYS[1], value .. recording, 'PXAT', r.expires_at)
     elseif r.state == IN_FLIGHT and r.abandoned == RETRY then
@@ -83,11 +109,18 @@ local function write_again()
     redis.call('SET', KEYS[1], redis.call('GET', KEYS[1]), 'KEEPTTL')
 end
 
--- A recording that is stored after the ttl has expired is kept for the same ttl again.
-local function complete(r, recording, now)
+-- Of the handler's notes only the reference stays. A recording that is stored after the ttl has
+-- expired is kept for the same ttl again.
+local function complete(r, recording, status, now)
     if r.expires_at <= now then
         r.expires_at = now + r.expires_at - r.first_seen
     end
-    r.state = COMPLETED
+    r.state, r.completed_at, r.status = COMPLETED, now, status
+    r.progress, r.steps, r.input = '', '', ''
     write(r, recording)
+end
+
+-- What a step of the owner returns: 2 if the record had an input.
+local function passed(r)
+    return math.min(#r.input, 1) + 1
 end

@@ -1,7 +1,7 @@
 -- Ends a held key for an operator: completes it with a recording, or releases it. A completion
 -- makes the owner all zeros, which fences a late owner.
 -- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
--- ARGV: 1 owner that was read, 2 recording or nothing
+-- ARGV: 1 owner that was read; to complete, 2 recording, 3 status or 0
 -- Returns 1 resolved, 0 conflict.
 local r, now = read(), time()
 if not r or r.owner ~= ARGV[1] or r.state == COMPLETED then
@@ -16,7 +16,7 @@ if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lease_expired(r, now)) 
 end
 if ARGV[2] then
     r.owner = string.rep('\0', 16)
-    complete(r, ARGV[2], now)
+    complete(r, ARGV[2], ARGV[3], now)
 else
     redis.call('DEL', KEYS[1])
 end

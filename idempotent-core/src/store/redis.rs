@@ -23,6 +23,7 @@ mod encoding;
 mod error;
 mod missing_privilege;
 mod node;
+mod notes;
 mod privileges;
 mod replicas;
 mod replication_connections;

@@ -57,24 +57,31 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
     let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
     let first = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36]].concat();
-    let head = [first.as_slice(), &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4)].concat();
-    assert_eq!(head.len(), 91);
+    // Neither completed nor noted, and with an operation of two bytes.
+    let rest = [[0; 10].as_slice(), &[2, 0], &[0; 10], b"op"].concat();
+    let head = [first.as_slice(), &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4), &rest].concat();
+    assert_eq!(head.len(), 115);
     let other = |at: usize, byte| {
         head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect()
     };
     let longer = [head.as_slice(), b"x"].concat();
     // As only its first owner has written it, with relative times.
-    let relative = [first.as_slice(), &[0; 32]].concat();
-    let damaged: [Vec<u8>; 7] = [
-        longer[..90].to_vec(),
-        relative[..80].to_vec(),
+    let relative = [first.as_slice(), &[0; 32], &rest].concat();
+    let with_reference = [&relative[..103], &[1], &relative[104..]].concat();
+    let damaged: [Vec<u8>; 11] = [
+        head[..112].to_vec(),
+        head[..114].to_vec(),
+        longer,
+        relative[..112].to_vec(),
+        relative[..114].to_vec(),
+        [relative.as_slice(), b"x"].concat(),
+        with_reference,
         other(0, 2),
         other(1, 0),
         other(1, 4),
         other(2, 2),
         vec![1],
     ];
-    // Only the head of a record is checked.
     let is_refused =
         |result: Result<Fence, StoreError>| result.is_err_and(|error| error.is_unreadable());
     for damaged in damaged {

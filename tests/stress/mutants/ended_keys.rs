@@ -7,7 +7,7 @@ use super::{Variant, backends::Backend, read};
 /// A time that has passed, and one that has not, in milliseconds since the Unix epoch.
 const TIMES: [u64; 2] = [1_000_000_000_000, 9_000_000_000_000];
 
-/// The values that a record in these states may have, without their recording. Times of 0 occur in
+/// The values that a record in these states may have, without their recording and with one text. Times of 0 occur in
 /// records that were completed before anything but their first owner has written them.
 fn heads() -> impl Iterator<Item = Vec<u8>> {
     let heads = [2, 3].into_iter().flat_map(|state| [0, 1].map(|abandoned| (state, abandoned)));
@@ -21,7 +21,10 @@ fn heads() -> impl Iterator<Item = Vec<u8>> {
             let mut head = vec![1, state, abandoned, 0, 0, 0, 1];
             head.extend([owner; 16]);
             head.extend([fingerprint; 36]);
-            head.extend(times.into_iter().chain([30_000]).flat_map(u64::to_be_bytes));
+            head.extend(times.into_iter().chain([30_000, TIMES[0]]).flat_map(u64::to_be_bytes));
+            // The status, and the lengths of the texts: only a reference.
+            head.extend([0, 200, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            head.extend(b"pi_1");
             head
         })
     })
@@ -42,14 +45,15 @@ pub(super) async fn difference(backend: &Backend, variant: Variant) -> Option<St
         {
             let mut claim = |script: &str| -> Result<Vec<Value>, (ErrorKind, String)> {
                 let mut set = cmd("SET");
-                set.arg(&key).arg([head.as_slice(), b"recording"].concat());
+                let recording: &[u8] = if head[1] == 2 { b"recording" } else { b"" };
+                set.arg(&key).arg([head.as_slice(), recording].concat());
                 if let Some(at) = expires_at {
                     set.arg("PXAT").arg(at);
                 }
                 let mut eval = cmd("EVAL");
                 let (fingerprint, owner) = ([7_u8; 36], [7_u8; 16]);
                 eval.arg(script).arg(1).arg(&key).arg(fingerprint.as_slice()).arg(owner.as_slice());
-                eval.arg(&[30_000, 86_400_000, policy]);
+                eval.arg(&[30_000, 86_400_000, policy]).arg("operation").arg("");
                 let mut commands = pipe();
                 commands.add_command(set).add_command(eval).get(&key).pexpire_time(&key);
                 commands.query(&mut connection).map_err(|error| (error.kind(), error.to_string()))

@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 
+use super::scripts::Arg;
 use crate::{
     clock::{Timestamp, millis},
     fingerprint::Fingerprint,
     lease::OwnerToken,
     policy::Abandoned,
     protocol::Claim,
-    record::{Record, RecordState},
+    record::{Notes, Record, RecordState},
+    recording,
+    scope::Principal,
+    short_text::ShortText,
 };
 
 const VERSION: u8 = 1;
-const HEADER_LEN: usize = 91;
+const HEADER_LEN: usize = 113;
 const IN_FLIGHT: u8 = 1;
 const COMPLETED: u8 = 2;
 const HELD: u8 = 3;
@@ -35,11 +39,18 @@ pub(super) fn abandoned_code(abandoned: Abandoned) -> u8 {
     }
 }
 
+/// The arguments of a script that completes a record: the recording and its status.
+pub(super) fn completion_args(recording: &Bytes) -> [Arg<'_>; 2] {
+    let status = recording::status(recording).unwrap_or_default();
+    [Arg::Bytes(recording), Arg::Number(status.into())]
+}
+
 /// Encodes a first claim. The claimer does not know the server's time, so the times are relative to
 /// the creation of the key, which a `first_seen` of 0 indicates. [`with_absolute_times`] derives
 /// the creation from the key's expiry.
 pub(super) fn encode_claim(claim: &Claim) -> Vec<u8> {
-    let mut value = Vec::with_capacity(HEADER_LEN);
+    let (operation, principal) = (claim.operation.as_bytes(), principal_bytes(claim));
+    let mut value = Vec::with_capacity(HEADER_LEN + operation.len() + principal.len());
     value.extend([VERSION, IN_FLIGHT, abandoned_code(claim.abandoned)]);
     value.put_u32(1);
     value.put_slice(claim.owner.as_bytes());
@@ -48,7 +59,20 @@ pub(super) fn encode_claim(claim: &Claim) -> Vec<u8> {
     value.put_u64(0);
     value.put_u64(redis_millis(claim.ttl));
     value.put_u64(redis_millis(claim.lease));
+    // Neither completed nor noted yet.
+    value.put_bytes(0, 10);
+    for text in [operation, principal] {
+        value.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
+    }
+    value.put_bytes(0, 10);
+    value.put_slice(operation);
+    value.put_slice(principal);
     value
+}
+
+/// The bytes of a claim's principal; empty if there is none.
+pub(super) fn principal_bytes(claim: &Claim) -> &[u8] {
+    claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
 }
 
 /// Decodes a value. Relative times are left unchanged, as if the key had been created at time 0.
@@ -64,17 +88,22 @@ pub(super) fn decode(value: Bytes) -> Result<Record, Unreadable> {
     let [lease_until, first_seen, expires_at] =
         [time(&mut rest)?, time(&mut rest)?, time(&mut rest)?];
     let lease = Duration::from_millis(time(&mut rest)?.as_millis());
+    let completed_at = time(&mut rest)?;
+    let status = rest.try_get_u16().map_err(|_| Unreadable)?;
+    let (operation, principal, notes) = decode_texts(&mut rest)?;
     let abandoned = match abandoned {
         0 => Abandoned::Retry,
         1 => Abandoned::Hold,
         _ => return Err(Unreadable),
     };
+    let is_open = rest.is_empty() && (completed_at.as_millis(), status) == (0, 0);
     let state = match state {
-        IN_FLIGHT if rest.is_empty() => RecordState::InFlight,
+        IN_FLIGHT if is_open => RecordState::InFlight,
         COMPLETED => RecordState::Completed(rest),
-        HELD if rest.is_empty() => RecordState::Held,
+        HELD if is_open => RecordState::Held,
         _ => return Err(Unreadable),
     };
+    let is_completed = matches!(state, RecordState::Completed(_));
     Ok(Record {
         fingerprint,
         owner,
@@ -85,10 +114,47 @@ pub(super) fn decode(value: Bytes) -> Result<Record, Unreadable> {
         first_seen,
         expires_at,
         state,
+        operation,
+        principal,
+        completed_at: is_completed.then_some(completed_at),
+        status: (status != 0).then_some(status),
+        notes,
     })
 }
 
-/// Converts relative times to the server's clock, on which the key expires at `key_expires`.
+/// Decodes the lengths of the texts, and the texts.
+fn decode_texts(rest: &mut Bytes) -> Result<(ShortText, Option<Principal>, Notes), Unreadable> {
+    let short: [u8; 4] = take(rest)?;
+    let long =
+        [rest.try_get_u32().map_err(|_| Unreadable)?, rest.try_get_u32().map_err(|_| Unreadable)?];
+    let mut next = |length: u32| {
+        let length = usize::try_from(length).map_err(|_| Unreadable)?;
+        if length > rest.len() { Err(Unreadable) } else { Ok(rest.split_to(length)) }
+    };
+    let [operation, principal, reference, progress] = short.map(|length| next(length.into()));
+    let [steps, input] = long.map(next);
+    let (reference, progress) = (short_text(&reference?)?, short_text(&progress?)?);
+    let principal = match &principal?[..] {
+        [] => None,
+        bytes => Some(Principal::from_bytes(bytes.try_into().map_err(|_| Unreadable)?)),
+    };
+    let notes = Notes {
+        reference: Some(reference).filter(|text| !text.is_empty()),
+        progress: Some(progress).filter(|text| !text.is_empty()),
+        steps: steps?,
+        input: input?,
+    };
+    Ok((short_text(&operation?)?, principal, notes))
+}
+
+pub(super) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| Unreadable)
+        .and_then(|text| ShortText::new(text).map_err(|_| Unreadable))
+}
+
+/// Converts relative times to the server's clock, on which the key expires at `key_expires`. The
+/// `completed_at` of a record with relative times is the time that was left until its expiry.
 pub(super) fn with_absolute_times(record: Record, key_expires: Timestamp) -> Record {
     if record.first_seen != Timestamp::from_millis(0) {
         return record;
@@ -96,12 +162,18 @@ pub(super) fn with_absolute_times(record: Record, key_expires: Timestamp) -> Rec
     let [lease, ttl] =
         [record.lease_until, record.expires_at].map(|time| Duration::from_millis(time.as_millis()));
     let grace = if record.state == RecordState::InFlight { GRACE } else { Duration::ZERO };
-    let created = key_expires.as_millis().saturating_sub(millis(ttl)).saturating_sub(millis(grace));
-    let created = Timestamp::from_millis(created);
+    let before = |time: Timestamp, by: Duration| {
+        Timestamp::from_millis(time.as_millis().saturating_sub(millis(by)))
+    };
+    let created = before(before(key_expires, ttl), grace);
+    let completed_at = record
+        .completed_at
+        .map(|left| before(key_expires, Duration::from_millis(left.as_millis())));
     Record {
         first_seen: created,
         expires_at: created.after(ttl),
         lease_until: created.after(lease),
+        completed_at,
         ..record
     }
 }
@@ -135,7 +207,8 @@ mod tests {
             lease: Duration::from_millis(30_000),
             ttl: Duration::from_millis(90_000),
             abandoned: Abandoned::Retry,
-            principal: None,
+            principal: Some(Principal::from_bytes([5; 16])),
+            operation: ShortText::new("POST /v1/payments").unwrap(),
         }
     }
 
@@ -143,13 +216,22 @@ mod tests {
     fn a_first_claim_derives_its_times_from_the_expiry_of_its_key() {
         let record = decode(encode_claim(&claim()).into()).unwrap();
         let created = Timestamp::from_millis(1_700_000_000_000);
-        let completed = Record { state: RecordState::Completed(Bytes::new()), ..record.clone() };
-        assert_eq!(with_absolute_times(completed, created.after(claim().ttl)).first_seen, created);
+        let completed = Record {
+            state: RecordState::Completed(Bytes::new()),
+            completed_at: Some(Timestamp::from_millis(80_000)),
+            ..record.clone()
+        };
+        let completed = with_absolute_times(completed, created.after(claim().ttl));
+        assert_eq!(completed.first_seen, created);
+        assert_eq!(completed.completed_at, Some(created.after(Duration::from_millis(10_000))));
         let settled = with_absolute_times(record, created.after(claim().ttl).after(GRACE));
         assert_eq!(settled.first_seen, created);
         assert_eq!(settled.lease_until, created.after(claim().lease));
         assert_eq!(settled.expires_at, created.after(claim().ttl));
         assert_eq!((settled.owner, settled.attempt), (claim().owner, 1));
+        assert_eq!((settled.operation, settled.principal), (claim().operation, claim().principal));
+        assert_eq!((settled.completed_at, settled.status), (None, None));
+        assert_eq!(settled.notes, Notes::default());
     }
 
     #[test]
@@ -158,11 +240,54 @@ mod tests {
         assert!(script.contains(&format!("LAYOUT = {HEADER_LEN}, ")));
         assert!(script.contains(&format!("GRACE = {}\n", GRACE.as_millis())));
         let first = include_str!("../../lua/complete_first.lua");
+        let longest =
+            HEADER_LEN + ShortText::MAX_BYTES + claim().principal.unwrap().as_bytes().len();
         assert!(
             first.contains(&format!("- {}\n", GRACE.as_millis()))
-                && first.contains(&format!("#head == {HEADER_LEN} "))
+                && first.contains(&format!("#head == {HEADER_LEN} + "))
+                && first.contains(&format!(", 0, {longest})"))
         );
-        assert_eq!(encode_claim(&claim()).len(), HEADER_LEN);
+        let nameless = Claim { principal: None, operation: ShortText::EMPTY, ..claim() };
+        assert_eq!(encode_claim(&nameless).len(), HEADER_LEN);
+        let operation = ShortText::new(&"a".repeat(ShortText::MAX_BYTES)).unwrap();
+        assert_eq!(encode_claim(&Claim { operation, ..claim() }).len(), longest);
+    }
+
+    /// A value with these texts.
+    fn with_texts(texts: [&[u8]; 6]) -> Vec<u8> {
+        let mut value = encode_claim(&claim());
+        value.truncate(HEADER_LEN - 12);
+        let (short, long) = texts.split_at(4);
+        short.iter().for_each(|text| value.put_u8(text.len().try_into().unwrap()));
+        long.iter().for_each(|text| value.put_u32(text.len().try_into().unwrap()));
+        [value, texts.concat()].concat()
+    }
+
+    #[test]
+    fn all_texts_are_read_or_the_value_is_refused() {
+        let texts: [&[u8]; 6] = [b"POST /", &[6; 16], b"pi_1", b"half", &[0; 300], &[255; 70_000]];
+        let record = decode(with_texts(texts).into()).unwrap();
+        assert_eq!(record.operation.as_str(), "POST /");
+        assert_eq!(record.principal, Some(Principal::from_bytes([6; 16])));
+        let Notes { reference, progress, steps, input } = record.notes;
+        assert_eq!((reference.as_deref(), progress.as_deref()), (Some("pi_1"), Some("half")));
+        assert!(steps[..] == [0; 300] && input[..] == [255; 70_000]);
+        let wrong: [(usize, &[u8]); 5] =
+            [(0, b"\xff"), (1, &[6; 15]), (1, &[6; 17]), (2, b"a\nb"), (3, b"\xc3")];
+        for (at, text) in wrong {
+            let mut texts = texts;
+            texts[at] = text;
+            assert_eq!(decode(with_texts(texts).into()), Err(Unreadable), "{at}");
+        }
+        // One byte too many or too few for the lengths of the texts.
+        let whole = with_texts(texts);
+        for at in (HEADER_LEN - 12)..HEADER_LEN {
+            for change in [1, u8::MAX] {
+                let mut changed = whole.clone();
+                changed[at] = changed[at].wrapping_add(change);
+                assert_eq!(decode(changed.into()), Err(Unreadable), "{at} {change}");
+            }
+        }
     }
 
     #[test]
@@ -186,13 +311,20 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            bytes in vec(any::<u8>(), 0..200),
+            bytes in vec(any::<u8>(), 0..300),
+            short: bool,
             version: bool,
             expires: u64,
         ) {
             let mut bytes = bytes;
             if let (true, Some(first)) = (version, bytes.first_mut()) {
                 *first = VERSION;
+            }
+            // Long texts have lengths that few values have by chance.
+            if let (true, Some(lengths)) = (short, bytes.get_mut(HEADER_LEN - 12..HEADER_LEN)) {
+                lengths.iter_mut().for_each(|length| *length %= 4);
+                lengths[4..7].fill(0);
+                lengths[8..11].fill(0);
             }
             if let Ok(record) = decode(bytes.into()) {
                 let _ = with_absolute_times(record, Timestamp::from_millis(expires));

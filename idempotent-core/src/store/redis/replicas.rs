@@ -1,8 +1,8 @@
 //! Calls that wait for replicas, because the next master must know their result.
 //!
-//! A claim that a promoted replica does not know would run again; so would a lost recording or
-//! hold. Releases and renewals do not wait: without them the key is free later, or the next renewal
-//! takes effect.
+//! A claim that a promoted replica does not know would run again; so would a lost recording, hold,
+//! or result of a step. Releases and renewals do not wait: without them the key is free later, or
+//! the next renewal takes effect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{
     NAME, RedisStore,
-    encoding::abandoned_code,
+    encoding::{abandoned_code, completion_args},
     node::{ConnectionRole, Route},
     router::Resend,
     scripts::{self, Arg},
@@ -19,7 +19,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Note},
     record_id::RecordId,
 };
 
@@ -87,8 +87,8 @@ impl RedisStore {
     ) -> Result<Fence, StoreError> {
         let reserved = self.router.replication_connections.reserve().await;
         let target = (ConnectionRole::Replication(reserved.number), Resend::Once);
-        let called =
-            self.call_fenced(target, &scripts::COMPLETE, lease, &[Arg::Bytes(recording)]).await;
+        let args = completion_args(recording);
+        let called = self.call_fenced(target, &scripts::COMPLETE, lease, &args).await;
         let (passed, route) = called.map_err(|failure| failure.into_error("complete"))?;
         if !passed {
             return Ok(Fence::Fenced);
@@ -120,6 +120,26 @@ impl RedisStore {
             route = held_route;
         }
         self.replicate("abandon", replicas, &route).await.map(|()| Fence::Passed)
+    }
+
+    /// Adds a note, and fails unless enough replicas have it. The note stays on the master.
+    pub(super) async fn note_replicated(
+        &self,
+        replicas: Replicas,
+        lease: &Lease,
+        note: &Note,
+    ) -> Result<Fence, StoreError> {
+        let reserved = self.router.replication_connections.reserve().await;
+        let role = ConnectionRole::Replication(reserved.number);
+        let noted = self.note_on(role, lease, note).await;
+        let (passed, routes) = noted.map_err(|failure| failure.into_error("note"))?;
+        if !passed {
+            return Ok(Fence::Fenced);
+        }
+        for route in &routes {
+            self.replicate("note", replicas, route).await?;
+        }
+        Ok(Fence::Passed)
     }
 
     /// Waits until enough replicas have what was written on this connection. `WAIT` covers only

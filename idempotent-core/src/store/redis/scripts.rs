@@ -17,8 +17,8 @@ pub(super) enum Arg<'a> {
     Number(u64),
 }
 
-/// Defines a script. `allow-oom` lets a full server complete, renew and release claims; only new
-/// claims are refused.
+/// Defines a script. `allow-oom` lets a full server note for, complete, renew and release claims;
+/// only new claims are refused.
 macro_rules! script {
     ($name:ident, $flags:literal, $($file:literal),+) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
@@ -34,6 +34,8 @@ macro_rules! script {
 
 script!(CLAIM, "", "record.lua", "claim.lua");
 script!(COMPLETE, " flags=allow-oom", "complete_first.lua", "record.lua", "complete.lua");
+script!(NOTE, " flags=allow-oom", "record.lua", "note.lua");
+script!(INDEX_INPUT, " flags=allow-oom", "index_input.lua");
 script!(RENEW, " flags=allow-oom", "record.lua", "renew.lua");
 script!(RELEASE, " flags=allow-oom", "record.lua", "release.lua");
 script!(ABANDON, " flags=allow-oom", "record.lua", "abandon.lua");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use redis::Value;
 use tokio::{
@@ -13,7 +12,8 @@ use tokio::{
 use super::{
     RedisStore,
     encoding::{
-        GRACE, Unreadable, abandoned_code, decode, encode_claim, redis_millis, with_absolute_times,
+        GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
+        short_text, with_absolute_times,
     },
     error::Failure,
     node::{ConnectionRole, Route},
@@ -29,6 +29,7 @@ use crate::{
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Snapshot},
     record::{Record, RecordState},
     record_id::RecordId,
+    short_text::ShortText,
     transition,
 };
 
@@ -139,6 +140,8 @@ impl RedisStore {
             Arg::Number(redis_millis(claim.lease)),
             Arg::Number(redis_millis(claim.ttl)),
             Arg::Number(abandoned_code(claim.abandoned).into()),
+            Arg::Bytes(claim.operation.as_bytes()),
+            Arg::Bytes(principal_bytes(claim)),
         ];
         let (value, route) =
             self.router.call((role, Resend::Once), &scripts::CLAIM, key, &args).await?;
@@ -227,7 +230,7 @@ impl RedisStore {
     }
 
     /// Calls a script that compares the owner. Returns whether it passed, and the connection on
-    /// which it was sent.
+    /// which it was sent. If the attempt has ended with an input, removes it from the index.
     pub(super) async fn call_fenced(
         &self,
         how: (ConnectionRole, Resend),
@@ -238,6 +241,10 @@ impl RedisStore {
         let args = [&[Arg::Bytes(lease.owner.as_bytes())], more].concat();
         match self.router.call(how, script, &self.key(&lease.id), &args).await? {
             (Value::Int(called @ (0 | 1)), route) => Ok((called == 1, route)),
+            (Value::Int(2), route) => {
+                Box::pin(self.remove_from_index(&[*lease])).await;
+                Ok((true, route))
+            }
             _ => Err(Failure::Unexpected),
         }
     }
@@ -282,26 +289,36 @@ fn existing_record(value: Value) -> Result<Option<Record>, Failure> {
 /// again.
 fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
     let Value::Array(value) = value else { return Err(Failure::Unexpected) };
-    let [code, detail] = <[Value; 2]>::try_from(value).map_err(|_| Failure::Unexpected)?;
-    let outcome = match (&code, detail) {
-        (Value::Int(1 | 6), Value::Int(attempt)) => ClaimOutcome::Granted {
-            attempt: u32::try_from(attempt).map_err(|_| Failure::Unreadable(Unreadable))?,
-        },
-        (Value::Int(2), Value::BulkString(recording)) => {
-            ClaimOutcome::Completed(Bytes::from(recording))
+    let outcome = match value.as_slice() {
+        [Value::Int(1 | 6), Value::Int(attempt)] => {
+            ClaimOutcome::Granted { attempt: u32::try_from(*attempt).map_err(|_| Unreadable)? }
         }
-        (Value::Int(3), Value::Int(old_master)) => ClaimOutcome::InFlight {
-            lease_left: Duration::from_millis(u64::try_from(old_master).unwrap_or(0)),
-        },
-        (Value::Int(4), Value::Int(newly)) => ClaimOutcome::Held { newly: newly == 1 },
-        (Value::Int(5), Value::BulkString(fingerprint)) => {
-            let fingerprint =
-                fingerprint.try_into().map_err(|_| Failure::Unreadable(Unreadable))?;
+        [Value::Int(2), Value::BulkString(_)] => {
+            let Some(Value::BulkString(recording)) = value.into_iter().nth(1) else {
+                return Err(Failure::Unexpected);
+            };
+            return Ok((ClaimOutcome::Completed(recording.into()), false));
+        }
+        [Value::Int(3), Value::Int(lease_left), Value::BulkString(noted)] => {
+            ClaimOutcome::InFlight {
+                lease_left: Duration::from_millis(u64::try_from(*lease_left).unwrap_or(0)),
+                reference: reference(noted)?,
+            }
+        }
+        [Value::Int(4), Value::Int(newly), Value::BulkString(noted)] => {
+            ClaimOutcome::Held { newly: *newly == 1, reference: reference(noted)? }
+        }
+        [Value::Int(5), Value::BulkString(fingerprint)] => {
+            let fingerprint = fingerprint.as_slice().try_into().map_err(|_| Unreadable)?;
             ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
         }
         _ => return Err(Failure::Unexpected),
     };
-    Ok((outcome, code == Value::Int(6)))
+    Ok((outcome, value.first() == Some(&Value::Int(6))))
+}
+
+fn reference(noted: &[u8]) -> Result<Option<ShortText>, Unreadable> {
+    short_text(noted).map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
 fn triple(values: Vec<Value>) -> Result<[Value; 3], Failure> {

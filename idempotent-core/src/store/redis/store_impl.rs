@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::{
     RedisStore,
-    encoding::abandoned_code,
+    encoding::{abandoned_code, completion_args},
     node::ConnectionRole,
     router::Resend,
     scripts::{self, Arg},
@@ -62,15 +62,24 @@ impl Store for RedisStore {
         match self.replicas {
             Some(replicas) => self.complete_replicated(replicas, lease, recording).await,
             None => {
-                self.step(
-                    "complete",
-                    Resend::Once,
-                    &scripts::COMPLETE,
-                    lease,
-                    &[Arg::Bytes(recording)],
-                )
-                .await
+                let args = completion_args(recording);
+                self.step("complete", Resend::Once, &scripts::COMPLETE, lease, &args).await
             }
+        }
+    }
+
+    /// A note with a step is not sent again after its acknowledgment was lost, because that would
+    /// add the step twice. A note with an input takes one more round trip, which adds the attempt
+    /// to the index that [`resumable`](Self::resumable) reads.
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        let only_progress = Note { progress: note.progress.clone(), ..Note::default() } == *note;
+        match self.replicas {
+            Some(replicas) if !only_progress => self.note_replicated(replicas, lease, note).await,
+            _ => match self.note_on(ConnectionRole::Requests, lease, note).await {
+                Ok((true, _)) => Ok(Fence::Passed),
+                Ok((false, _)) => Ok(Fence::Fenced),
+                Err(failure) => Err(failure.into_error("note")),
+            },
         }
     }
 
@@ -100,13 +109,11 @@ impl Store for RedisStore {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
-        let recording = match resolution {
-            Resolution::Complete(recording) => Some(Arg::Bytes(recording)),
-            Resolution::Release => None,
+        let args = match resolution {
+            Resolution::Complete(recording) => &completion_args(recording)[..],
+            Resolution::Release => &[],
         };
-        let resolved = self
-            .step("resolve", Resend::Never, &scripts::RESOLVE, &seen, recording.as_slice())
-            .await?;
+        let resolved = self.step("resolve", Resend::Never, &scripts::RESOLVE, &seen, args).await?;
         Ok(match resolved {
             Fence::Passed => ResolveOutcome::Resolved,
             Fence::Fenced => ResolveOutcome::Conflict,
@@ -118,6 +125,17 @@ impl Store for RedisStore {
     /// time.
     async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
         Ok(0)
+    }
+
+    /// Looks up at most 256 of the attempts that have noted an input, chosen at random, so that
+    /// the operations which cannot be resumed do not hide those which can. If there are more, a
+    /// call may miss an operation, and a later call finds it. Records that cannot be read are
+    /// skipped.
+    ///
+    /// # Errors
+    /// Fails if the server does not respond; in a cluster, only if no operation was found.
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.find_resumable(limit).await.map_err(|failure| failure.into_error("resumable"))
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -15,7 +15,8 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     conformance::Subject,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     store::{Store, redis::RedisStore},
 };
@@ -128,6 +129,10 @@ impl Store for TrackedStore {
         self.store.renew(leases).await
     }
 
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        self.store.note(lease, note).await
+    }
+
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.store.complete(lease, recording).await
     }
@@ -163,6 +168,10 @@ impl Store for TrackedStore {
             }
         }
         Ok(removed)
+    }
+
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.store.resumable(limit).await
     }
 
     fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {

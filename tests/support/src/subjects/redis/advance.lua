@@ -13,7 +13,12 @@ if first_seen ~= 0 then
     -- The lease of an abandoned record ended in 1970 (0), and is not moved.
     local moved_until = lease_until == 0 and 0 or lease_until - by
     local times = struct.pack('>I8I8I8', moved_until, first_seen - by, expires_at - by)
-    redis.call('SET', KEYS[1], value:sub(1, at - 1) .. times .. value:sub(at + 24), 'KEEPTTL')
+    value = value:sub(1, at - 1) .. times .. value:sub(at + 24)
+    local completed_at = struct.unpack('>I8', value, 92)
+    if completed_at ~= 0 then
+        value = value:sub(1, 91) .. struct.pack('>I8', completed_at - by) .. value:sub(100)
+    end
+    redis.call('SET', KEYS[1], value, 'KEEPTTL')
 end
 if left < 0 then
     return 0
