@@ -40,7 +40,7 @@ pub use idempotent_macros::idempotent;
 pub use builder::IdempotencyBuilder;
 pub use finish::FinishAfterDisconnect;
 pub use idempotency::{AmbiguousNamespace, Idempotency};
-pub use operation::Operation;
+pub use operation::{Operation, OperationError, Step};
 pub use outcome::{Disposition, RequestOutcome};
 pub use problem::render::EXPOSED_HEADERS;
 pub use settings::{KeyRule, StoreFailurePolicy};

@@ -7,15 +7,18 @@ use std::{
 };
 
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload, error::InternalError};
-use idempotent_core::{DerivedKey, Key, RecordId};
+use idempotent_core::{DerivedKey, Key, RecordId, runtime};
 
+pub use self::error::OperationError;
 use crate::{
     idempotency::Idempotency, in_flight::PermitHolder, outcome::RequestOutcome,
     problem::ProblemKind,
 };
 
+mod error;
+
 /// An extractor of the current operation: its key, the id of its record, the number of the attempt,
-/// and derived keys for calls to other services.
+/// derived keys for calls to other services, steps, and what the record shows about it.
 ///
 /// ```
 /// use actix_web::{HttpResponse, post};
@@ -46,7 +49,7 @@ pub struct Operation {
 #[derive(Debug)]
 pub(crate) struct OperationContext {
     pub(crate) key: Key,
-    claim: OnceCell<(RecordId, u32)>,
+    operation: OnceCell<runtime::Operation>,
     /// Whether the client has disconnected and the operation continues in a separate task.
     pub(crate) detached: Cell<bool>,
     pub(crate) permit: PermitHolder,
@@ -54,21 +57,20 @@ pub(crate) struct OperationContext {
 
 impl OperationContext {
     pub(crate) fn new(key: Key) -> Rc<Self> {
-        let (claim, detached, permit) =
+        let (operation, detached, permit) =
             (OnceCell::new(), Cell::new(false), PermitHolder::default());
-        Rc::new(Self { key, claim, detached, permit })
+        Rc::new(Self { key, operation, detached, permit })
     }
 
-    /// Sets the record and the number of the attempt. A request is claimed once, so they are not
-    /// set yet.
-    pub(crate) fn set_claim(&self, id: RecordId, attempt: u32) {
-        let _ = self.claim.set((id, attempt));
+    /// Sets the claimed operation. A request is claimed once, so it is not set yet.
+    pub(crate) fn set_operation(&self, operation: runtime::Operation) {
+        let _ = self.operation.set(operation);
     }
 
-    /// The id of the record; `None` before the claim.
+    /// The claimed operation; `None` before the claim.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    pub(crate) fn record_id(&self) -> Option<&RecordId> {
-        self.claim.get().map(|(id, _)| id)
+    pub(crate) fn operation(&self) -> Option<&runtime::Operation> {
+        self.operation.get()
     }
 }
 
@@ -88,7 +90,7 @@ impl Operation {
     /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn id(&self) -> &RecordId {
-        &self.claim().0
+        self.claimed().id()
     }
 
     /// Returns the number of this attempt: 1 for the first. From 2 on, an earlier attempt was
@@ -101,7 +103,7 @@ impl Operation {
     /// Panics in an extractor, because the operation is claimed after all extractors.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.claim().1
+        self.claimed().attempt()
     }
 
     /// Returns whether an earlier attempt was abandoned, that is, whether
@@ -132,15 +134,98 @@ impl Operation {
         self.id().derive_key(label)
     }
 
+    /// Sets the reference that the record shows: the id of what the operation created, or is about
+    /// to create, such as `pi_123`. Lookups and the problems of later requests with the key show
+    /// it. The last reference stays in the record, also if the attempt is abandoned.
+    ///
+    /// It is one call to the store. While the handler's [`Tx`](crate::Tx) is open, the reference is
+    /// stored together with the response instead, and is lost if the process dies before that.
+    ///
+    /// # Errors
+    /// Fails if the reference is empty, has more than 255 bytes, or contains a control character,
+    /// if the store fails, or if another attempt has taken over the key.
+    ///
+    /// # Panics
+    /// Panics in an extractor, because the operation is claimed after all extractors.
+    pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
+        Ok(self.claimed().set_reference(reference).await?)
+    }
+
+    /// Reports the progress, in the handler's words, such as `3 of 10`. A lookup shows the last
+    /// report until the operation is complete. It is one call to the store.
+    ///
+    /// # Errors
+    /// As for [`set_reference`](Self::set_reference). Fails also while the handler's
+    /// [`Tx`](crate::Tx) is open, because nobody could see the report before its end.
+    ///
+    /// # Panics
+    /// Panics in an extractor, because the operation is claimed after all extractors.
+    pub async fn progress(&self, progress: &str) -> Result<(), OperationError> {
+        Ok(self.claimed().progress(progress).await?)
+    }
+
+    /// Passes the point of no return: from now on, the key is held if the handler fails or its
+    /// process dies. Call it before the first effect that must not be repeated.
+    ///
+    /// It has an effect only under `abandoned = "hold"`. `#[idempotent]` must see the call: it
+    /// looks for this method, and for [`step`](Self::step) on the parameter itself, in the body of
+    /// the handler. What fails before the call is then released, and the next request runs again.
+    /// Without such a call in the body, the key is held from the start, and the method does
+    /// nothing.
+    ///
+    /// # Errors
+    /// Fails if the store fails, if another attempt has taken over the key, or while the handler's
+    /// [`Tx`](crate::Tx) is open. Then do not begin the effect.
+    ///
+    /// # Panics
+    /// Panics in an extractor, because the operation is claimed after all extractors.
+    pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
+        Ok(self.claimed().point_of_no_return().await?)
+    }
+
+    /// Names a step of the operation: a recovery point. Its result is recorded once it is done, and
+    /// a later attempt gets the result instead of running the step again.
+    ///
+    /// `name` has 1 to 255 bytes and is the label of the [derived key](Self::derive_key) that the
+    /// step gets. Steps run one after the other, in the same order in each attempt. Never rename a
+    /// step while operations may be in flight. Each step is one call to the store. Under
+    /// `abandoned = "hold"` the first one implies the
+    /// [point of no return](Self::point_of_no_return), which is another call.
+    ///
+    /// ```
+    /// use actix_web::{HttpResponse, post, web};
+    /// use idempotent_actix::{DerivedKey, Operation, idempotent, scope};
+    ///
+    /// # struct Bank;
+    /// # impl Bank {
+    /// #     async fn charge(&self, _: DerivedKey) -> actix_web::Result<String> { todo!() }
+    /// # }
+    /// #[idempotent(scope = "scope::bearer_token")]
+    /// #[post("/v1/payments")]
+    /// async fn pay(operation: Operation, bank: web::Data<Bank>) -> actix_web::Result<HttpResponse> {
+    ///     let charge = operation.step("charge").run(|key| bank.charge(key)).await?;
+    ///     Ok(HttpResponse::Created().body(charge))
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// Panics in an extractor, because the operation is claimed after all extractors.
+    pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
+        self.claimed().step(name).with_error()
+    }
+
     /// Panics before the claim, because a placeholder id would be shared by all requests.
     #[expect(clippy::expect_used, reason = "a shared derived key is worse than a failed request")]
-    fn claim(&self) -> &(RecordId, u32) {
-        self.context.claim.get().expect(
+    fn claimed(&self) -> &runtime::Operation {
+        self.context.operation.get().expect(
             "an `Operation` was used in an extractor; it is claimed after all extractors, so use \
              it in the handler",
         )
     }
 }
+
+/// A step of an operation, from [`Operation::step`].
+pub type Step<'a> = runtime::Step<'a, OperationError>;
 
 impl FromRequest for Operation {
     type Error = Error;

@@ -24,8 +24,8 @@ use idempotent_core::{Abandoned, Policy};
 /// | `Granted` | [`Unavailable`](Self::Unavailable): its transaction could not begin or commit | 503 `store_unavailable`; 500 `misconfigured` |
 /// | `Completed` | [`Replayed`](Self::Replayed) | the recorded response's |
 /// | `InFlight` | [`InFlight`](Self::InFlight) | 409 `in_flight` |
-/// | `Held { newly: false, reference: None }` | [`OutcomeUnknown`](Self::OutcomeUnknown) | 409 `outcome_unknown` |
-/// | `Held { newly: true, reference: None }` | [`BecameHeld`](Self::BecameHeld) | 409 `outcome_unknown` |
+/// | `Held { newly: false, .. }` | [`OutcomeUnknown`](Self::OutcomeUnknown) | 409 `outcome_unknown` |
+/// | `Held { newly: true, .. }` | [`BecameHeld`](Self::BecameHeld) | 409 `outcome_unknown` |
 /// | `Mismatch` | [`KeyReused`](Self::KeyReused) | 422 `key_reused` |
 /// | an error | [`Unavailable`](Self::Unavailable) | 503 `store_unavailable`; 500 `misconfigured` or `record_unreadable` |
 /// | an error: the principal's share of the store is used up | [`Overloaded`](Self::Overloaded) | 429 `overloaded` |

@@ -30,6 +30,7 @@ macro_rules! __operation {
         ttl: [$($ttl:literal)?], lease: [$($lease:literal)?], wait: [$($wait:literal)?],
         timeout: [$($timeout:literal)?],
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
+        point_of_no_return: $point_of_no_return:literal,
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident $(,)?
     ) => {{
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
@@ -46,6 +47,7 @@ macro_rules! __operation {
             wait: $crate::__private::duration(&[$($wait)?]),
             record: $crate::__optional!($($crate::__private::Rule::$record)?),
             abandoned: $crate::__optional!($($crate::__private::AbandonedRule::$abandoned)?),
+            point_of_no_return: $point_of_no_return,
         };
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION

@@ -5,6 +5,7 @@
 //! renders it: [`json()`] (the default), [`stripe`], or a function of the application.
 
 use actix_web::http::{Method, StatusCode};
+use idempotent_core::ShortText;
 use serde_json::{Value, json};
 
 mod kind;
@@ -26,12 +27,13 @@ pub struct Problem {
     retry_after: Option<u32>,
     allow: &'static [Method],
     url: String,
+    reference: Option<ShortText>,
 }
 
-/// Marks the response of a `TxError`, which the guard renders again with the application's
-/// renderer.
+/// Marks the response of a `TxError` or an `OperationError`, which the guard renders again with the
+/// application's renderer.
 #[derive(Clone, Copy)]
-pub(crate) struct TxProblem(pub(crate) ProblemKind);
+pub(crate) struct HandlerProblem(pub(crate) ProblemKind);
 
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>, documentation: &str) -> Self {
@@ -44,6 +46,7 @@ impl Problem {
             retry_after: None,
             allow: &[],
             url,
+            reference: None,
         }
     }
 
@@ -54,6 +57,11 @@ impl Problem {
 
     pub(crate) fn with_allow(mut self, methods: &'static [Method]) -> Self {
         self.allow = methods;
+        self
+    }
+
+    pub(crate) fn with_reference(mut self, reference: Option<ShortText>) -> Self {
+        self.reference = reference;
         self
     }
 
@@ -118,17 +126,28 @@ impl Problem {
         &self.url
     }
 
+    /// Returns the reference that the earlier attempt has set, if the kind is
+    /// [`InFlight`](ProblemKind::InFlight) or [`OutcomeUnknown`](ProblemKind::OutcomeUnknown).
+    #[must_use]
+    pub fn reference(&self) -> Option<&str> {
+        self.reference.as_deref()
+    }
+
     /// Returns the problem as a JSON object: the members `type`, `title`, `status` and `detail` of
-    /// RFC 9457, and the extension members `code` and `retryable`.
+    /// RFC 9457, and the extension members `code`, `retryable`, and `reference` if there is one.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        json!({
+        let mut body = json!({
             "type": self.url,
             "title": self.kind.title(),
             "status": self.status.as_u16(),
             "detail": self.detail,
             "code": self.kind.code(),
             "retryable": self.retryable,
-        })
+        });
+        if let (Some(reference), Value::Object(members)) = (self.reference(), &mut body) {
+            members.insert("reference".into(), reference.into());
+        }
+        body
     }
 }

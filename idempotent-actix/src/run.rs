@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, rc::Rc};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
-    runtime::{Admission, Verdict},
+    runtime::{Admission, Operation, Subject, Verdict},
 };
 
 pub use self::response::GuardedResponse;
@@ -137,28 +137,26 @@ impl KeyedRun {
             Err(limit) => return GuardedResponse::ready(self.refusals().overloaded(limit)),
         };
         self.context.permit.hold(permit, token);
-        let id = self.record_id(&scope);
-        let digest = match principal {
-            Some(scope) => digest.with_principal(scope.principal()),
-            None => digest,
-        };
-        self.into_response(id, digest, limit, handler)
+        let subject = self.subject(&scope);
+        let principal = principal.map(ScopeId::principal);
+        let subject = principal.into_iter().fold(subject, Subject::with_principal);
+        self.into_response(subject, digest, limit, handler)
     }
 
     fn into_response(
         self,
-        id: RecordId,
+        subject: Subject,
         digest: RequestDigest,
         limit: Option<Limit>,
         handler: HandlerFuture,
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
-        let context = self.context.clone();
+        let (id, context) = (subject.id, self.context.clone());
         // Boxed: moves to another task when the client disconnects. A block, because an `async fn`
         // stores its arguments twice.
         let future = Box::pin(async move {
             let mut response = match limit {
-                None => self.claim(id, digest, handler).await,
+                None => self.claim(subject, digest, handler).await,
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
@@ -173,15 +171,15 @@ impl KeyedRun {
 
     async fn claim(
         &self,
-        id: RecordId,
+        subject: Subject,
         digest: RequestDigest,
         handler: HandlerFuture,
     ) -> HttpResponse {
-        let runtime = self.idempotency.runtime();
+        let (runtime, id) = (self.idempotency.runtime(), subject.id);
         let admission = match self.operation.claim {
-            ClaimMode::Lease => runtime.begin(id, digest, &self.policy).await,
+            ClaimMode::Lease => runtime.begin(subject, digest, &self.policy).await,
             ClaimMode::Transaction => {
-                Box::pin(runtime.begin_in_transaction(id, digest, &self.policy)).await
+                Box::pin(runtime.begin_in_transaction(subject, digest, &self.policy)).await
             }
         };
         // Boxed: keeps the future of a replay small.
@@ -226,14 +224,11 @@ impl KeyedRun {
             Verdict::Unreadable => {
                 refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
             }
-            Verdict::Held { newly: true, reference: None } => {
-                refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::BecameHeld)
-            }
-            Verdict::Held { newly: false, reference: None } => {
-                refusals.refuse(ProblemKind::OutcomeUnknown, RequestOutcome::OutcomeUnknown)
-            }
+            Verdict::Held { newly, reference } => refusals.held(newly, reference),
             Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
-            Verdict::InFlight { lease_left, .. } => refusals.in_flight(lease_left),
+            Verdict::InFlight { lease_left, reference } => {
+                refusals.in_flight(lease_left, reference)
+            }
         }
     }
 
@@ -254,7 +249,7 @@ impl KeyedRun {
                 %id, %error, cause,
                 "claiming a key failed; its request runs unguarded"
             );
-            self.context.set_claim(id, 1);
+            self.context.set_operation(Operation::unguarded(id));
             let time_limit = self.idempotency.time_limit(self.operation);
             return run_unguarded(&self.idempotency, &self.request, handler, time_limit).await;
         }

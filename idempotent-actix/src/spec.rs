@@ -35,6 +35,8 @@ pub struct OperationSpec {
     pub record: Option<RecordRule>,
     /// The `abandoned` key; `None` leaves it to the application.
     pub abandoned: Option<Abandoned>,
+    /// Whether the handler names its point of no return, before which its key is not held.
+    pub point_of_no_return: bool,
 }
 
 /// One route of a handler.
@@ -118,5 +120,6 @@ pub(crate) mod tests {
         wait: None,
         record: None,
         abandoned: None,
+        point_of_no_return: false,
     };
 }

@@ -13,13 +13,17 @@ use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, dev::Payload,
     http::StatusCode,
 };
-use idempotent_core::{RecordId, StoreError, store::Transaction};
+use idempotent_core::{
+    RecordId, StoreError,
+    runtime::{HandlerTransaction, Operation},
+    store::Transaction,
+};
 use sqlx::Database;
 
 use crate::{
     idempotency::Idempotency,
     operation::OperationContext,
-    problem::{self, Problem, ProblemKind},
+    problem::{self, ProblemKind},
     registered::misconfigured,
     request::UnkeyedRequest,
     tx_slot::TxSlot,
@@ -129,6 +133,9 @@ impl<D: Database> Tx<D> {
 
     /// Returns the transaction, which the first call may begin.
     pub(crate) async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
+        if self.operation().is_some_and(Operation::is_in_step) {
+            return Err(TxError::InStep);
+        }
         let transaction = match self.transaction.take() {
             Some(transaction) => transaction,
             None => self.begin().await?,
@@ -145,7 +152,11 @@ impl<D: Database> Tx<D> {
     /// `ON DELETE SET NULL`.
     #[must_use]
     pub fn record_id(&self) -> Option<&RecordId> {
-        self.context.as_ref()?.record_id()
+        Some(self.operation()?.id())
+    }
+
+    fn operation(&self) -> Option<&Operation> {
+        self.context.as_ref()?.operation()
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, TxError> {
@@ -157,6 +168,9 @@ impl<D: Database> Tx<D> {
         }
         let begun = self.idempotency.runtime().transaction().await;
         let transaction = begun.map_err(|source| TxError::Begin { source })?;
+        if let Some(operation) = self.operation() {
+            operation.transaction_begun();
+        }
         // A `Tx` in a task may begin while the handler responds; its transaction is rolled back.
         if self.slot.note_begun() { Ok(transaction) } else { Err(TxError::OutsideHandler) }
     }
@@ -165,6 +179,15 @@ impl<D: Database> Tx<D> {
     fn downcast(transaction: &mut Box<dyn Transaction>) -> &mut D::Connection {
         let connection = transaction.connection_mut().downcast_mut();
         connection.expect("the store's connections are of this database")
+    }
+}
+
+impl<D: Database> HandlerTransaction for Tx<D> {
+    type Connection = D::Connection;
+    type Error = TxError;
+
+    async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
+        Tx::transaction(self).await
     }
 }
 
@@ -248,13 +271,17 @@ pub enum TxError {
     /// The `Tx` was used in an extractor, or after the handler had responded (500,
     /// `handler_failed`).
     OutsideHandler,
+    /// The `Tx` was used within a [step](crate::Operation::step), which is recorded apart from it
+    /// (500, `handler_failed`). Use [`run_in`](crate::Step::run_in) for a step whose effects are in
+    /// the transaction.
+    InStep,
 }
 
 impl TxError {
     fn kind(&self) -> ProblemKind {
         match self {
             Self::Begin { source } => problem::kind_of(source),
-            Self::OutsideHandler => ProblemKind::HandlerFailed,
+            Self::OutsideHandler | Self::InStep => ProblemKind::HandlerFailed,
         }
     }
 }
@@ -267,6 +294,10 @@ impl fmt::Display for TxError {
                 "a `Tx` was used in an extractor or after its handler had responded; use it in the \
                  handler"
             }
+            Self::InStep => {
+                "a `Tx` was used within a step, which is recorded apart from it; run the step with \
+                 `run_in`"
+            }
         })
     }
 }
@@ -275,7 +306,7 @@ impl StdError for TxError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Begin { source } => Some(source),
-            Self::OutsideHandler => None,
+            Self::OutsideHandler | Self::InStep => None,
         }
     }
 }
@@ -287,10 +318,6 @@ impl ResponseError for TxError {
 
     fn error_response(&self) -> HttpResponse {
         tracing::error!(error = %self, cause = self.source(), "a handler's transaction failed");
-        let kind = self.kind();
-        let problem = Problem::new(kind, kind.advice(), "/idempotency#");
-        let mut response = problem::render::response(&problem, kind.status(), &problem.to_json());
-        response.extensions_mut().insert(problem::TxProblem(kind));
-        response
+        problem::render::of_handler(self.kind())
     }
 }

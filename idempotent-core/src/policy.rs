@@ -29,6 +29,10 @@ pub struct Policy {
     pub record: RecordRule,
     /// What happens to a key whose attempt was abandoned. [`Abandoned::Retry`] by default.
     pub abandoned: Abandoned,
+    /// Whether [`Abandoned::Hold`] applies only once the handler has passed its
+    /// [point of no return](crate::runtime::Operation::point_of_no_return). Before that, an
+    /// abandoned key can be retried. No by default.
+    pub point_of_no_return: bool,
 }
 
 impl Policy {
@@ -40,6 +44,7 @@ impl Policy {
         wait: Duration::ZERO,
         record: RecordRule::Final,
         abandoned: Abandoned::Retry,
+        point_of_no_return: false,
     };
 
     /// Sets how long the response can be replayed.
@@ -70,6 +75,18 @@ impl Policy {
     #[must_use]
     pub const fn with_abandoned(self, abandoned: Abandoned) -> Self {
         Self { abandoned, ..self }
+    }
+
+    /// Sets whether an abandoned key is held only after the point of no return.
+    #[must_use]
+    pub const fn with_point_of_no_return(self, point_of_no_return: bool) -> Self {
+        Self { point_of_no_return, ..self }
+    }
+
+    /// Returns what happens to a key whose attempt was abandoned before the point of no return.
+    #[must_use]
+    pub const fn abandoned_at_first(&self) -> Abandoned {
+        if self.point_of_no_return { Abandoned::Retry } else { self.abandoned }
     }
 }
 

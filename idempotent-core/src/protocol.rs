@@ -64,11 +64,11 @@ impl Claim {
         Self { fingerprint, owner, lease, ttl, abandoned, principal: None, operation }
     }
 
-    /// Sets `lease`, `ttl` and `abandoned` to those of a policy.
+    /// Sets `lease`, `ttl` and `abandoned` to those of a policy, as they are at first.
     #[must_use]
     pub fn with_policy(&self, policy: &Policy) -> Self {
-        let Policy { lease, ttl, abandoned, .. } = *policy;
-        Self { lease, ttl, abandoned, ..self.clone() }
+        let Policy { lease, ttl, .. } = *policy;
+        Self { lease, ttl, abandoned: policy.abandoned_at_first(), ..self.clone() }
     }
 
     /// Sets the fingerprint of the request.

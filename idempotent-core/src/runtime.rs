@@ -33,6 +33,7 @@ mod in_transaction;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
 mod open_transactions;
+mod operation;
 mod options;
 mod parts;
 mod process;
@@ -44,6 +45,9 @@ mod verdict;
 mod waiters;
 
 pub use attempt::{Admission, Attempt, AttemptOutcome};
+pub use operation::{
+    HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
+};
 pub use options::RuntimeOptions;
 pub use subject::Subject;
 pub use verdict::Verdict;
@@ -126,7 +130,8 @@ impl Runtime {
         }
         leases.insert(lease, policy.lease, response.sent);
         let claim = claim.with_owner(response.owner);
-        let attempt = Attempt::new(parts.clone(), lease, claim, digest, attempt, response.sent);
+        let attempt = (attempt, response.sent);
+        let attempt = Attempt::new(parts.clone(), id, claim, digest, attempt, policy.abandoned);
         Ok(Admission::Proceed(attempt))
     }
 

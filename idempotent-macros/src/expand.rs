@@ -158,6 +158,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let (krate, name) = (&args.krate, &args.name);
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
+    let point_of_no_return = handler.names_point_of_no_return();
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
@@ -171,6 +172,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
             name: #name, handler: #handler, routes: [#(#routes),*],
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
+            point_of_no_return: #point_of_no_return,
             key: #key, fingerprint: #fingerprint, claim: #claim,
         }
     }

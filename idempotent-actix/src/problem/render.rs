@@ -11,7 +11,7 @@ use actix_web::{
 };
 use serde_json::{Value, json};
 
-use super::{Problem, ProblemKind};
+use super::{HandlerProblem, Problem, ProblemKind};
 
 /// The response headers of the guard that JavaScript in a browser can read only if a CORS
 /// configuration exposes them. Pass them to `actix_cors::Cors::expose_headers`.
@@ -76,6 +76,15 @@ fn stripe_error(kind: ProblemKind) -> (&'static str, &'static str) {
         | ProblemKind::StoreUnavailable
         | ProblemKind::ShuttingDown => ("api_error", kind.code()),
     }
+}
+
+/// The response of an error that a handler returns. The guard renders it again with the
+/// application's renderer.
+pub(crate) fn of_handler(kind: ProblemKind) -> HttpResponse {
+    let problem = Problem::new(kind, kind.advice(), "/idempotency#");
+    let mut response = response(&problem, kind.status(), &problem.to_json());
+    response.extensions_mut().insert(HandlerProblem(kind));
+    response
 }
 
 pub(crate) fn response(problem: &Problem, status: StatusCode, body: &Value) -> HttpResponse {

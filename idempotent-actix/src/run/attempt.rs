@@ -6,14 +6,14 @@ use actix_web::HttpResponse;
 use futures_util::FutureExt;
 use idempotent_core::{
     Abandoned, EncodedRecording, RecordId,
-    runtime::{Attempt, AttemptOutcome},
+    runtime::{Attempt, AttemptOutcome, Operation},
 };
 
 use super::{
     KeyedRun,
     failure::HandlerFailure,
     handler::{HandlerFuture, within},
-    transaction::{has_failed, log_missing, tx_problem},
+    transaction::{handler_problem, has_failed, log_missing},
 };
 use crate::{
     outcome::{Disposition, RequestOutcome},
@@ -39,7 +39,8 @@ impl KeyedRun {
         mut attempt: Attempt,
         handler: HandlerFuture,
     ) -> HttpResponse {
-        self.context.set_claim(*attempt.id(), attempt.number());
+        let operation = attempt.operation().clone();
+        self.context.set_operation(operation.clone());
         let slot = TxSlot::of(&self.request);
         if let Some(slot) = &slot {
             // With `claim = "transaction"` the claim has begun one; otherwise the `Tx` begins one.
@@ -47,7 +48,8 @@ impl KeyedRun {
         }
         let time_limit = self.idempotency.time_limit(self.operation);
         let response =
-            within(time_limit, AssertUnwindSafe(self.respond(handler)).catch_unwind()).await;
+            within(time_limit, AssertUnwindSafe(self.respond(handler, &operation)).catch_unwind())
+                .await;
         let returned = slot.map_or(Returned::Unused, |slot| slot.close());
         let is_missing = matches!(returned, Returned::Missing);
         if let Returned::Transaction(transaction) = returned {
@@ -86,13 +88,17 @@ impl KeyedRun {
     async fn respond(
         &self,
         handler: HandlerFuture,
+        operation: &Operation,
     ) -> Result<(AttemptEnd, HttpResponse), Box<dyn StdError>> {
         let response = handler.await;
+        let policy = self.policy.with_abandoned(operation.abandoned());
         let stated = response.extensions().get::<Disposition>().copied();
-        let disposition = stated.unwrap_or_else(|| match tx_problem(&response) {
-            Some(_) => Disposition::unrecorded(&self.policy),
-            None => Disposition::by_status(response.status(), &self.policy),
-        });
+        let disposition = match (stated, handler_problem(&response)) {
+            _ if operation.is_unknown() => Disposition::Unknown,
+            (Some(stated), _) => stated,
+            (None, Some(_)) => Disposition::unrecorded(&policy),
+            (None, None) => Disposition::by_status(response.status(), &policy),
+        };
         match disposition {
             Disposition::Final => {
                 let limits = self.idempotency.settings().recording;
@@ -116,7 +122,8 @@ impl KeyedRun {
         }
         // The effects cannot be committed, so the response must not be recorded.
         log_missing();
-        attempt.abandon(self.policy.abandoned).await;
+        let policy = attempt.operation().abandoned();
+        attempt.abandon(policy).await;
         AttemptOutcome::NotCommitted { transient: false }
     }
 
@@ -146,8 +153,8 @@ impl KeyedRun {
                 return self.refusals().not_committed(transient);
             }
         }
-        let response = match tx_problem(&response) {
-            Some(kind) => self.refusals().no_transaction(kind),
+        let response = match handler_problem(&response) {
+            Some(kind) => self.refusals().handler_problem(kind),
             None => RequestOutcome::Ran.attach(response),
         };
         if !held {
@@ -167,7 +174,7 @@ impl KeyedRun {
         reason: &str,
         failure: HandlerFailure,
     ) -> HttpResponse {
-        let (id, policy) = (*attempt.id(), self.policy.abandoned);
+        let (id, policy) = (*attempt.id(), attempt.operation().abandoned());
         let next = match policy {
             Abandoned::Hold => "its key is held until it is resolved",
             Abandoned::Retry => "the next request runs it again",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
-use idempotent_core::{Abandoned, StoreError};
+use idempotent_core::{Abandoned, ShortText, StoreError};
 
 use crate::{
     idempotency::Idempotency,
@@ -34,11 +34,24 @@ impl Refusals<'_> {
     }
 
     /// Another request with this key is in progress.
-    pub(super) fn in_flight(self, lease_left: Duration) -> HttpResponse {
+    pub(super) fn in_flight(
+        self,
+        lease_left: Duration,
+        reference: Option<ShortText>,
+    ) -> HttpResponse {
         let kind = ProblemKind::InFlight;
-        let problem = self.idempotency.problem(kind, kind.advice());
+        let problem = self.idempotency.problem(kind, kind.advice()).with_reference(reference);
         let problem = problem.with_retry_after(problem::retry_after(lease_left));
         self.idempotency.render(&problem, RequestOutcome::InFlight, self.request)
+    }
+
+    /// An earlier attempt was abandoned, and its outcome is unknown.
+    pub(super) fn held(self, newly: bool, reference: Option<ShortText>) -> HttpResponse {
+        let kind = ProblemKind::OutcomeUnknown;
+        let problem = self.idempotency.problem(kind, kind.advice()).with_reference(reference);
+        let outcome =
+            if newly { RequestOutcome::BecameHeld } else { RequestOutcome::OutcomeUnknown };
+        self.idempotency.render(&problem, outcome, self.request)
     }
 
     /// Too many operations are in flight.
@@ -92,8 +105,8 @@ impl Refusals<'_> {
         )
     }
 
-    /// The handler returned the error of its `Tx`, which could not be used.
-    pub(super) fn no_transaction(self, kind: ProblemKind) -> HttpResponse {
+    /// The handler returned the error of its `Tx` or of its `Operation`.
+    pub(super) fn handler_problem(self, kind: ProblemKind) -> HttpResponse {
         let detail = if kind == ProblemKind::StoreUnavailable {
             "The operation was not completed. Send the request again with the same key."
         } else {

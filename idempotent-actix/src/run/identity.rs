@@ -1,7 +1,7 @@
 //! What identifies the operation of a keyed request: its scope, its digest and its record id.
 
 use actix_web::{Error, HttpResponse};
-use idempotent_core::{RecordId, RequestDigest, ScopeId};
+use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::KeyedRun;
 use crate::{
@@ -32,17 +32,19 @@ impl KeyedRun {
         Ok((scope, digest))
     }
 
-    /// The id of the record that the request claims.
-    pub(super) fn record_id(&self, scope: &ScopeId) -> RecordId {
+    /// The record that the request claims, and what it shows about the operation.
+    pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
         let namespace = self.idempotency.namespace_of(self.operation);
         let key = &self.context.key;
         if !self.operation.name.is_empty() {
-            return RecordId::new(namespace, scope, self.operation.name, key);
+            let name = self.operation.name;
+            return Subject::new(RecordId::new(namespace, scope, name, key)).with_operation(name);
         }
         let pattern = self.request.match_pattern();
         // A default service matches no pattern; the handler's name separates it from others.
         let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        RecordId::joined(namespace, scope, &[self.request.method().as_str(), " ", pattern], key)
+        let name = [self.request.method().as_str(), " ", pattern].concat();
+        Subject::new(RecordId::new(namespace, scope, &name, key)).with_operation(&name)
     }
 
     /// The response to a request without a principal: the scope's own, or 401.

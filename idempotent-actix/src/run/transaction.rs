@@ -2,16 +2,16 @@
 
 use actix_web::HttpResponse;
 
-use crate::problem::{ProblemKind, TxProblem};
+use crate::problem::{HandlerProblem, ProblemKind};
 
 /// Whether a response says that the operation was not done, so that its effects are rolled back.
 pub(super) fn has_failed(response: &HttpResponse) -> bool {
     response.status().as_u16() >= 400
 }
 
-/// The problem of a handler that returned the error of its `Tx`.
-pub(super) fn tx_problem(response: &HttpResponse) -> Option<ProblemKind> {
-    response.extensions().get::<TxProblem>().map(|problem| problem.0)
+/// The problem of a handler that returned the error of its `Tx` or of its `Operation`.
+pub(super) fn handler_problem(response: &HttpResponse) -> Option<ProblemKind> {
+    response.extensions().get::<HandlerProblem>().map(|problem| problem.0)
 }
 
 /// Logs that a handler has responded without giving its transaction back.

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use super::{
     failure::{HandlerFailure, Refusals, cause},
     handler::{HandlerFuture, within},
-    transaction::{has_failed, log_missing, tx_problem},
+    transaction::{handler_problem, has_failed, log_missing},
 };
 use crate::{
     idempotency::Idempotency,
@@ -38,8 +38,8 @@ pub(super) async fn run_unguarded(
         }
     };
     match (response, committed) {
-        (Some(Ok(response)), Ok(())) => match tx_problem(&response) {
-            Some(kind) => refusals.no_transaction(kind),
+        (Some(Ok(response)), Ok(())) => match handler_problem(&response) {
+            Some(kind) => refusals.handler_problem(kind),
             None => RequestOutcome::Ran.attach(response),
         },
         (Some(Ok(_)), Err(NotCommitted { transient })) => refusals.not_committed(transient),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    deferred::SendingEnd, end_action::EndAction, open_transactions::OpenTransaction, parts::Parts,
-    renewer::LiveLease, verdict::Verdict,
+    deferred::SendingEnd, end_action::EndAction, open_transactions::OpenTransaction,
+    operation::Operation, parts::Parts, renewer::LiveLease, verdict::Verdict,
 };
 use crate::{
     error::StoreError, fingerprint::RequestDigest, lease::Lease, policy::Abandoned,
@@ -55,6 +55,7 @@ struct Inner {
     number: u32,
     /// When the claim was sent.
     since: Instant,
+    operation: Operation,
     phase: Phase,
     effects: Effects,
     /// Set if the claim is part of the transaction. The attempt then has no lease, and the store
@@ -107,20 +108,35 @@ pub enum AttemptOutcome {
 }
 
 impl Attempt {
-    /// Creates an attempt whose lease is renewed already.
+    /// Creates an attempt whose lease is renewed already. `policy` is that of the operation once it
+    /// has passed its point of no return.
     pub(super) fn new(
         parts: Arc<Parts>,
-        lease: Lease,
+        id: RecordId,
         claim: Claim,
         digest: RequestDigest,
-        number: u32,
-        since: Instant,
+        (number, since): (u32, Instant),
+        policy: Abandoned,
     ) -> Self {
+        let lease = Lease { id, owner: claim.owner };
+        let operation = Operation::new(parts.clone(), lease, number, (claim.abandoned, policy));
         let (phase, effects) = (Phase::Running, Effects::Elsewhere);
         let (open, sending) = (None, OnceLock::new());
-        let inner =
-            Inner { parts, lease, claim, digest, number, since, phase, effects, open, sending };
-        Self { inner: Box::new(inner) }
+        Self {
+            inner: Box::new(Inner {
+                parts,
+                lease,
+                claim,
+                digest,
+                number,
+                since,
+                operation,
+                phase,
+                effects,
+                open,
+                sending,
+            }),
+        }
     }
 
     /// Makes this an attempt whose claim is part of the transaction.
@@ -129,6 +145,7 @@ impl Attempt {
         open: OpenTransaction,
         transaction: Box<dyn Transaction>,
     ) -> Self {
+        self.inner.operation.transaction_begun();
         self.inner.effects = Effects::In(transaction);
         self.inner.open = Some(open);
         self
@@ -147,6 +164,12 @@ impl Attempt {
         self.inner.number
     }
 
+    /// Returns the operation, for the handler.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.inner.operation
+    }
+
     /// Begins a transaction for the handler. It is committed when the attempt
     /// [completes](Self::complete), and only then.
     ///
@@ -155,6 +178,7 @@ impl Attempt {
     /// attempt, because nothing was done.
     pub async fn begin_transaction(&mut self) -> Result<(), StoreError> {
         self.inner.effects = Effects::In(self.inner.parts.store.begin_transaction().await?);
+        self.inner.operation.transaction_begun();
         Ok(())
     }
 
@@ -207,13 +231,14 @@ impl Attempt {
     /// Releases the key because nothing was done: the next request runs as the first. The writes of
     /// the attempt's transaction are rolled back.
     ///
-    /// If an earlier attempt was abandoned, its outcome is still unknown. The record then stays,
-    /// and the next request takes over the key as the next attempt.
+    /// If an earlier attempt was abandoned, or a [step](Operation::step) of this attempt has begun,
+    /// part of the operation may have been done. The record then stays, and the next request takes
+    /// over the key as the next attempt, or the key is held after the point of no return.
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
     pub async fn release(mut self) -> AttemptOutcome {
-        let action = if self.inner.number > 1 {
+        let action = if self.inner.number > 1 || self.inner.operation.has_begun() {
             EndAction::Abandon(Abandoned::Retry)
         } else {
             EndAction::Release

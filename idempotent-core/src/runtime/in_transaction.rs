@@ -15,8 +15,7 @@ use super::{
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
-    lease::Lease,
-    policy::Policy,
+    policy::{Abandoned, Policy},
     protocol::{Claim, ClaimOutcome, Snapshot},
     record_id::RecordId,
     store::{TransactionClaim, Transactions},
@@ -40,7 +39,7 @@ pub(super) async fn begin(
         return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
     }
     let claim = parts.new_claim(subject, digest, policy)?;
-    let mut request = Request { parts, transactions, id, digest, claim };
+    let mut request = Request { parts, transactions, id, digest, claim, policy: policy.abandoned };
     let started = Instant::now();
     let waiter = if policy.wait.is_zero() { None } else { parts.waiters.register(&id) };
     loop {
@@ -72,6 +71,7 @@ struct Request<'a> {
     id: RecordId,
     digest: RequestDigest,
     claim: Claim,
+    policy: Abandoned,
 }
 
 impl Request<'_> {
@@ -112,9 +112,9 @@ impl Request<'_> {
         let (parts, id, digest) = (self.parts, self.id, self.digest);
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
-                let lease = Lease { id, owner: self.claim.owner };
-                let now = parts.store.environment().now();
-                let attempt = Attempt::new(parts.clone(), lease, self.claim, digest, attempt, now);
+                let attempt = (attempt, parts.store.environment().now());
+                let attempt =
+                    Attempt::new(parts.clone(), id, self.claim, digest, attempt, self.policy);
                 Admission::Proceed(attempt.in_transaction(open, transaction))
             }
             TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })

@@ -7,7 +7,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Note},
     record::{Record, RecordState},
     runtime::end_action::EndAction,
     store::{Transaction, TransactionClaim, commit_if_passed},
@@ -37,9 +37,10 @@ impl Inner {
         if self.open.is_none() {
             // If this future is dropped, the transaction may be committed; the abandonment is
             // fenced then.
-            self.phase = Phase::Ending(EndAction::Abandon(self.claim.abandoned), live);
+            self.phase = Phase::Ending(EndAction::Abandon(self.operation.abandoned()), live);
         }
-        let committed = Box::pin(commit_with(transaction, &self.lease, &action));
+        let note = self.operation.take_pending();
+        let committed = Box::pin(commit_with(transaction, &self.lease, note, &action));
         let error = match self.parts.store.limit(committed).await {
             Ok(fence) => {
                 self.phase = Phase::Ended;
@@ -138,7 +139,7 @@ impl Inner {
              the handler returns"
         );
         if self.open.is_none() {
-            self.end(EndAction::Abandon(self.claim.abandoned)).await;
+            self.end(EndAction::Abandon(self.operation.abandoned())).await;
         } else {
             self.hold_after_rollback().await;
         }
@@ -149,7 +150,7 @@ impl Inner {
     /// abandonment waits for the lock on the record and is fenced if the commit succeeded (case
     /// `a_commit_without_its_acknowledgment_is_settled`).
     async fn resolve_with_lease(&self) -> Result<CommitOutcome, StoreError> {
-        let abandon = EndAction::Abandon(self.claim.abandoned);
+        let abandon = EndAction::Abandon(self.operation.abandoned());
         match self.send_after_renewals(&abandon).await? {
             Fence::Passed => Ok(CommitOutcome::NotCommitted),
             Fence::Fenced => self.read_commit(is_completed).await,
@@ -249,13 +250,21 @@ fn is_completed(state: &RecordState) -> bool {
     matches!(state, RecordState::Completed(_))
 }
 
-/// Ends the claim as the transaction's last statement, and commits. If the end is fenced, the
+/// Adds the pending note, ends the claim as the transaction's last statement, and commits. If the end is fenced, the
 /// transaction is rolled back.
 async fn commit_with(
     mut transaction: Box<dyn Transaction>,
     lease: &Lease,
+    note: Option<Note>,
     action: &EndAction,
 ) -> Result<Fence, StoreError> {
+    if let Some(note) = note {
+        let noted = transaction.note(lease, &note).await;
+        if !matches!(noted, Ok(Fence::Passed)) {
+            transaction.roll_back().await;
+            return noted;
+        }
+    }
     let fence = match action {
         EndAction::Complete(recording) => {
             return transaction.complete_and_commit(lease, recording).await;

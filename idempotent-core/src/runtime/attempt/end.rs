@@ -6,7 +6,7 @@ use super::{AttemptOutcome, Effects, Inner, Phase};
 use crate::{
     error::StoreError,
     policy::Abandoned,
-    protocol::Fence,
+    protocol::{Fence, Note},
     runtime::{
         deferred::DeferredEnd,
         end_action::EndAction,
@@ -32,6 +32,9 @@ impl Inner {
         // A renewal that was fenced has removed the lease before.
         let fenced = live.is_none();
         self.phase = Phase::Ending(action.clone(), live);
+        if let Some(note) = self.operation.take_pending() {
+            Box::pin(self.note(&note)).await;
+        }
         let sent = if fenced {
             self.send_after_renewals(&action).await
         } else {
@@ -55,6 +58,15 @@ impl Inner {
                 // Dropping `self` defers the end.
                 AttemptOutcome::Deferred
             }
+        }
+    }
+
+    /// Stores the reference that the handler has set while its transaction was open.
+    async fn note(&self, note: &Note) {
+        let noted = self.parts.store.call(|store| store.note(&self.lease, note)).await;
+        if let Err(error) = noted {
+            let (id, cause) = (self.lease.id, error.source());
+            tracing::warn!(%id, %error, cause, "storing the reference of an operation failed");
         }
     }
 

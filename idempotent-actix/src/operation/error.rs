@@ -1,0 +1,73 @@
+//! The error of an operation's calls, as a response.
+
+use std::{error::Error as StdError, fmt};
+
+use actix_web::{HttpResponse, ResponseError, http::StatusCode};
+use idempotent_core::runtime;
+
+use crate::problem::{self, ProblemKind};
+
+/// The error of a call of an [`Operation`](super::Operation). A handler can return it with `?`.
+///
+/// The response is rendered like the guard's own problems, by the function that the application has
+/// set with [`problems`](crate::IdempotencyBuilder::problems):
+///
+/// | [`cause`](Self::cause) | response |
+/// |---|---|
+/// | `Store` | 503 `store_unavailable`, or 500 `misconfigured` if the error is permanent |
+/// | `OutcomeUnknown` | 409 `outcome_unknown`; the key is held |
+/// | `Fenced` | the response of the attempt that has taken over the key |
+/// | any other | 500 `handler_failed`; the cause is logged |
+///
+/// The key of a request that gets 500 or 503 is released, or held after the point of no return.
+/// Steps that are done stay recorded.
+#[derive(Debug)]
+pub struct OperationError {
+    cause: runtime::OperationError,
+}
+
+impl OperationError {
+    /// Returns the cause.
+    #[must_use]
+    pub fn cause(&self) -> &runtime::OperationError {
+        &self.cause
+    }
+
+    fn kind(&self) -> ProblemKind {
+        match &self.cause {
+            runtime::OperationError::Store { source, .. } => problem::kind_of(source),
+            runtime::OperationError::OutcomeUnknown => ProblemKind::OutcomeUnknown,
+            runtime::OperationError::Fenced => ProblemKind::InFlight,
+            _ => ProblemKind::HandlerFailed,
+        }
+    }
+}
+
+impl From<runtime::OperationError> for OperationError {
+    fn from(cause: runtime::OperationError) -> Self {
+        Self { cause }
+    }
+}
+
+impl fmt::Display for OperationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl StdError for OperationError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.source()
+    }
+}
+
+impl ResponseError for OperationError {
+    fn status_code(&self) -> StatusCode {
+        self.kind().status()
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        tracing::error!(error = %self, cause = self.source(), "a call of an operation failed");
+        problem::render::of_handler(self.kind())
+    }
+}

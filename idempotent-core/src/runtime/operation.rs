@@ -1,0 +1,334 @@
+//! The operation of an attempt, for its handler.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use self::recorded::RecordedSteps;
+pub use self::{
+    error::OperationError,
+    step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},
+};
+use super::{parts::Parts, timing::with_retry};
+use crate::{
+    error::StoreError,
+    lease::{Lease, OwnerToken},
+    policy::Abandoned,
+    protocol::{Fence, Note},
+    record::RecordState,
+    record_id::{DerivedKey, RecordId},
+    short_text::ShortText,
+};
+
+mod error;
+mod recorded;
+mod step;
+
+/// The operation of an attempt, for its handler: derived keys, recovery points, and what the record
+/// shows about it.
+///
+/// Clones share one state. Each note is one call to the store, which the attempt's owner token
+/// fences: once another attempt has taken over the key, a note fails with
+/// [`OperationError::Fenced`]. The handler should then stop; its response does not reach its
+/// client.
+///
+/// # Cancel safety
+/// If the future of a method is dropped, its note may or may not be in the record.
+#[derive(Clone)]
+pub struct Operation {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// `None` if the operation runs unguarded: its notes are dropped.
+    parts: Option<Arc<Parts>>,
+    lease: Lease,
+    attempt: u32,
+    /// What happens to the key if the attempt is abandoned before its point of no return.
+    before: Abandoned,
+    /// What happens to the key after the point of no return.
+    after: Abandoned,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether the point of no return was passed.
+    passed: bool,
+    /// Whether a step has begun: part of the operation may have been done.
+    began: bool,
+    /// Whether a step is running.
+    running: bool,
+    /// Whether the outcome is unknown, so that the key must be held.
+    unknown: bool,
+    /// Whether a transaction of the handler is open, in which the record completes.
+    in_transaction: bool,
+    /// Noted with the next step, or at the point of no return.
+    input: Bytes,
+    /// Noted with the end of the transaction.
+    reference: Option<ShortText>,
+    /// The steps of earlier attempts, once they were read.
+    steps: Option<RecordedSteps>,
+}
+
+impl Operation {
+    /// `before` and `after` are the policies before and after the point of no return.
+    pub(super) fn new(
+        parts: Arc<Parts>,
+        lease: Lease,
+        attempt: u32,
+        (before, after): (Abandoned, Abandoned),
+    ) -> Self {
+        let (parts, state) = (Some(parts), Mutex::default());
+        Self { shared: Arc::new(Shared { parts, lease, attempt, before, after, state }) }
+    }
+
+    /// Creates the operation of a request that runs without a claim, because the application chose
+    /// so when the store failed. Its steps run and are not recorded; its notes are dropped.
+    #[must_use]
+    pub fn unguarded(id: RecordId) -> Self {
+        let lease = Lease { id, owner: OwnerToken::from_bytes([0; 16]) };
+        let (before, after) = (Abandoned::Retry, Abandoned::Retry);
+        let (parts, attempt, state) = (None, 1, Mutex::default());
+        Self { shared: Arc::new(Shared { parts, lease, attempt, before, after, state }) }
+    }
+
+    /// Returns the id of the operation's record. It is the same for all attempts.
+    #[must_use]
+    pub fn id(&self) -> &RecordId {
+        &self.shared.lease.id
+    }
+
+    /// Returns the number of this attempt: 1 for the first. From 2 on, an earlier attempt was
+    /// abandoned and may have done some or all of its work.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.shared.attempt
+    }
+
+    /// Returns whether an earlier attempt was abandoned, that is, whether
+    /// [`attempt`](Self::attempt) is above 1.
+    #[must_use]
+    pub fn recovering(&self) -> bool {
+        self.attempt() > 1
+    }
+
+    /// Derives an idempotency key for a call to another service; see [`RecordId::derive_key`].
+    #[must_use]
+    pub fn derive_key(&self, label: &str) -> DerivedKey {
+        self.id().derive_key(label)
+    }
+
+    /// Sets the reference that the record shows: the id of what the operation created, or is about
+    /// to create. The last reference stays in the record, also if the attempt is abandoned.
+    ///
+    /// While a transaction of the handler is open, the reference is stored with the end of the
+    /// attempt, and is lost if the process dies before that.
+    ///
+    /// # Errors
+    /// Fails if the reference has more than 255 bytes, is empty, or contains a control character,
+    /// if the store fails, or if another attempt has taken over the key.
+    pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
+        let reference = short("a reference", reference)?;
+        if self.in_transaction() {
+            self.state().reference = Some(reference);
+            return Ok(());
+        }
+        self.note(&Note::reference(reference)).await
+    }
+
+    /// Reports the progress, in the handler's words, such as `3 of 10`. The record shows the last
+    /// report until the operation is complete.
+    ///
+    /// # Errors
+    /// As for [`set_reference`](Self::set_reference). Fails also while a transaction of the handler
+    /// is open, because nobody could see the report before its end.
+    pub async fn progress(&self, progress: &str) -> Result<(), OperationError> {
+        let progress = short("a progress report", progress)?;
+        self.outside_transaction()?;
+        self.note(&Note::progress(progress)).await
+    }
+
+    /// Passes the point of no return: from now on, the key is held if the attempt fails or is
+    /// abandoned. Call it before the first effect that must not be repeated.
+    ///
+    /// It has an effect only if the policy holds keys
+    /// [after the point of no return](crate::Policy::point_of_no_return); the first
+    /// [step](Self::step) then implies it. Otherwise it does nothing.
+    ///
+    /// # Errors
+    /// Fails if the store fails, if another attempt has taken over the key, or while a transaction
+    /// of the handler is open. Then do not begin the effect.
+    pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
+        self.outside_transaction()?;
+        self.pass_point_of_no_return().await
+    }
+
+    /// Sets the input from which the operation can be resumed without its client. It is stored as
+    /// JSON at the point of no return, which the first [step](Self::step) implies, until the
+    /// operation is complete. An operation that was abandoned after that can be resumed.
+    ///
+    /// # Errors
+    /// Fails if the input cannot be serialized, or has more than 256 KiB.
+    pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
+        self.state().input = recorded::encode_input(input)?;
+        Ok(())
+    }
+
+    /// Names a step of the operation: a recovery point. Its result is recorded once it is done, and
+    /// a later attempt gets the result instead of running the step again.
+    ///
+    /// `name` has 1 to 255 bytes and is the label of the [derived key](Self::derive_key) that the
+    /// step gets. Steps run one after the other, in the same order in each attempt. Never rename a
+    /// step while operations may be in flight.
+    ///
+    /// ```
+    /// # use idempotent_core::{DerivedKey, runtime::{Operation, OperationError}};
+    /// # struct Bank;
+    /// # impl Bank {
+    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, OperationError> { todo!() }
+    /// # }
+    /// async fn pay(operation: &Operation, bank: &Bank) -> Result<String, OperationError> {
+    ///     operation.step("charge").run(|key| bank.charge(key)).await
+    /// }
+    /// ```
+    #[must_use]
+    pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
+        Step { operation: self, name, error: PhantomData }
+    }
+
+    /// Declares that a transaction has begun in which the record completes. An integration calls
+    /// it; a handler need not.
+    pub fn transaction_begun(&self) {
+        self.state().in_transaction = true;
+    }
+
+    /// Returns whether a step is running. An integration refuses to hand out a transaction of the
+    /// handler then, because a step that is not [run in it](Step::run_in) is recorded apart from it.
+    #[must_use]
+    pub fn is_in_step(&self) -> bool {
+        self.state().running
+    }
+
+    /// Returns what happens to the key if the attempt is abandoned now.
+    #[must_use]
+    pub fn abandoned(&self) -> Abandoned {
+        let state = self.state();
+        match (state.unknown, state.passed) {
+            (true, _) => Abandoned::Hold,
+            (false, true) => self.shared.after,
+            (false, false) => self.shared.before,
+        }
+    }
+
+    /// Returns whether a reconciliation did not find out what an earlier attempt has done. The
+    /// attempt must then end by [`Attempt::abandon`](super::Attempt::abandon) with
+    /// [`Abandoned::Hold`].
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.state().unknown
+    }
+
+    /// Whether part of the operation may have been done.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state().began
+    }
+
+    /// Takes the note that has to be stored with the end of the attempt.
+    pub(super) fn take_pending(&self) -> Option<Note> {
+        self.state().reference.take().map(Note::reference)
+    }
+
+    fn in_transaction(&self) -> bool {
+        self.state().in_transaction
+    }
+
+    fn outside_transaction(&self) -> Result<(), OperationError> {
+        if self.in_transaction() { Err(OperationError::TransactionOpen) } else { Ok(()) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the point of no return, unless it was passed before, or has no effect.
+    async fn pass_point_of_no_return(&self) -> Result<(), OperationError> {
+        let Shared { before, after, .. } = *self.shared;
+        let input = {
+            let mut state = self.state();
+            if state.passed && state.input.is_empty() {
+                return Ok(());
+            }
+            std::mem::take(&mut state.input)
+        };
+        let note = Note { hold: before != after, input, ..Note::default() };
+        if note != Note::default()
+            && let Err(error) = self.note(&note).await
+        {
+            self.state().input = note.input;
+            return Err(error);
+        }
+        self.state().passed = true;
+        Ok(())
+    }
+
+    /// Stores a note. A note that fails soon for a transient reason is sent a second time; a step
+    /// that is thereby recorded twice counts once.
+    async fn note(&self, note: &Note) -> Result<(), OperationError> {
+        let Shared { parts: Some(parts), lease, .. } = &*self.shared else { return Ok(()) };
+        let fence = with_retry(|| parts.store.call(|store| store.note(lease, note))).await;
+        passed(fence)
+    }
+
+    /// Reads the steps of earlier attempts, unless they were read before.
+    async fn read_steps(&self) -> Result<(), OperationError> {
+        if self.state().steps.is_some() {
+            return Ok(());
+        }
+        let Shared { parts, lease, .. } = &*self.shared;
+        let steps = if self.recovering()
+            && let Some(parts) = parts
+        {
+            let id = &lease.id;
+            let found = with_retry(|| parts.store.call(|store| store.look_up(id))).await;
+            let record = found.map_err(|source| OperationError::Store { source })?;
+            let ours = record.map(|found| found.record).filter(|record| {
+                record.owner == lease.owner && record.state == RecordState::InFlight
+            });
+            RecordedSteps::decode(&ours.ok_or(OperationError::Fenced)?.notes.steps)?
+        } else {
+            RecordedSteps::default()
+        };
+        self.state().steps = Some(steps);
+        Ok(())
+    }
+}
+
+fn passed(fence: Result<Fence, StoreError>) -> Result<(), OperationError> {
+    match fence {
+        Ok(Fence::Passed) => Ok(()),
+        Ok(Fence::Fenced) => Err(OperationError::Fenced),
+        Err(source) => Err(OperationError::Store { source }),
+    }
+}
+
+fn short(what: &'static str, text: &str) -> Result<ShortText, OperationError> {
+    if text.is_empty() {
+        return Err(OperationError::EmptyText { what });
+    }
+    ShortText::new(text).map_err(|source| OperationError::Text { what, source })
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("id", self.id())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}

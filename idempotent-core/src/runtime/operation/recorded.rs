@@ -1,0 +1,203 @@
+//! The steps that earlier attempts have done, and their encoding.
+
+use bytes::{Buf, Bytes};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::OperationError;
+
+/// Precedes each step, so that a later release can encode steps in another way.
+const VERSION: u8 = 1;
+/// The maximum length of one result.
+const MAX_RESULT: usize = 64 << 10;
+/// The maximum length of all steps.
+const MAX_STEPS: usize = 256 << 10;
+/// The maximum length of the input.
+const MAX_INPUT: usize = 256 << 10;
+
+/// The recorded steps of an operation, in order.
+#[derive(Debug, Default)]
+pub(super) struct RecordedSteps {
+    steps: Vec<RecordedStep>,
+    /// The length of all steps, as the record keeps them.
+    length: usize,
+}
+
+#[derive(Debug)]
+struct RecordedStep {
+    name: String,
+    result: Bytes,
+    /// Whether this attempt has asked for the step.
+    asked_for: bool,
+}
+
+impl RecordedSteps {
+    /// Decodes the steps of a record. A step that was recorded twice, because the first
+    /// acknowledgment was lost, counts once.
+    pub(super) fn decode(encoded: &Bytes) -> Result<Self, OperationError> {
+        let mut rest = encoded.clone();
+        let mut steps = Vec::<RecordedStep>::new();
+        while !rest.is_empty() {
+            let (name, result) =
+                decode_step(&mut rest).ok_or(OperationError::Unreadable { source: None })?;
+            if steps.iter().all(|step| step.name != name) {
+                steps.push(RecordedStep { name, result, asked_for: false });
+            }
+        }
+        Ok(Self { steps, length: encoded.len() })
+    }
+
+    /// Returns the result of a step, or `None` if the step has to run. The steps that have no
+    /// recorded result come after all those that have one.
+    pub(super) fn take<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<T>, OperationError> {
+        if let Some(step) = self.steps.iter_mut().find(|step| step.name == name) {
+            if step.asked_for {
+                return Err(OperationError::StepName { step: name.to_owned() });
+            }
+            let result = serde_json::from_slice(&step.result)
+                .map_err(|source| OperationError::Unreadable { source: Some(source) })?;
+            step.asked_for = true;
+            return Ok(Some(result));
+        }
+        match self.steps.iter().find(|step| !step.asked_for) {
+            Some(RecordedStep { name: recorded, .. }) => Err(OperationError::UnknownStep {
+                step: name.to_owned(),
+                recorded: recorded.clone(),
+            }),
+            None => Ok(None),
+        }
+    }
+
+    /// Encodes the result of a step that is done, and counts it as recorded.
+    pub(super) fn add<T: Serialize>(
+        &mut self,
+        name: &str,
+        result: &T,
+    ) -> Result<Bytes, OperationError> {
+        let what = "the result of a step";
+        let result = serde_json::to_vec(result)
+            .map_err(|source| OperationError::Serialize { what, source })?;
+        limited(what, result.len(), MAX_RESULT)?;
+        let mut step = Vec::with_capacity(name.len() + result.len() + 6);
+        let name_length = u8::try_from(name.len())
+            .map_err(|_| OperationError::StepName { step: name.to_owned() })?;
+        let length = u32::try_from(result.len()).unwrap_or(u32::MAX);
+        step.extend([VERSION, name_length]);
+        step.extend_from_slice(name.as_bytes());
+        step.extend_from_slice(&length.to_be_bytes());
+        step.extend_from_slice(&result);
+        limited("the results of all steps", self.length + step.len(), MAX_STEPS)?;
+        self.length += step.len();
+        let (name, result) = (name.to_owned(), Bytes::new());
+        self.steps.push(RecordedStep { name, result, asked_for: true });
+        Ok(step.into())
+    }
+}
+
+fn decode_step(rest: &mut Bytes) -> Option<(String, Bytes)> {
+    if rest.try_get_u8().ok()? != VERSION {
+        return None;
+    }
+    let length = rest.try_get_u8().ok()?.into();
+    let name = split_to(rest, length)?;
+    let length = usize::try_from(rest.try_get_u32().ok()?).ok()?;
+    let result = split_to(rest, length)?;
+    Some((String::from_utf8(name.into()).ok()?, result))
+}
+
+fn split_to(rest: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= rest.len()).then(|| rest.split_to(length))
+}
+
+fn limited(what: &'static str, length: usize, max: usize) -> Result<(), OperationError> {
+    if length > max { Err(OperationError::TooLarge { what, length, max }) } else { Ok(()) }
+}
+
+/// Encodes the input of an operation.
+pub(super) fn encode_input<T: Serialize + ?Sized>(input: &T) -> Result<Bytes, OperationError> {
+    let what = "the input";
+    let encoded =
+        serde_json::to_vec(input).map_err(|source| OperationError::Serialize { what, source })?;
+    limited(what, encoded.len() + 1, MAX_INPUT)?;
+    Ok([&[VERSION][..], &encoded].concat().into())
+}
+
+/// Decodes the input of an operation.
+pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(
+    input: &[u8],
+) -> Result<T, OperationError> {
+    match input {
+        [VERSION, input @ ..] => serde_json::from_slice(input)
+            .map_err(|source| OperationError::Unreadable { source: Some(source) }),
+        _ => Err(OperationError::Unreadable { source: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn recorded(steps: &[(&str, u32)]) -> RecordedSteps {
+        let mut before = RecordedSteps::default();
+        let encoded: Vec<_> =
+            steps.iter().flat_map(|(name, result)| before.add(name, result).unwrap()).collect();
+        RecordedSteps::decode(&encoded.into()).unwrap()
+    }
+
+    #[test]
+    fn the_encoding_of_a_step_is_fixed_for_ever() {
+        let encoded = RecordedSteps::default().add("charge", &7).unwrap();
+        assert_eq!(encoded, &b"\x01\x06charge\0\0\0\x017"[..]);
+    }
+
+    #[test]
+    fn steps_come_back_in_order_and_once() {
+        let mut steps = recorded(&[("charge", 1), ("ledger", 2), ("charge", 3)]);
+        assert_eq!(steps.take::<u32>("charge").unwrap(), Some(1));
+        assert!(matches!(steps.take::<u32>("charge"), Err(OperationError::StepName { .. })));
+        assert_eq!(steps.take::<u32>("ledger").unwrap(), Some(2));
+        assert_eq!(steps.take::<u32>("receipt").unwrap(), None);
+        steps.add("receipt", &4).unwrap();
+        assert!(matches!(steps.take::<u32>("receipt"), Err(OperationError::StepName { .. })));
+    }
+
+    #[test]
+    fn a_step_that_was_not_recorded_does_not_run_before_those_that_were() {
+        let mut steps = recorded(&[("charge", 1)]);
+        let error = steps.take::<u32>("capture").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the step `capture` was not recorded, but `charge` was and has not been asked for; \
+             keep the names and the order of steps while operations are in flight"
+        );
+        assert!(matches!(
+            recorded(&[("charge", 1)]).take::<String>("charge"),
+            Err(OperationError::Unreadable { source: Some(_) })
+        ));
+    }
+
+    #[test]
+    fn results_are_limited() {
+        let mut steps = RecordedSteps::default();
+        let large = "a".repeat(MAX_RESULT);
+        assert!(matches!(steps.add("one", &large), Err(OperationError::TooLarge { .. })));
+        for step in ["one", "two", "three"] {
+            steps.add(step, &&large[2..]).unwrap();
+        }
+        let error = steps.add("four", &&large[2..]).unwrap_err();
+        assert!(error.to_string().starts_with("the results of all steps is too large"), "{error}");
+        assert!(encode_input(&"a".repeat(MAX_INPUT)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..100)) {
+            let _ = RecordedSteps::decode(&bytes.clone().into());
+            let _ = decode_input::<String>(&bytes);
+        }
+    }
+}
