@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, OwnerToken, Record, RecordState,
+    Abandoned, Fingerprint, OwnerToken, Principal, Record, RecordState, ShortText,
     clock::{Timestamp, millis},
     internals::{decode_redis_record, encode_redis_claim},
     protocol::Claim,
@@ -12,8 +12,10 @@ use idempotent_core::{
 
 use crate::input::Input;
 
-/// The length of a value without a recording.
-const HEAD: usize = 91;
+/// The length of a value without texts and a recording.
+const HEAD: usize = 113;
+/// Where the lengths of the texts begin: four of one byte, and two of four bytes.
+const LENGTHS: usize = HEAD - 12;
 
 /// Input: the time at which the key expires, and a value; and the same bytes as a claim.
 pub(crate) fn run(input: &[u8]) {
@@ -24,6 +26,16 @@ pub(crate) fn run(input: &[u8]) {
     let mut value = rest.0.to_vec();
     if let [version, state, abandoned, ..] = value.as_mut_slice() {
         (*version, *state, *abandoned) = (1, *state % 4, *abandoned % 3);
+    }
+    if let Some(lengths) = value.get_mut(LENGTHS..HEAD) {
+        for (length, most) in lengths.iter_mut().zip([8, 17, 8, 8, 1, 1, 1, 8, 1, 1, 1, 8]) {
+            *length %= most;
+        }
+    }
+    decode(&value, key_expires);
+    // And of a claim that is neither completed nor noted.
+    if let Some(open) = value.get_mut(LENGTHS - 10..LENGTHS) {
+        open.fill(0);
     }
     decode(&value, key_expires);
     encode(&mut Input(input));
@@ -36,24 +48,48 @@ fn decode(value: &[u8], key_expires: Timestamp) {
         return refused(value);
     };
     assert_eq!(encoded(&record), value);
+    assert_eq!(record.completed_at.is_some(), is_completed(&record.state));
     let zero = Timestamp::from_millis(0);
     if record.first_seen == zero {
         let ttl = Duration::from_millis(record.expires_at.as_millis());
         assert!(settled.first_seen <= key_expires);
         assert_eq!(settled.expires_at, settled.first_seen.after(ttl));
         assert_eq!(settled.state, record.state);
+        assert!(settled.completed_at.is_none_or(|at| at <= key_expires));
     } else {
         assert_eq!(settled, record);
     }
 }
 
 fn refused(value: &[u8]) {
-    let Some(([version, state, abandoned, ..], recording)) = value.split_first_chunk::<HEAD>()
-    else {
-        return;
-    };
-    let state_is_valid = matches!(state, 1..=3) && (*state == 2 || recording.is_empty());
-    assert!(*version != 1 || *abandoned > 1 || !state_is_valid, "a record is refused");
+    let Some((head, rest)) = value.split_first_chunk::<HEAD>() else { return };
+    let [version, state, abandoned, ..] = head;
+    let Some(texts) = texts(head, rest) else { return };
+    let [operation, principal, reference, progress, ..] = texts;
+    let is_text = |bytes: &[u8]| str::from_utf8(bytes).is_ok_and(|it| ShortText::new(it).is_ok());
+    let texts_are_valid = [operation, reference, progress].into_iter().all(is_text)
+        && [0, 16].contains(&principal.len());
+    let is_open = texts.concat().len() == rest.len() && head[91..LENGTHS] == [0; 10];
+    let state_is_valid = *state == 2 || (matches!(state, 1 | 3) && is_open);
+    assert!(
+        *version != 1 || *abandoned > 1 || !state_is_valid || !texts_are_valid,
+        "a record is refused"
+    );
+}
+
+/// The texts of a value, if they are complete.
+fn texts<'a>(head: &[u8; HEAD], mut rest: &'a [u8]) -> Option<[&'a [u8]; 6]> {
+    let (short, long) = head[LENGTHS..].split_at(4);
+    let long = long.as_chunks::<4>().0.iter().map(|length| u32::from_be_bytes(*length));
+    let mut texts = [&[][..]; 6];
+    for (text, length) in texts.iter_mut().zip(short.iter().map(|it| (*it).into()).chain(long)) {
+        (*text, rest) = rest.split_at_checked(length.try_into().ok()?)?;
+    }
+    Some(texts)
+}
+
+fn is_completed(state: &RecordState) -> bool {
+    matches!(state, RecordState::Completed(_))
 }
 
 /// The format as `lua/record.lua` describes it.
@@ -71,6 +107,17 @@ fn encoded(record: &Record) -> Vec<u8> {
         value.extend(time.as_millis().to_be_bytes());
     }
     value.extend(millis(record.lease).to_be_bytes());
+    value.extend(record.completed_at.map_or(0, Timestamp::as_millis).to_be_bytes());
+    value.extend(record.status.unwrap_or_default().to_be_bytes());
+    let text = |text: &Option<ShortText>| text.clone().unwrap_or_default();
+    let (reference, progress) = (text(&record.notes.reference), text(&record.notes.progress));
+    let principal = record.principal.map_or(Vec::new(), |principal| principal.as_bytes().to_vec());
+    let short =
+        [record.operation.as_bytes(), &principal, reference.as_bytes(), progress.as_bytes()];
+    let long = [&record.notes.steps[..], &record.notes.input];
+    value.extend(short.map(|text| u8::try_from(text.len()).unwrap()));
+    value.extend(long.map(|text| u32::try_from(text.len()).unwrap().to_be_bytes()).concat());
+    value.extend([short.concat(), long.concat()].concat());
     value.extend(recording);
     value
 }
@@ -84,9 +131,15 @@ fn encode(input: &mut Input<'_>) {
     let (lease, ttl) = (duration(input), duration(input));
     let fingerprint = Fingerprint::from_bytes(input.array());
     let owner = OwnerToken::from_bytes(input.array());
-    let claim = Claim::new(fingerprint, owner).with_lease(lease).with_ttl(ttl);
+    let principal = Principal::from_bytes(input.array());
+    let operation = ShortText::truncated(&String::from_utf8_lossy(input.0));
+    let claim = Claim::new(fingerprint, owner)
+        .with_lease(lease)
+        .with_ttl(ttl)
+        .with_principal(Some(principal))
+        .with_operation(operation.clone());
     let value = encode_redis_claim(&claim);
-    assert_eq!(value.len(), HEAD);
+    assert_eq!(value.len(), HEAD + 16 + operation.len());
     let grace = Duration::from_secs(60 * 60);
     let key_expires = now.after(ttl).after(grace);
     let (stored, record) = decode_redis_record(value.clone().into(), key_expires).unwrap();
@@ -95,7 +148,9 @@ fn encode(input: &mut Input<'_>) {
     assert_eq!((record.fingerprint, record.abandoned), (fingerprint, claim.abandoned));
     assert_eq!((record.first_seen, record.expires_at), (now, now.after(ttl)));
     assert_eq!((record.lease_until, record.state), (now.after(lease), RecordState::InFlight));
-    for length in 0..HEAD {
+    assert_eq!((record.operation, record.principal), (operation, Some(principal)));
+    assert_eq!((record.completed_at, record.status), (None, None));
+    for length in 0..value.len() {
         assert_eq!(decode_redis_record(value[..length].to_vec().into(), now), None, "{length}");
     }
 }

@@ -14,7 +14,7 @@ const LEAST: [(&str, [usize; 2]); 9] = [
     ("key", [14, 50]),
     ("multipart", [5, 18]),
     ("recording", [5, 14]),
-    ("redis_record", [9, 6]),
+    ("redis_record", [14, 6]),
     ("url", [18, 90]),
 ];
 

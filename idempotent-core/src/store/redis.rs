@@ -47,10 +47,18 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
 /// a cluster. Needs the feature `redis`.
 ///
-/// Each record is one value under its own key, which expires with the record. Claiming a new key,
-/// completing it and replaying its recording each take one round trip. A claim that finds another
-/// attempt in flight takes a second round trip, in which a script on the server decides. Time is
-/// the server's clock.
+/// Each record is one value under its own key, which expires with the record: 113 bytes, the name
+/// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
+/// new key, completing it and replaying its recording each take one round trip. A claim that finds
+/// another attempt in flight takes a second round trip, in which a script on the server decides.
+/// Time is the server's clock.
+///
+/// A note takes one round trip. The server then writes the whole value again, as it does for a
+/// renewal, so the cost of both grows with the length of the steps and the input. A note with an
+/// input takes a second round trip, which adds 48 bytes to a sorted set that all records share, the
+/// *index*, under the key `inputs` after the [prefix](Self::key_prefix). So does the completion or
+/// release of an attempt with an input, which removes them. In a cluster, one node has the index:
+/// while that node does not respond, no input can be noted, and no operation is found to be resumed.
 ///
 /// # Durability
 /// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
@@ -74,8 +82,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. After a
 ///   failover, calls then fail with a transient error until the old master has become a replica of
 ///   the new one. That takes about ten seconds, or less with a second replica.
-/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion or
-///   a hold is acknowledged, only when a replica has it (`WAIT`). With several replicas, another
+/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion, a
+///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas, another
 ///   one may be promoted; a loss is then unlikely but not impossible.
 ///
 /// # Server logs
@@ -88,12 +96,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whenever the store opens a connection, it refuses a server that is older than 7.0, that is a
 /// replica, or whose `maxmemory-policy` is not `noeviction`. The policy matters even while
 /// `maxmemory` is 0, because a limit can be set later. A full server refuses new claims, but still
-/// accepts the recordings of granted claims and replays what it has.
+/// accepts the notes and recordings of granted claims and replays what it has.
 ///
 /// The user in the URL needs these commands, and access to the keys that begin with the
 /// [prefix](Self::key_prefix):
 ///
-/// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `EVAL`, `EVALSHA` and `INFO`;
+/// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `ZADD`, `ZRANDMEMBER`, `ZREM`,
+///   `EVAL`, `EVALSHA` and `INFO`;
 /// * `WAIT` with [`wait_for_replicas`](Self::wait_for_replicas);
 /// * `CLUSTER|SLOTS`, `CLUSTER|INFO` and `ASKING` in a cluster;
 /// * `SELECT` if the URL names a database other than 0.
@@ -101,7 +110,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// For example:
 /// ```text
 /// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime
-/// ACL SETUSER payments +time +eval +evalsha +info +wait
+/// ACL SETUSER payments +time +zadd +zrandmember +zrem +eval +evalsha +info +wait
 /// ```
 /// [`check`](Self::check) sends each of these commands, and names the first that is missing.
 ///
@@ -121,7 +130,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
 /// the failure and the promotion. Name several nodes of the cluster, or all Sentinels, in the URL.
 ///
-/// A claim, a completion, a renewal or a lookup whose acknowledgment was lost is sent once more.
+/// A claim, a completion, a renewal, a lookup, or a note without a step whose acknowledgment was
+/// lost is sent once more.
 ///
 /// # Examples
 /// ```no_run
@@ -183,7 +193,7 @@ impl RedisStore {
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
-    /// the 32 bytes of the record id. A prefix with a hash tag (`{…}`) puts all records on one node
+    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all records on one node
     /// of a cluster.
     #[must_use]
     pub fn key_prefix(self, prefix: &str) -> Self {
@@ -200,8 +210,8 @@ impl RedisStore {
         Self { router, ..self }
     }
 
-    /// Sets how many replicas must have a claim, a completion or a hold, within the time `within`,
-    /// before it is acknowledged (`WAIT`). The default is 0, which does not wait. If fewer replicas
+    /// Sets how many replicas must have a claim, a completion, a hold or a note, within the time
+    /// `within`, before it is acknowledged (`WAIT`). The default is 0, which does not wait. If fewer replicas
     /// acknowledge in time, the call fails with a transient error:
     ///
     /// * A claim is undone: a first claim is released, and a takeover is abandoned, so that the
@@ -210,9 +220,12 @@ impl RedisStore {
     /// * A recording or a hold stays on the master and is replayed from there. The call succeeds
     ///   when it is sent again and enough replicas have the record. The runtime sends it again in
     ///   the background, so the client waits at most twice for its response.
+    /// * A note stays on the master too. Sending it again has the same effect as once, unless it has
+    ///   a step, which is then in the record twice.
     ///
-    /// Releases, renewals, and abandonments that do not hold the key, do not wait. If a failover
-    /// loses one, the lease expires instead, or the next renewal takes its place.
+    /// Releases, renewals, abandonments that do not hold the key, and notes of nothing but progress
+    /// do not wait. If a failover loses one, the lease expires instead, or the next renewal or note
+    /// takes its place.
     ///
     /// Each waiting call takes one more round trip and blocks a connection meanwhile; up to 64
     /// calls of a store wait at the same time. A loss at a failover becomes unlikely but not

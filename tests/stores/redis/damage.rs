@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId, StoreError,
-    protocol::{RenewOutcome, Renewal, Resolution},
+    protocol::{Fence, Note, RenewOutcome, Renewal, Resolution},
     store::{Store, redis::RedisStore},
 };
 
@@ -35,12 +35,15 @@ async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, Stor
     let hold = claim.with_abandoned(Abandoned::Hold);
     let lease = lease(id, &claim);
     let renewal = Renewal::new(lease, claim.lease);
+    let input = Note::input(Bytes::from_static(b"input"));
     let complete = Resolution::Complete(Bytes::from_static(b"done"));
     vec![
         ("claim", store.claim(&id, &claim).await.unwrap_err()),
         ("claim by script", store.claim(&id, &hold).await.unwrap_err()),
         ("renew", store.renew(&[renewal]).await.unwrap_err()),
         ("complete", store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap_err()),
+        ("note", store.note(&lease, &Note::hold()).await.unwrap_err()),
+        ("note an input", store.note(&lease, &input).await.unwrap_err()),
         ("release", store.release(&lease).await.unwrap_err()),
         ("abandon", store.abandon(&lease, Abandoned::Retry).await.unwrap_err()),
         ("look up", store.look_up(&id).await.unwrap_err()),
@@ -107,4 +110,21 @@ async fn a_damaged_record_does_not_prevent_other_renewals() {
         assert_eq!(outcome, expected, "{at}");
     }
     assert!(store.renew(&renewals[3..4]).await.unwrap_err().is_unreadable());
+}
+
+/// Fails if one unreadable record prevents that abandoned operations are found.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_record_does_not_hide_an_abandoned_operation() {
+    let server = Server::start(IN_MEMORY);
+    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let ids = [key(), key()];
+    for id in ids {
+        let claim = request();
+        assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+        let (lease, note) = (lease(id, &claim), Note::input(Bytes::from_static(b"input")));
+        assert_eq!(store.note(&lease, &note).await.unwrap(), Fence::Passed);
+        assert_eq!(store.abandon(&lease, Abandoned::Retry).await.unwrap(), Fence::Passed);
+    }
+    put(&server, &ids[0], NOT_RECORDS[5]);
+    assert_eq!(store.resumable(10).await.unwrap(), [ids[1]]);
 }

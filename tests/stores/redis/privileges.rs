@@ -11,7 +11,7 @@ use idempotent_core::{
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::servers::redis::{Cluster, IN_MEMORY, Server, command};
 
-const REQUIRED_COMMANDS: [&str; 13] = [
+const REQUIRED_COMMANDS: [&str; 16] = [
     "info",
     "set",
     "get",
@@ -19,6 +19,9 @@ const REQUIRED_COMMANDS: [&str; 13] = [
     "del",
     "pttl",
     "pexpiretime",
+    "zadd",
+    "zrandmember",
+    "zrem",
     "time",
     "eval",
     "evalsha",

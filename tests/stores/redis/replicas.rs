@@ -17,7 +17,7 @@ use test_support::{
 };
 
 /// How long writes wait for a replica that never responds.
-const REPLICA_TIMEOUT: Duration = Duration::from_millis(300);
+pub(super) const REPLICA_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long writes wait for a replica that responds. Long, because the machine may be busy.
 const LONG_REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -158,7 +158,7 @@ async fn a_repeated_claim_is_not_undone_for_lack_of_replicas() {
 }
 
 /// A master, its replica, and a store whose writes wait for the replica.
-async fn pair() -> (Server, Server, RedisStore) {
+pub(super) async fn pair() -> (Server, Server, RedisStore) {
     let master = Server::start(IN_MEMORY);
     let replica = master.replica(IN_MEMORY);
     let store = RedisStore::connect(&master.url())
@@ -170,11 +170,11 @@ async fn pair() -> (Server, Server, RedisStore) {
 
 /// Disconnects a replica from its master: no process listens on this port. The replica keeps its
 /// data.
-fn disconnect(replica: &Server) {
+pub(super) fn disconnect(replica: &Server) {
     let _: () = replica.command("REPLICAOF 127.0.0.1 1");
 }
 
-fn reconnect(master: &Server, replica: &Server) {
+pub(super) fn reconnect(master: &Server, replica: &Server) {
     let _: () = replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port));
     wait_until("the replica is in sync", || {
         replica.info("master_link_status").as_deref() == Some("up")
@@ -182,13 +182,13 @@ fn reconnect(master: &Server, replica: &Server) {
 }
 
 /// Kills the master and promotes its replica; returns a store on the new master.
-async fn promote(mut master: Server, replica: &Server) -> RedisStore {
+pub(super) async fn promote(mut master: Server, replica: &Server) -> RedisStore {
     master.kill();
     let _: () = replica.command("REPLICAOF NO ONE");
     RedisStore::connect(&replica.url()).await.unwrap()
 }
 
-fn lacks_replicas(error: &StoreError) -> bool {
+pub(super) fn lacks_replicas(error: &StoreError) -> bool {
     error.is_transient() && describe(error).contains("0 of 1 replicas")
 }
 
