@@ -68,7 +68,7 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     // As only its first owner has written it, with relative times.
     let relative = [first.as_slice(), &[0; 32], &rest].concat();
     let with_reference = [&relative[..103], &[1], &relative[104..]].concat();
-    let damaged: [Vec<u8>; 11] = [
+    let damaged: [Vec<u8>; 12] = [
         head[..112].to_vec(),
         head[..114].to_vec(),
         longer,

@@ -116,12 +116,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Histories,
     ),
-    mutant(
-        "complete_first.lua",
-        " and head:sub(104, 113) == string.rep('\\0', 10)",
-        "",
-        Damage,
-    ),
+    mutant("complete_first.lua", " and head:sub(104, 113) == string.rep('\\0', 10)", "", Damage),
     mutant(
         "complete_first.lua",
         "\n    and #head == 113 + head:byte(102) + head:byte(103)",
