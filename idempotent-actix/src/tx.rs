@@ -18,10 +18,9 @@ use sqlx::Database;
 
 use crate::{
     idempotency::Idempotency,
-    operation::OperationContext,
+    operation::extraction::RequestOperation,
     problem::{self, Problem, ProblemKind},
     registered::misconfigured,
-    request::UnkeyedRequest,
     tx_slot::TxSlot,
 };
 
@@ -101,7 +100,7 @@ use crate::{
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,
-    context: Option<Rc<OperationContext>>,
+    operation: RequestOperation,
     idempotency: Idempotency,
     database: PhantomData<fn() -> D>,
 }
@@ -145,7 +144,7 @@ impl<D: Database> Tx<D> {
     /// `ON DELETE SET NULL`.
     #[must_use]
     pub fn record_id(&self) -> Option<&RecordId> {
-        self.context.as_ref()?.record_id()
+        self.operation.context()?.record_id()
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, TxError> {
@@ -204,14 +203,12 @@ fn prepare<D: Database>(
     idempotency: &Idempotency,
     request: &HttpRequest,
 ) -> Result<Tx<D>, &'static str> {
-    let mut extensions = request.extensions_mut();
-    let context = extensions.get::<Rc<OperationContext>>().cloned();
-    if context.is_none() && extensions.get::<UnkeyedRequest>().is_none() {
+    let Some(operation) = RequestOperation::of(request) else {
         return Err(
             "a handler without `#[idempotent]` takes a `Tx`; annotate the handler, or take a \
                     transaction of your pool",
         );
-    }
+    };
     match idempotency.runtime().transactions().map(|transactions| transactions.database()) {
         Some(database) if database == TypeId::of::<D>() => {}
         Some(_) => {
@@ -225,11 +222,11 @@ fn prepare<D: Database>(
         }
     }
     let slot = Rc::<TxSlot>::default();
-    if extensions.insert(slot.clone()).is_some() {
+    if request.extensions_mut().insert(slot.clone()).is_some() {
         return Err("a handler takes two `Tx`, but its response is recorded in one transaction");
     }
     let (transaction, database, idempotency) = (None, PhantomData, idempotency.clone());
-    Ok(Tx { slot, transaction, context, idempotency, database })
+    Ok(Tx { slot, transaction, operation, idempotency, database })
 }
 
 /// The error of [`Tx::connection`]. A handler can return it with `?`.
