@@ -1,7 +1,10 @@
 //! Keys in the body beside the other extractors: their order, limits, middleware, transactions, and
 //! the published specification.
 
-use std::{future::Future, pin::Pin};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+};
 
 use actix_web::{
     App, Error, FromRequest, HttpMessage, HttpRequest, HttpResponse,
@@ -11,7 +14,7 @@ use actix_web::{
     rt::spawn,
     web::{Data, Payload as BodyStream, ServiceConfig},
 };
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, store::SqliteStore};
 use sqlx::{
     Sqlite,
@@ -24,7 +27,8 @@ use super::{
     key_sources,
 };
 
-/// Extracts the operation in a task of its own, as an extractor of an application may do.
+/// Extracts the operation in a task of its own, as an extractor of an application may do. Notes that
+/// the task waits.
 struct InTask(Operation);
 
 impl FromRequest for InTask {
@@ -32,7 +36,15 @@ impl FromRequest for InTask {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let task = spawn(Operation::from_request(request, payload));
+        let probe = request.app_data::<Data<Probe>>().unwrap().clone();
+        let mut operation = Operation::from_request(request, payload);
+        let task = spawn(poll_fn(move |cx| {
+            let operation = Pin::new(&mut operation).poll(cx);
+            if operation.is_pending() {
+                probe.note("waits");
+            }
+            operation
+        }));
         Box::pin(async move { Ok(Self(task.await.unwrap()?)) })
     }
 }
@@ -88,25 +100,22 @@ fn extractors_wait_for_the_key_and_get_the_body_as_it_was_sent() {
     let app = TestApp::new();
     let server = app.serve(services);
     let body = r#"{"id":"evt_1","data":"0123456789"}"#;
+    let (start, rest) = body.as_bytes().split_at(20);
+    let head = event("/several").header("Content-Length", body.len().to_string()).without_length();
+    let mut pending = server.begin_raw(&[&head.bytes()[..], start].concat());
+    app.probe.await_note("waits");
+    pending.send_more(rest);
+    assert_eq!(pending.response().status, 201);
     for request in [
         event("/several").json(body),
         event("/several").chunks(body.as_bytes().chunks(3)),
         event("/several").json(body).header("Upgrade", "websocket"),
     ] {
-        assert_eq!(server.send(&request).status, 201);
+        assert!(server.send(&request).is_replay());
     }
-    let mut pending = server.begin_raw(
-        format!(
-            "POST /several HTTP/1.1\r\nHost: h\r\nX-User: alice\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{}",
-            body.len(),
-            &body[..20],
-        )
-        .as_bytes(),
-    );
-    pending.send_more(&body.as_bytes()[20..]);
-    assert!(pending.response().is_replay());
-    assert_eq!(app.probe.notes(), [format!("alice evt_1 evt_1 evt_1 {}", body.len())]);
+    let mut notes = app.probe.notes();
+    notes.retain(|note| note != "waits");
+    assert_eq!(notes, [format!("alice evt_1 evt_1 evt_1 {}", body.len())]);
 }
 
 #[test]
@@ -148,14 +157,25 @@ fn a_body_that_middleware_has_read_is_not_one_without_a_key() {
             .configure(services)
             .wrap_fn(|mut request, service| {
                 drop(request.take_payload());
+                if request.headers().contains_key("x-ended") {
+                    let payload = Box::pin(stream::empty());
+                    request.set_payload(Payload::Stream { payload });
+                }
                 service.call(request)
             })
     });
+    let body = r#"{"id":"k"}"#;
     for path in ["/several", "/json-or-none", "/form-or-none", "/function-or-none", "/event"] {
-        let response = server.send(&event(path).json(r#"{"id":"k"}"#));
-        assert_problem(&response, 500, "misconfigured", false);
+        for request in [
+            event(path).json(body),
+            event(path).chunks([body]),
+            event(path).json(body).header("X-Ended", "1"),
+        ] {
+            assert_problem(&server.send(&request), 500, "misconfigured", false);
+        }
     }
-    // Neither the key nor the fingerprint is in the body.
+    let by_header = event("/header").header("webhook-id", "k").json(body);
+    assert_problem(&server.send(&by_header), 500, "misconfigured", false);
     assert_eq!(app.probe.runs(), 0);
 }
 
