@@ -1,6 +1,5 @@
 //! The sequential specification: the state machine.
 
-
 use bytes::Bytes;
 use stateright::semantics::SequentialSpec;
 
