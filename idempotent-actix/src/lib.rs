@@ -15,6 +15,7 @@ mod in_flight;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod key_source;
 mod operation;
 mod outcome;
 mod policy;
@@ -40,6 +41,7 @@ pub use idempotent_macros::idempotent;
 pub use builder::IdempotencyBuilder;
 pub use finish::FinishAfterDisconnect;
 pub use idempotency::{AmbiguousNamespace, Idempotency};
+pub use key_source::IntoKey;
 pub use operation::{Operation, OperationError, Step};
 pub use outcome::{Disposition, RequestOutcome};
 pub use problem::render::EXPOSED_HEADERS;

@@ -2,18 +2,15 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    future::{Ready, ready},
     rc::Rc,
 };
 
-use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload, error::InternalError};
 use idempotent_core::{DerivedKey, Key, RecordId, runtime};
 
 pub use self::error::OperationError;
-use crate::{
-    idempotency::Idempotency, in_flight::PermitHolder, outcome::RequestOutcome,
-    problem::ProblemKind,
-};
+use crate::in_flight::PermitHolder;
+
+pub(crate) mod extraction;
 
 mod error;
 
@@ -226,24 +223,3 @@ impl Operation {
 
 /// A step of an operation, from [`Operation::step`].
 pub type Step<'a> = runtime::Step<'a, OperationError>;
-
-impl FromRequest for Operation {
-    type Error = Error;
-    type Future = Ready<Result<Self, Error>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        if let Some(context) = request.extensions().get::<Rc<OperationContext>>() {
-            return ready(Ok(Self { context: context.clone() }));
-        }
-        let idempotency = match Idempotency::of(request) {
-            Ok(idempotency) => idempotency,
-            Err(error) => return ready(Err(error)),
-        };
-        let kind = ProblemKind::KeyMissing;
-        let problem = idempotency.problem(kind, kind.advice());
-        let response = idempotency.render(&problem, RequestOutcome::Refused, request);
-        let cause = "a handler takes an `Operation`, but its request has no key; take an \
-                     `Option<Operation>`";
-        ready(Err(InternalError::from_response(cause, response).into()))
-    }
-}

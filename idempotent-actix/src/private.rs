@@ -1,7 +1,8 @@
 //! What `#[idempotent]` expands to. Only the macro of the same version uses it.
 
 pub use crate::{
-    __operation as operation,
+    __key_from as key_from, __operation as operation,
+    key_source::{KeySource, RegisteredSource, key_by, source_id},
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
@@ -9,8 +10,8 @@ pub use crate::{
     spec::{
         ClaimMode, OperationSpec, Registered, Resource, Route, duration,
         markers::{
-            BodyUse, Delete, Ignored, Json, Methods, OneMethod, Optional, Patch, Post, Presence,
-            Put, Raw, Required, Whole,
+            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
+            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
         },
         route,
     },
@@ -31,7 +32,8 @@ macro_rules! __operation {
         timeout: [$($timeout:literal)?],
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
         point_of_no_return: $point_of_no_return:literal,
-        key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident $(,)?
+        key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident
+        $(, key_from: $source:ident($value:expr))? $(,)?
     ) => {{
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
             package: env!("CARGO_PKG_NAME"),
@@ -39,6 +41,10 @@ macro_rules! __operation {
             handler: $handler,
             routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
             key_required: <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
+            key_from: $crate::__optional!($($crate::__private::RegisteredSource {
+                id: $crate::__source_id!($source($value) in $handler),
+                source: $crate::__key_source!($source $value),
+            })?),
             fingerprint: $crate::__private::Fingerprint::$fingerprint,
             claim: $crate::__private::ClaimMode::$claim,
             timeout: $crate::__private::duration(&[$($timeout)?]),
@@ -52,6 +58,48 @@ macro_rules! __operation {
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION
     }};
+}
+
+/// The type parameter of a guard whose key has this source.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __key_from {
+    ($($source:tt)*) => { $crate::__private::KeyFrom<{ $crate::__source_id!($($source)*) }> };
+}
+
+/// The id of a source. A handler has one, so its place identifies its function: the path of the
+/// function may name another one elsewhere.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __source_id {
+    (Function($function:expr) in $handler:literal) => {
+        $crate::__private::source_id(::core::concat!(
+            ::core::module_path!(),
+            " ",
+            ::core::line!(),
+            ":",
+            ::core::column!(),
+            " ",
+            $handler
+        ))
+    };
+    ($place:ident($name:expr) in $handler:literal) => {
+        $crate::__private::source_id(::core::concat!(::core::stringify!($place), ":", $name))
+    };
+}
+
+/// Evaluates to a `KeySource`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __key_source {
+    (Function $function:expr) => {
+        $crate::__private::KeySource::Function(|request, body| {
+            $crate::__private::key_by($function, request, body)
+        })
+    };
+    ($place:ident $name:expr) => {
+        $crate::__private::KeySource::$place($name)
+    };
 }
 
 /// `Some` of an expression, or `None` without one.

@@ -14,43 +14,49 @@ use std::{
 
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use bytes::Bytes;
-use idempotent_core::{BodyForm, RequestDigest};
+use idempotent_core::{BodyForm, Key, RequestDigest};
 
-use self::{body_buffer::BodyBuffer, reading::GuardFuture};
+use self::{body_buffer::BodyBuffer, checks::HeadKey, key::PendingKey, reading::GuardFuture};
 use crate::{
     idempotency::Idempotency,
-    operation::OperationContext,
+    operation::{OperationContext, extraction::RequestOperation},
     registered::misconfigured,
-    spec::markers::{BodyUse, Methods, Presence},
+    spec::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
 };
 
 mod body_buffer;
 mod checks;
 mod digest;
+mod key;
 mod reading;
 
 /// The first extractor of an annotated handler. `K` states whether a key is required, `M` which
-/// methods are guarded, and `B` how the body contributes to the fingerprint.
-pub struct Guard<K, M, B> {
+/// methods are guarded, `B` how the body contributes to the fingerprint, and `S` where the key is.
+pub struct Guard<K, M, B, S = ConfiguredHeader> {
     pub(crate) request: HttpRequest,
     pub(crate) idempotency: Idempotency,
     pub(crate) keyed: Option<KeyedRequest>,
-    marker: PhantomData<(K, M, B)>,
+    marker: PhantomData<(K, M, B, S)>,
 }
 
-impl<K, M, B> fmt::Debug for Guard<K, M, B> {
+impl<K, M, B, S> fmt::Debug for Guard<K, M, B, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Guard")
     }
 }
 
-/// Marks a request that a guard has let through without a key.
-pub(crate) struct UnkeyedRequest;
-
 /// A request with a key.
 pub(crate) struct KeyedRequest {
     pub(crate) context: Rc<OperationContext>,
     pub(crate) content: RequestContent,
+}
+
+impl KeyedRequest {
+    /// A request whose body has not been read.
+    fn new(key: Key) -> Self {
+        let content = RequestContent::Body(Bytes::new());
+        Self { context: OperationContext::new(key), content }
+    }
 }
 
 /// What the fingerprint is made of.
@@ -61,7 +67,7 @@ pub(crate) enum RequestContent {
     Body(Bytes),
 }
 
-impl<K, M, B> Guard<K, M, B> {
+impl<K, M, B, S> Guard<K, M, B, S> {
     fn new(request: &HttpRequest, idempotency: &Idempotency, keyed: Option<KeyedRequest>) -> Self {
         let (request, idempotency) = (request.clone(), idempotency.clone());
         Self { request, idempotency, keyed, marker: PhantomData }
@@ -117,19 +123,27 @@ where
     type Bytes = R;
 }
 
-impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
+impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> FromRequest for Guard<K, M, B, S> {
     type Error = Error;
-    type Future = GuardFuture<K, M, B>;
+    type Future = GuardFuture<K, M, B, S>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let idempotency = match Idempotency::of(request) {
             Ok(idempotency) => idempotency,
             Err(error) => return GuardFuture::refused(error),
         };
-        let key = match checks::check_head::<K, M>(idempotency, request) {
-            Ok(Some(key)) => key,
-            Ok(None) => {
-                request.extensions_mut().insert(UnkeyedRequest);
+        let Ok(source) = S::source() else {
+            return GuardFuture::refused(misconfigured(
+                request,
+                "the key function of a handler cannot be found: another handler of the same macro \
+                 call has the same name; rename one of them",
+            ));
+        };
+        let (keyed, pending) = match checks::check_head::<K, M>(idempotency, request, source) {
+            Ok(HeadKey::Key(key)) => (Some(KeyedRequest::new(key)), None),
+            Ok(HeadKey::InBody(source)) => (None, Some(PendingKey::new(source))),
+            Ok(HeadKey::Missing) => {
+                request.extensions_mut().insert(RequestOperation::Unkeyed);
                 if let Some(length) = checks::websocket_body_length(request) {
                     body_buffer::end_after(payload, length);
                 }
@@ -139,18 +153,18 @@ impl<K: Presence, M: Methods, B: BodyUse> FromRequest for Guard<K, M, B> {
                 return GuardFuture::refused(checks::refuse(idempotency, &problem, request));
             }
         };
-        if B::FORM != BodyForm::Ignored
-            && matches!(payload, Payload::None)
-            && checks::has_payload(request)
-        {
+        let needs_body = B::FORM != BodyForm::Ignored || pending.is_some();
+        if needs_body && matches!(payload, Payload::None) && checks::has_payload(request) {
             return GuardFuture::refused(checks::body_is_gone(idempotency, request));
         }
-        let context = OperationContext::new(key);
-        request.extensions_mut().insert(context.clone());
+        let operation = match (&keyed, &pending) {
+            (Some(keyed), _) => RequestOperation::Keyed(keyed.context.clone()),
+            (None, Some(pending)) => RequestOperation::Pending(pending.operation.clone()),
+            (None, None) => RequestOperation::Unkeyed,
+        };
+        request.extensions_mut().insert(operation);
         let body = Rc::new(RefCell::new(BodyBuffer::default()));
         let source = std::mem::replace(payload, body_buffer::payload(body.clone()));
-        let content = RequestContent::Body(Bytes::new());
-        let guard = Guard::new(request, idempotency, Some(KeyedRequest { context, content }));
-        GuardFuture::reading(guard, source, body)
+        GuardFuture::reading(Guard::new(request, idempotency, keyed), pending, source, body)
     }
 }

@@ -38,7 +38,7 @@ mod response;
 mod transaction;
 mod unguarded;
 
-impl<K, M, B> Guard<K, M, B> {
+impl<K, M, B, S> Guard<K, M, B, S> {
     /// Runs the handler once, or responds in its place.
     ///
     /// The return type is written out: with an opaque one, rustc reports a response that cannot be

@@ -1,8 +1,14 @@
 //! What `#[idempotent]` states about one handler.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::LazyLock,
+    time::Duration,
+};
 
 use idempotent_core::{Abandoned, BodyForm, RecordRule};
+
+use crate::key_source::{KeySource, RegisteredSource};
 
 pub(crate) mod markers;
 
@@ -19,6 +25,8 @@ pub struct OperationSpec {
     pub routes: &'static [Route],
     /// Whether a request without a key is refused.
     pub key_required: bool,
+    /// The `key_from` key; `None`: the key is in the header that the application configures.
+    pub key_from: Option<RegisteredSource>,
     /// How the body contributes to the fingerprint.
     pub fingerprint: BodyForm,
     /// How the key is claimed.
@@ -95,6 +103,25 @@ pub(crate) fn annotated() -> impl Iterator<Item = &'static OperationSpec> {
     inventory::iter::<Registered>.into_iter().map(|registered| registered.0)
 }
 
+/// The sources of all annotated handlers that have `key_from`. `None`: two functions have the same
+/// id, because two handlers of one macro call have the same name.
+static SOURCES: LazyLock<HashMap<u128, Option<KeySource>>> = LazyLock::new(|| {
+    let mut sources = HashMap::new();
+    for RegisteredSource { id, source } in annotated().filter_map(|spec| spec.key_from.as_ref()) {
+        let is_function = matches!(source, KeySource::Function(_));
+        let known = sources.insert(*id, Some(*source)).is_some();
+        if known && is_function {
+            sources.insert(*id, None);
+        }
+    }
+    sources
+});
+
+/// The source with this id, if there is one and only one.
+pub(crate) fn source_of(id: u128) -> Option<KeySource> {
+    SOURCES.get(&id).copied().flatten()
+}
+
 /// The packages of the annotated handlers, in alphabetical order.
 pub(crate) fn packages() -> Vec<&'static str> {
     let packages: BTreeSet<_> = annotated().map(|operation| operation.package).collect();
@@ -112,6 +139,7 @@ pub(crate) mod tests {
         handler: "pay",
         routes: &[route("POST", &["/payments", "pay"])],
         key_required: true,
+        key_from: None,
         fingerprint: BodyForm::Raw,
         claim: ClaimMode::Lease,
         timeout: None,

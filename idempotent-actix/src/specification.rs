@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     idempotency::Idempotency,
+    key_source::KeySource,
     problem::ProblemKind,
     settings::{KeyRule, StoreFailurePolicy},
     spec::{ClaimMode, OperationSpec, annotated},
@@ -53,6 +54,9 @@ impl Idempotency {
     ///   handlers without a route attribute.
     /// * If an operation has no `name`, its records are named by its method and its full route
     ///   pattern, such as `POST /v1/payments`.
+    /// * `key_from` is where the key of an operation is: `header:` and the name of the header,
+    ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
+    ///   application.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
     /// * A problem with several statuses is listed once for each status, and `when` states the
     ///   condition.
@@ -64,7 +68,8 @@ impl Idempotency {
             .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let operations = operations.into_iter().map(|operation| {
             let time_limit = self.time_limit(operation);
-            describe(operation, &settings.policy.values(operation), time_limit)
+            let policy = settings.policy.values(operation);
+            describe(operation, &policy, time_limit, settings.header.as_str())
         });
         let problems = ProblemKind::ALL.into_iter();
         let problems = problems.flat_map(|kind| problems_of(kind, &settings.documentation));
@@ -117,7 +122,12 @@ fn first_path(operation: &OperationSpec) -> Option<&'static str> {
     operation.routes.first().and_then(|route| route.resource).map(|resource| resource.path)
 }
 
-fn describe(operation: &OperationSpec, policy: &Policy, time_limit: Option<Duration>) -> Value {
+fn describe(
+    operation: &OperationSpec,
+    policy: &Policy,
+    time_limit: Option<Duration>,
+    header: &str,
+) -> Value {
     let leased = operation.claim == ClaimMode::Lease;
     json!({
         "handler": operation.handler,
@@ -127,6 +137,13 @@ fn describe(operation: &OperationSpec, policy: &Policy, time_limit: Option<Durat
             "path": route.resource.map(|resource| resource.path),
         })).collect::<Vec<_>>(),
         "key": if operation.key_required { "required" } else { "optional" },
+        "key_from": match operation.key_from.as_ref().map(|registered| registered.source) {
+            None => format!("header:{header}"),
+            Some(KeySource::Header(name)) => format!("header:{name}"),
+            Some(KeySource::Form(field)) => format!("form:{field}"),
+            Some(KeySource::Json(pointer)) => format!("json:{pointer}"),
+            Some(KeySource::Function(_)) => "custom".to_owned(),
+        },
         "ttl_seconds": policy.ttl.as_secs_f64(),
         "claim": match operation.claim {
             ClaimMode::Lease => "lease",
@@ -159,7 +176,7 @@ mod tests {
     use crate::{policy::PolicyDefaults, spec::tests::LEASED};
 
     fn describe_with_defaults(operation: &OperationSpec) -> Value {
-        describe(operation, &PolicyDefaults::default().values(operation), None)
+        describe(operation, &PolicyDefaults::default().values(operation), None, "k")
     }
 
     #[test]

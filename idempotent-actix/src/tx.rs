@@ -22,10 +22,9 @@ use sqlx::Database;
 
 use crate::{
     idempotency::Idempotency,
-    operation::OperationContext,
+    operation::extraction::RequestOperation,
     problem::{self, ProblemKind},
     registered::misconfigured,
-    request::UnkeyedRequest,
     tx_slot::TxSlot,
 };
 
@@ -105,7 +104,7 @@ use crate::{
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,
-    context: Option<Rc<OperationContext>>,
+    operation: RequestOperation,
     idempotency: Idempotency,
     database: PhantomData<fn() -> D>,
 }
@@ -156,7 +155,7 @@ impl<D: Database> Tx<D> {
     }
 
     fn operation(&self) -> Option<&Operation> {
-        self.context.as_ref()?.operation()
+        self.operation.context()?.operation()
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, TxError> {
@@ -227,14 +226,12 @@ fn prepare<D: Database>(
     idempotency: &Idempotency,
     request: &HttpRequest,
 ) -> Result<Tx<D>, &'static str> {
-    let mut extensions = request.extensions_mut();
-    let context = extensions.get::<Rc<OperationContext>>().cloned();
-    if context.is_none() && extensions.get::<UnkeyedRequest>().is_none() {
+    let Some(operation) = RequestOperation::of(request) else {
         return Err(
             "a handler without `#[idempotent]` takes a `Tx`; annotate the handler, or take a \
                     transaction of your pool",
         );
-    }
+    };
     match idempotency.runtime().transactions().map(|transactions| transactions.database()) {
         Some(database) if database == TypeId::of::<D>() => {}
         Some(_) => {
@@ -248,11 +245,11 @@ fn prepare<D: Database>(
         }
     }
     let slot = Rc::<TxSlot>::default();
-    if extensions.insert(slot.clone()).is_some() {
+    if request.extensions_mut().insert(slot.clone()).is_some() {
         return Err("a handler takes two `Tx`, but its response is recorded in one transaction");
     }
     let (transaction, database, idempotency) = (None, PhantomData, idempotency.clone());
-    Ok(Tx { slot, transaction, context, idempotency, database })
+    Ok(Tx { slot, transaction, operation, idempotency, database })
 }
 
 /// The error of [`Tx::connection`]. A handler can return it with `?`.

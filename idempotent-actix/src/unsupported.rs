@@ -26,6 +26,9 @@ use crate::{
 /// Such a request gets 400 (`key_unsupported`) instead of running without the protection that its
 /// client expects. Wrap the whole `App` with this middleware.
 ///
+/// A key is a header of the name that [`header`](crate::IdempotencyBuilder::header) sets. A handler
+/// with `key_from` is annotated too: its requests pass, with such a header or without.
+///
 /// It decides before the request is routed, by the path that the request has at that point. Place
 /// it inside of middleware that changes paths, such as `NormalizePath`.
 ///

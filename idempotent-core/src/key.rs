@@ -43,6 +43,27 @@ impl Key {
         } else {
             parse_bare(value)?
         };
+        Self::bounded(key)
+    }
+
+    /// Makes a key of a text that is the key itself, such as a field of a form or the id of an
+    /// event.
+    ///
+    /// Nothing is unquoted or trimmed, so the key can be any text that a Structured Field String
+    /// can be: printable ASCII, including spaces, quotes and commas.
+    ///
+    /// # Errors
+    /// Returns a [`KeyError`] that names the broken rule and does not repeat the text.
+    pub fn from_text(text: impl Into<String>) -> Result<Self, KeyError> {
+        let text = text.into();
+        if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            Self::bounded(text)
+        } else {
+            Err(KeyError::NotPrintableAscii)
+        }
+    }
+
+    fn bounded(key: String) -> Result<Self, KeyError> {
         match key.len() {
             0 => Err(KeyError::Empty),
             length if length > Self::MAX_BYTES => Err(KeyError::TooLong { length }),
@@ -71,7 +92,7 @@ fn parse_bare(value: &[u8]) -> Result<String, KeyError> {
     }
 }
 
-/// The reason why a header value is not a key. The messages may be shown to the client.
+/// The reason why a value is not a key. The messages may be shown to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -92,6 +113,9 @@ pub enum KeyError {
         "an unquoted key may contain only visible ASCII characters except the quote and the comma"
     )]
     NotVisibleAscii,
+    /// The text of the key contains a character that is not printable ASCII.
+    #[error("the key may contain only printable ASCII characters")]
+    NotPrintableAscii,
 }
 
 #[cfg(test)]
@@ -139,6 +163,20 @@ mod tests {
         assert!(key(&format!("\"{}\"", "k".repeat(255))).is_ok());
         assert!(key(&format!("\"{}\";{}", "k".repeat(255), "p".repeat(255))).is_ok());
         assert_eq!(key(&"k".repeat(256)), Err(KeyError::TooLong { length: 256 }));
+    }
+
+    #[test]
+    fn a_text_is_the_key_as_it_is() {
+        let text = |text: &str| Key::from_text(text).map(|key| key.as_str().to_owned());
+        for same in ["evt_1", "\"k\"", "\"open", "a b", " a ", "a,b", "k;v=1", &"k".repeat(255)] {
+            assert_eq!(text(same), Ok(same.into()));
+        }
+        assert_eq!(Key::from_text("a\"b\\c"), Key::parse(br#""a\"b\\c""#));
+        assert_eq!(text(""), Err(KeyError::Empty));
+        assert_eq!(text(&"k".repeat(256)), Err(KeyError::TooLong { length: 256 }));
+        for other in ["\u{e9}", "a\tb", "a\n", "\u{7f}", "\0"] {
+            assert_eq!(text(other), Err(KeyError::NotPrintableAscii), "{other:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ fn put_order(
         my_crate::reexport::__private::Optional,
         my_crate::reexport::__private::Put,
         my_crate::reexport::__private::Whole,
+        my_crate::reexport::__private::key_from!(Header("webhook-id") in "put_order"),
     >,
     user: User,
     id: web::Path<u64>,
@@ -23,7 +24,7 @@ fn put_order(
         name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
         "put_order")], ttl : [5400000u64], lease : [5000u64], wait : [500u64], timeout :
         [], record : [Success], abandoned : [Hold], key : Optional, fingerprint : Custom,
-        claim : Lease,
+        claim : Lease, key_from : Header("webhook-id"),
     };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard

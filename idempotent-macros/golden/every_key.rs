@@ -4,6 +4,7 @@
     lease = "5s",
     wait = "500ms",
     key = "optional",
+    key_from = "header:Webhook-Id",
     fingerprint = "fingerprints::amount",
     record = "success",
     abandoned = "hold",

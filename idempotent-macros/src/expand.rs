@@ -11,6 +11,7 @@ use crate::model::attributes;
 use crate::model::handler::{Handler, Parameter, Unparsed};
 use crate::model::route::{self, Routing};
 use crate::parse::args::{Args, Fingerprint};
+use crate::parse::key_from::KeySource;
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
@@ -47,7 +48,7 @@ fn guarded(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenSt
     let unguarded = unguarded(handler);
     let (outer, nested) = (attributes::outer(handler), nested(handler));
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
-    let guard = guard_parameter(args, &validated.routing);
+    let guard = guard_parameter(args, handler, &validated.routing);
     let parameters = parameters(handler);
     let (start, _) = response_span(signature);
     let krate = krate_at(args, start);
@@ -134,7 +135,7 @@ fn parameters(handler: &Handler) -> impl Iterator<Item = TokenStream> {
 const CLIPPY_LIMIT: usize = 7;
 
 /// The guard is the first parameter, so that it buffers the body before other extractors read it.
-fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
+fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let krate = &args.krate;
     let marker = |name: &str| {
         let name = variant(name);
@@ -150,7 +151,23 @@ fn guard_parameter(args: &Args, routing: &Routing) -> TokenStream {
         Fingerprint::Custom(_) => "Whole",
     });
     let (guard, key) = (local("__guard"), marker(args.key));
-    quote!(#guard: #krate::__private::Guard<#key, #methods, #body>)
+    let origin = key_source(args).map(|source| {
+        let handler = handler.signature.ident.unraw().to_string();
+        quote!(, #krate::__private::key_from!(#source in #handler))
+    });
+    quote!(#guard: #krate::__private::Guard<#key, #methods, #body #origin>)
+}
+
+/// The source of the keys, if the attribute names one.
+fn key_source(args: &Args) -> Option<TokenStream> {
+    let (source, _) = args.key_from.as_ref()?;
+    Some(match source {
+        KeySource::Supplied(place, name) => {
+            let place = variant(place.variant);
+            quote!(#place(#name))
+        }
+        KeySource::Custom(path) => quote!(Function(#path)),
+    })
 }
 
 /// The static description of the operation, which is also part of the app's specification.
@@ -159,6 +176,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
     let point_of_no_return = handler.names_point_of_no_return();
+    let key_from = key_source(args).map(|source| quote!(key_from: #source,));
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
@@ -174,6 +192,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
             record: [#record], abandoned: [#abandoned],
             point_of_no_return: #point_of_no_return,
             key: #key, fingerprint: #fingerprint, claim: #claim,
+            #key_from
         }
     }
 }

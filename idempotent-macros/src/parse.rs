@@ -3,5 +3,6 @@
 pub(crate) mod args;
 pub(crate) mod duration;
 pub(crate) mod entry;
+pub(crate) mod key_from;
 pub(crate) mod method;
 pub(crate) mod nearest;

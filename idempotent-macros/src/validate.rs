@@ -92,9 +92,22 @@ pub(crate) fn operation<'a>(
     errors: &mut Errors,
 ) -> Result<Validated<'a>, Reported> {
     let routing = routes::routing(&handler.attributes, &args.method, errors);
+    if let Ok(routing) = &routing {
+        key_in_body(args, routing, errors);
+    }
     let scope = args.scope.as_ref().map_err(|&reported| reported);
     let scope = scope.and_then(|scope| ScopeSource::of(scope, handler, errors));
     Ok(Validated { scope: scope?, routing: routing? })
+}
+
+/// Reports a key in the body of requests that have none (RFC 9110 §9.3.5).
+fn key_in_body(args: &Args, routing: &Routing, errors: &mut Errors) {
+    let Some((source, literal)) = &args.key_from else { return };
+    if source.in_body() && routing.methods.iter().any(|method| method.name == "DELETE") {
+        let what = "`DELETE` requests have no body that could contain the key; \
+            write `header:…` or a path to a function";
+        errors.at(literal, what, "write `key_from = \"header:webhook-id\"`");
+    }
 }
 
 /// Reports qualifiers other than `async`, and `async` if it is missing.

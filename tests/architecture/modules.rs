@@ -53,6 +53,7 @@ const ACTIX: &[&str] = &[
     "outcome",
     "policy",
     "spec",
+    "key_source",
     "store",
     "fingerprint",
 ];

@@ -23,6 +23,8 @@ mod handlers;
 mod hazards;
 mod headers;
 mod identities;
+mod key_places;
+mod key_sources;
 mod keys;
 mod logging;
 mod middleware;

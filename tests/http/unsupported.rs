@@ -318,7 +318,8 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
     let short_ttl = serde_json::json!({
         "handler": "short_ttl", "name": null,
         "routes": [{ "method": "POST", "path": "/short_ttl" }],
-        "timeout_seconds": null, "key": "required", "ttl_seconds": 60.0, "claim": "lease",
+        "timeout_seconds": null, "key": "required",
+        "key_from": "header:idempotency-key", "ttl_seconds": 60.0, "claim": "lease",
         "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final",
         "abandoned": "retry",
     });

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use actix_web::{HttpRequest, HttpResponse, ResponseError, post, web};
-use idempotent_actix::{idempotent, scope::{self, IntoScopeKey, ScopeId, ScopeKey}};
+use idempotent_actix::{IntoKey, idempotent, scope::{self, IntoScopeKey, ScopeId, ScopeKey}};
 
 fn tenant(request: &HttpRequest) -> Option<&str> {
     request.headers().get("x-tenant")?.to_str().ok()
@@ -54,6 +54,46 @@ impl ScopeKey for User {
     }
 }
 
+fn delivery(request: &HttpRequest, _: &[u8]) -> Option<String> {
+    Some(request.headers().get("x-delivery")?.to_str().ok()?.to_owned())
+}
+
+fn first_line<'a>(_: &HttpRequest, body: &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(body).ok()?.lines().next()
+}
+
+fn target<'a>(request: &'a HttpRequest, _: &[u8]) -> Result<&'a str, NoTenant> {
+    tenant(request).ok_or(NoTenant)
+}
+
+fn opaque_key(request: &HttpRequest, _: &[u8]) -> impl IntoKey {
+    request.path().to_owned()
+}
+
+#[idempotent(scope = "tenant", key_from = "delivery")]
+#[post("/")]
+async fn owned_key() -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[idempotent(scope = "tenant", key_from = "first_line", fingerprint = "first_word")]
+#[post("/")]
+async fn key_of_body(body: String) -> HttpResponse {
+    HttpResponse::Ok().body(body)
+}
+
+#[idempotent(scope = "tenant", key_from = "target", key = "optional")]
+#[post("/")]
+async fn key_of_request() -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[idempotent(scope = "tenant", key_from = "opaque_key")]
+#[post("/")]
+async fn an_opaque_key() -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
 macro_rules! handlers {
     ($($name:ident $scope:literal $fingerprint:literal)*) => { $(
         #[idempotent(scope = $scope, fingerprint = $fingerprint)]
@@ -96,4 +136,5 @@ impl ScopeKey for SessionUser {
     }
 }
 
+let _ = (owned_key, key_of_body, key_of_request, an_opaque_key);
 let _ = (option, result, custom_error, opaque, id, global, bearer, ip, data, raw, User(1));

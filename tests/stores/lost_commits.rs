@@ -101,6 +101,13 @@ impl Transaction for AckLosingTransaction {
     async fn undo(&mut self) -> Result<(), StoreError> {
         self.inner.undo().await
     }
+    async fn note(
+        &mut self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        self.inner.note(lease, note).await
+    }
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.inner.complete(lease, recording).await
     }
@@ -143,6 +150,16 @@ impl Store for AckLosingStore {
     }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         self.store.renew(leases).await
+    }
+    async fn note(
+        &self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        self.reachable()?.note(lease, note).await
+    }
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.store.resumable(limit).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.reachable()?.complete(lease, recording).await

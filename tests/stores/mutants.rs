@@ -62,7 +62,7 @@ impl Mutant {
         claim: &Claim,
         now: Timestamp,
     ) -> (Change, ClaimOutcome) {
-        let mut claim = *claim;
+        let mut claim = claim.clone();
         let mut seen = record.cloned();
         if let Some(record) = &mut seen {
             let expired = record.state == RecordState::InFlight && record.lease_expired(now);
@@ -185,6 +185,16 @@ impl Store for Mutant {
         Ok(self.step(id, |record, now| self.claim_step(record, claim, now)))
     }
 
+    async fn note(
+        &self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| transition::note(record, lease.owner, note)))
+    }
+    async fn resumable(&self, _: u32) -> Result<Vec<RecordId>, StoreError> {
+        unreachable!("temporary")
+    }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let mut fences: Vec<_> =
             leases.iter().map(|renewal| self.renew_one(renewal).into()).collect();

@@ -115,7 +115,8 @@ impl Sqlite {
     async fn shift(&self, by: i64) {
         let shift = "UPDATE idempotency_records
             SET lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + ?1 END,
-                first_seen = first_seen + ?1, expires_at = expires_at + ?1";
+                first_seen = first_seen + ?1, expires_at = expires_at + ?1, \
+                completed_at = completed_at + ?1";
         sqlx::query(shift).bind(by).execute(&self.pool).await.unwrap();
     }
 }

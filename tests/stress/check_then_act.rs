@@ -64,6 +64,16 @@ impl<C: Clock> Store for CheckThenActStore<C> {
         Ok(self.step(id, |record, now| transition::claim(record, claim, now)))
     }
 
+    async fn note(
+        &self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, _| transition::note(record, lease.owner, note)))
+    }
+    async fn resumable(&self, _: u32) -> Result<Vec<RecordId>, StoreError> {
+        unreachable!("temporary")
+    }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let renew = |renewal: &Renewal| {
             let Lease { id, owner } = renewal.lease;

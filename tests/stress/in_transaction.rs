@@ -60,6 +60,16 @@ impl<S: Store> Store for InTransaction<S> {
         self.store.renew(leases).await
     }
 
+    async fn note(
+        &self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        self.store.note(lease, note).await
+    }
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.store.resumable(limit).await
+    }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.inner_transactions().begin().await?.complete_and_commit(lease, recording).await
     }

@@ -1,50 +1,98 @@
 //! The checks that a request has to pass before its key is claimed.
 
+use std::fmt;
+
 use actix_web::{
     Error, HttpRequest,
     dev::Payload,
     error::InternalError,
-    http::{Version, header},
+    http::{
+        Version,
+        header::{self, HeaderValue},
+    },
 };
 use idempotent_core::Key;
 
 use crate::{
     idempotency::Idempotency,
+    key_source::{KeyFault, KeySource},
     outcome::RequestOutcome,
     problem::{Problem, ProblemKind},
     spec::markers::{Methods, Presence},
 };
 
-/// Checks the head of the request; returns the key, if there is one.
+/// The key of a request whose head has been checked.
+pub(super) enum HeadKey {
+    /// The header has the key.
+    Key(Key),
+    /// The header is missing, and the handler accepts that.
+    Missing,
+    /// The key is read from the body, or by a function that gets the body.
+    InBody(KeySource),
+}
+
+/// Checks the head of the request; returns the key if it is in a header.
 pub(super) fn check_head<K: Presence, M: Methods>(
     idempotency: &Idempotency,
     request: &HttpRequest,
-) -> Result<Option<Key>, Problem> {
+    source: Option<KeySource>,
+) -> Result<HeadKey, Problem> {
     if !M::METHODS.contains(request.method()) {
         let kind = ProblemKind::MethodNotAllowed;
         return Err(idempotency.problem(kind, kind.advice()).with_allow(M::METHODS));
     }
     let settings = idempotency.settings();
-    let mut lines = request.headers().get_all(&settings.header);
+    let headers = request.headers();
+    let key = match source {
+        None => in_header::<K>(idempotency, headers.get_all(&settings.header), &settings.header)?,
+        Some(KeySource::Header(name)) => in_header::<K>(idempotency, headers.get_all(name), &name)?,
+        Some(source) => HeadKey::InBody(source),
+    };
+    match content_length(request) {
+        Some(length) if length > settings.body_limit && !matches!(key, HeadKey::Missing) => {
+            Err(too_large(idempotency))
+        }
+        _ => Ok(key),
+    }
+}
+
+/// The key in the lines of one header.
+fn in_header<'a, K: Presence>(
+    idempotency: &Idempotency,
+    mut lines: impl Iterator<Item = &'a HeaderValue>,
+    name: &dyn fmt::Display,
+) -> Result<HeadKey, Problem> {
     let key = match (lines.next(), lines.next()) {
         (None, _) if K::REQUIRED => {
-            let detail =
-                format!("Send a new UUID in the header {} for each operation.", settings.header);
+            let detail = format!("Send a new UUID in the header {name} for each operation.");
             return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
         }
-        (None, _) => return Ok(None),
-        (Some(line), None) => Key::parse(line.as_bytes()).map_err(|error| error.to_string()),
-        (Some(_), Some(_)) => Err("the request has more than one key".into()),
+        (None, _) => return Ok(HeadKey::Missing),
+        (Some(line), None) => Key::parse(line.as_bytes()).map_err(KeyFault::Invalid),
+        (Some(_), Some(_)) => Err(KeyFault::Repeated),
     };
-    let key = key.and_then(|key| settings.key_rule.check(&key).map(|()| key));
-    let key = key.map_err(|error| {
-        let detail = format!("The header {} is invalid: {error}.", settings.header);
-        idempotency.problem(ProblemKind::KeyMalformed, detail)
-    })?;
-    match content_length(request) {
-        Some(length) if length > settings.body_limit => Err(too_large(idempotency)),
-        _ => Ok(Some(key)),
-    }
+    accepted(idempotency, key)
+        .map(HeadKey::Key)
+        .map_err(|fault| malformed(idempotency, format_args!("header {name}"), &fault))
+}
+
+/// The key if the application's rule accepts it.
+pub(super) fn accepted(
+    idempotency: &Idempotency,
+    key: Result<Key, KeyFault>,
+) -> Result<Key, KeyFault> {
+    let key = key?;
+    idempotency.settings().key_rule.check(&key).map_err(KeyFault::Refused)?;
+    Ok(key)
+}
+
+/// The problem with a key; `place` is where it is or should be.
+pub(super) fn malformed(
+    idempotency: &Idempotency,
+    place: impl fmt::Display,
+    fault: &KeyFault,
+) -> Problem {
+    idempotency.problem(ProblemKind::KeyMalformed, format!("The {place} {fault}."))
 }
 
 /// The length of the body, if actix-http reads to the end of the connection instead.

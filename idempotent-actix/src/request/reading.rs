@@ -8,21 +8,27 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use actix_web::{Error, HttpRequest, dev::Payload};
+use actix_web::{Error, HttpMessage, HttpRequest, dev::Payload};
 use futures_util::Stream;
 use idempotent_core::{BodyForm, Digester};
 
 use super::{
-    Guard,
+    Guard, KeyedRequest,
     body_buffer::{BodyBuffer, BodyEnd},
     checks::{is_cut, refuse, too_large, websocket_body_length},
     digest::{content, digester},
+    key::PendingKey,
 };
-use crate::spec::markers::{BodyUse, Methods, Presence};
+use crate::{
+    operation::extraction::RequestOperation,
+    spec::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
+};
 
 /// Reads the body, then resolves to the guard.
-pub struct GuardFuture<K, M, B> {
-    guard: Option<Result<Guard<K, M, B>, Error>>,
+pub struct GuardFuture<K, M, B, S = ConfiguredHeader> {
+    guard: Option<Result<Guard<K, M, B, S>, Error>>,
+    /// The key, if it is read from the body.
+    pending: Option<PendingKey>,
     /// The request's own payload, until it is read.
     source: Option<Payload>,
     body: Rc<RefCell<BodyBuffer>>,
@@ -34,9 +40,9 @@ pub struct GuardFuture<K, M, B> {
     end: Option<usize>,
 }
 
-impl<K, M, B> Unpin for GuardFuture<K, M, B> {}
+impl<K, M, B, S> Unpin for GuardFuture<K, M, B, S> {}
 
-impl<K, M, B> Drop for GuardFuture<K, M, B> {
+impl<K, M, B, S> Drop for GuardFuture<K, M, B, S> {
     /// A body that was not read to its end never will be, and a task that an extractor has started
     /// may wait for it.
     fn drop(&mut self) {
@@ -47,16 +53,16 @@ impl<K, M, B> Drop for GuardFuture<K, M, B> {
     }
 }
 
-impl<K, M, B> fmt::Debug for GuardFuture<K, M, B> {
+impl<K, M, B, S> fmt::Debug for GuardFuture<K, M, B, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GuardFuture")
     }
 }
 
-impl<K, M, B> GuardFuture<K, M, B> {
-    pub(super) fn ready(guard: Result<Guard<K, M, B>, Error>) -> Self {
-        let (source, body, digester) = (None, Rc::default(), None);
-        Self { guard: Some(guard), source, body, digester, length: 0, end: None }
+impl<K, M, B, S> GuardFuture<K, M, B, S> {
+    pub(super) fn ready(guard: Result<Guard<K, M, B, S>, Error>) -> Self {
+        let (pending, source, body, digester) = (None, None, Rc::default(), None);
+        Self { guard: Some(guard), pending, source, body, digester, length: 0, end: None }
     }
 
     pub(super) fn refused(error: Error) -> Self {
@@ -65,7 +71,7 @@ impl<K, M, B> GuardFuture<K, M, B> {
 
     /// Reads the next chunks. An error is the response that refuses the request.
     ///
-    /// `counts`: whether the body is part of the fingerprint.
+    /// `counts`: whether the body is part of the fingerprint, or contains the key.
     fn read(
         &mut self,
         source: &mut Payload,
@@ -95,6 +101,22 @@ impl<K, M, B> GuardFuture<K, M, B> {
         Poll::Ready(Ok(()))
     }
 
+    /// Reads the key from the body, if it is there. An error is the response that refuses the
+    /// request.
+    fn read_key(&mut self, required: bool) -> Result<(), Error> {
+        let (Some(pending), Some(Ok(guard))) = (self.pending.take(), &mut self.guard) else {
+            return Ok(());
+        };
+        let body = self.body.borrow_mut().joined();
+        let key = pending.read(required, &guard.idempotency, &guard.request, &body)?;
+        guard.keyed = key.map(KeyedRequest::new);
+        let context = guard.keyed.as_ref().map(|keyed| keyed.context.clone());
+        let operation = context.clone().map_or(RequestOperation::Unkeyed, RequestOperation::Keyed);
+        guard.request.extensions_mut().insert(operation);
+        pending.operation.resolve(Ok(context));
+        Ok(())
+    }
+
     /// Lets the other extractors read the body.
     fn finish(&mut self, form: BodyForm) {
         let raw = self.digester.take();
@@ -110,30 +132,36 @@ impl<K, M, B> GuardFuture<K, M, B> {
     }
 }
 
-impl<K, M, B: BodyUse> GuardFuture<K, M, B> {
+impl<K, M, B: BodyUse, S> GuardFuture<K, M, B, S> {
     pub(super) fn reading(
-        guard: Guard<K, M, B>,
+        guard: Guard<K, M, B, S>,
+        pending: Option<PendingKey>,
         source: Payload,
         body: Rc<RefCell<BodyBuffer>>,
     ) -> Self {
         let request: &HttpRequest = &guard.request;
         let digester = (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw));
         let end = websocket_body_length(request);
-        Self { guard: Some(Ok(guard)), source: Some(source), body, digester, length: 0, end }
+        let (guard, source) = (Some(Ok(guard)), Some(source));
+        Self { guard, pending, source, body, digester, length: 0, end }
     }
 }
 
-impl<K: Presence, M: Methods, B: BodyUse> Future for GuardFuture<K, M, B> {
-    type Output = Result<Guard<K, M, B>, Error>;
+impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> Future for GuardFuture<K, M, B, S> {
+    type Output = Result<Guard<K, M, B, S>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(mut source) = self.source.take() {
-            match self.read(&mut source, B::FORM != BodyForm::Ignored, cx) {
+            let counts = B::FORM != BodyForm::Ignored || self.pending.is_some();
+            match self.read(&mut source, counts, cx) {
                 Poll::Pending => {
                     self.source = Some(source);
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(())) => self.finish(B::FORM),
+                Poll::Ready(Ok(())) => {
+                    self.read_key(K::REQUIRED)?;
+                    self.finish(B::FORM);
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }

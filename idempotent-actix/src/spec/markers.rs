@@ -6,6 +6,8 @@
 use actix_web::http::Method;
 use idempotent_core::BodyForm;
 
+use crate::{key_source::KeySource, spec::source_of};
+
 /// Whether a key is required.
 pub trait Presence: 'static {
     /// Whether a request without a key is refused.
@@ -22,6 +24,39 @@ pub trait Methods: 'static {
 pub trait BodyUse: 'static {
     /// The form of the body that is hashed.
     const FORM: BodyForm;
+}
+
+/// Where the key is.
+pub trait KeyOrigin: 'static {
+    /// The source that the attribute names; `None` for the header that the application configures.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be found.
+    fn source() -> Result<Option<KeySource>, UnknownSource>;
+}
+
+/// No source with the id of a handler is registered, or two are.
+#[derive(Clone, Copy, Debug)]
+pub struct UnknownSource;
+
+/// The key is in the header that the application configures.
+#[derive(Debug)]
+pub enum ConfiguredHeader {}
+
+impl KeyOrigin for ConfiguredHeader {
+    fn source() -> Result<Option<KeySource>, UnknownSource> {
+        Ok(None)
+    }
+}
+
+/// `key_from = "…"`: the source with this id.
+#[derive(Debug)]
+pub enum KeyFrom<const ID: u128> {}
+
+impl<const ID: u128> KeyOrigin for KeyFrom<ID> {
+    fn source() -> Result<Option<KeySource>, UnknownSource> {
+        source_of(ID).map(Some).ok_or(UnknownSource)
+    }
 }
 
 /// A single method.

@@ -5,6 +5,7 @@ use syn::{ExprPath, LitStr, Path, parse_quote};
 
 use super::duration;
 use super::entry::{Entries, example};
+use super::key_from::{KeySource, key_from};
 use super::method::{Method, cannot_be_guarded};
 use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
@@ -37,6 +38,8 @@ pub(crate) struct Args {
     pub(crate) wait: Option<u64>,
     pub(crate) timeout: Option<u64>,
     pub(crate) key: Variant,
+    /// With its literal, for messages. `None`: the header that the application configures.
+    pub(crate) key_from: Option<(KeySource, LitStr)>,
     pub(crate) fingerprint: Fingerprint,
     /// `None`: the application's default. The same holds for `abandoned`.
     pub(crate) record: Option<Variant>,
@@ -70,6 +73,8 @@ impl Args {
             wait: entries.optional("wait", period),
             timeout: entries.optional("timeout", positive),
             key: entries.optional("key", choice(KEY)).unwrap_or("Required"),
+            key_from: entries
+                .optional("key_from", |key, text| Ok((key_from(key, text)?, text.clone()))),
             fingerprint: entries
                 .optional("fingerprint", fingerprint)
                 .unwrap_or(Fingerprint::Supplied("Raw")),

@@ -9,13 +9,14 @@ use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
 /// Every key, with the value that messages use as an example.
-pub(crate) const KEYS: [(&str, &str); 13] = [
+pub(crate) const KEYS: [(&str, &str); 14] = [
     ("scope", "user"),
     ("ttl", "24h"),
     ("lease", "30s"),
     ("wait", "5s"),
     ("timeout", "30s"),
     ("key", "optional"),
+    ("key_from", "header:webhook-id"),
     ("fingerprint", "json"),
     ("record", "success"),
     ("abandoned", "hold"),

@@ -61,7 +61,9 @@ macro_rules! golden {
 }
 
 golden! {
+    body_key
     documented
+    key_function
     every_key
     configured_parameter
     destructured

@@ -60,6 +60,17 @@ const ARGS: &[&str] = &[
     "scope = \"user\", lease = \"10\", ttl = \"15s\"",
     "scope = \"user\", key = \"requird\"",
     "scope = \"user\", key = \"never\"",
+    "scope = \"user\", key_from = \"headr:webhook-id\"",
+    "scope = \"user\", key_from = \"query:id\"",
+    "scope = \"user\", key_from = \"header:\"",
+    "scope = \"user\", key_from = \"header:webhook id\"",
+    "scope = \"user\", key_from = \"form: \"",
+    "scope = \"user\", key_from = \"json:id\"",
+    "scope = \"user\", key_from = \"json:\"",
+    "scope = \"user\", key_from = \"json:/a~b\"",
+    "scope = \"user\", key_from = \"Form\"",
+    "scope = \"user\", key_from = \"webhook-id\"",
+    "scope = \"user\", key_from = \"the body\"",
     "scope = \"user\", fingerprint = \"JSON\"",
     "scope = \"user\", fingerprint = \"the body\"",
     "scope = \"user\", record = \"some\"",
@@ -130,6 +141,12 @@ const ITEMS: &[&str] = &[
     "#[post(\"/\")] unsafe extern \"C\" fn pay(user: &User, body: Ref<'_>) {}",
 ];
 
+/// Routes whose requests have no body, under a key that is in the body.
+const WITHOUT_BODY: &[&str] = &[
+    "#[delete(\"/\")] async fn pay(user: User) {}",
+    "#[route(\"/\", method = \"POST\", method = \"DELETE\")] async fn pay(user: User) {}",
+];
+
 fn tokens(item: &str) -> TokenStream {
     let parsed: Item = syn::parse_str(item).unwrap();
     if let Item::Impl(block) = &parsed
@@ -171,6 +188,10 @@ fn every_mistake_is_reported_at_its_token() {
     }
     for item in ITEMS {
         write!(all, "{item}\n{}\n", describe("scope = \"user\"", item)).unwrap();
+    }
+    for item in WITHOUT_BODY {
+        let keys = "scope = \"user\", key_from = \"form:key\"";
+        write!(all, "#[idempotent({keys})] {item}\n{}\n", describe(keys, item)).unwrap();
     }
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/messages.txt");
     expect_test::expect_file![path].assert_eq(&all);

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId,
     clock::{ManualClock, Timestamp, millis},
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, Snapshot},
+    protocol::{Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, Snapshot},
     store::{Store, memory::MemoryStore},
     transition::{Change, Event, Outcome, transition},
 };
@@ -32,15 +32,18 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) enum Statement {
     Claim(RecordId, Claim),
     Renew(Vec<Renewal>),
+    Note(Lease, Note),
     Complete(Lease, Bytes),
     Release(Lease),
     Abandon(Lease, Abandoned),
     LookUp(RecordId),
     Resolve(RecordId, OwnerToken, Resolution),
     Purge(u32),
+    Resumable(u32),
     Begin(u64),
     ClaimIn(u64, RecordId, Claim, Duration),
     Insert(u64, Run),
+    NoteIn(u64, Lease, Note),
     CompleteIn(u64, Lease, Bytes),
     AbandonIn(u64, Lease, Abandoned),
     Undo(u64),
@@ -57,6 +60,7 @@ pub(crate) enum Reply {
     Renewed(Vec<RenewOutcome>),
     Found(Option<Snapshot>),
     Purged(u64),
+    Resumable(Vec<RecordId>),
     /// The statement has failed, and has changed nothing.
     Failed(&'static str),
 }
@@ -144,9 +148,7 @@ impl Database {
                 return match statement {
                     Statement::ClaimIn(tx, ..) => {
                         self.end(&mut self.state(), tx);
-                        Reply::Step(Outcome::Claim(ClaimOutcome::InFlight {
-                            lease_left: Duration::ZERO,
-                        }))
+                        Reply::Step(Outcome::Claim(ClaimOutcome::IN_FLIGHT))
                     }
                     _ => Reply::Failed("lock timeout"),
                 };
@@ -163,6 +165,9 @@ impl Database {
         };
         match statement {
             Statement::Claim(id, claim) => step(state, id, Event::Claim(claim)),
+            Statement::Note(Lease { id, owner }, note) => {
+                step(state, id, Event::Note(*owner, note))
+            }
             Statement::Complete(Lease { id, owner }, recording) => {
                 step(state, id, Event::Complete(*owner, recording))
             }
@@ -176,9 +181,11 @@ impl Database {
             Statement::Renew(renewals) => Some(Reply::Renewed(self.renew(state, renewals))),
             Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id))),
             Statement::Purge(limit) => Some(Reply::Purged(self.purge(state, *limit))),
+            Statement::Resumable(limit) => Some(Reply::Resumable(self.resumable(state, *limit))),
             Statement::Begin(tx)
             | Statement::ClaimIn(tx, ..)
             | Statement::Insert(tx, _)
+            | Statement::NoteIn(tx, ..)
             | Statement::CompleteIn(tx, ..)
             | Statement::AbandonIn(tx, ..)
             | Statement::Undo(tx)
@@ -262,6 +269,25 @@ impl Database {
         found
     }
 
+    fn resumable(&self, state: &State, limit: u32) -> Vec<RecordId> {
+        let (now, limit) = (self.now_of(state), usize::try_from(limit).unwrap_or(usize::MAX));
+        let resumable = state.records.iter().filter(|(_, record)| record.is_resumable(now));
+        let mut ids: Vec<_> = resumable.map(|(id, _)| *id).collect();
+        if let Some((memory, clock)) = &state.memory {
+            set(clock, now);
+            let mut found =
+                memory.resumable(u32::MAX).now_or_never().and_then(Result::ok).unwrap_or_default();
+            found.sort();
+            if found != ids {
+                self.world.oracle(|oracle| {
+                    oracle.violated(format!("the memory store can resume {found:?}, not {ids:?}"));
+                });
+            }
+        }
+        ids.truncate(limit);
+        ids
+    }
+
     fn purge(&self, state: &mut State, limit: u32) -> u64 {
         let ids: Vec<_> =
             state.records.keys().filter(|id| !state.locks.contains_key(id)).copied().collect();
@@ -310,6 +336,7 @@ fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> Out
                 },
             )
         }
+        Event::Note(owner, note) => fence(memory.note(&lease(*owner), note).now_or_never()),
         Event::Complete(owner, recording) => {
             fence(memory.complete(&lease(*owner), recording).now_or_never())
         }

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     store::{Store, Transaction, TransactionClaim, Transactions},
     transition::Outcome,
@@ -228,7 +229,7 @@ impl Store for SimulatedStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        self.call(Statement::Claim(*id, *claim)).await?.claim()
+        self.call(Statement::Claim(*id, claim.clone())).await?.claim()
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -236,6 +237,10 @@ impl Store for SimulatedStore {
             Reply::Renewed(outcomes) => Ok(outcomes),
             reply => Err(unexpected(&reply)),
         }
+    }
+
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        self.call(Statement::Note(*lease, note.clone())).await?.fence()
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -276,6 +281,13 @@ impl Store for SimulatedStore {
         }
     }
 
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        match self.call(Statement::Resumable(limit)).await? {
+            Reply::Resumable(ids) => Ok(ids),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.database.has_transactions().then_some(self as &dyn Transactions)
     }
@@ -301,7 +313,7 @@ impl Transactions for SimulatedStore {
         wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
         let transaction = SimulatedTransaction::new(self);
-        let claim_in = |tx| Statement::ClaimIn(tx, *id, *claim, wait);
+        let claim_in = |tx| Statement::ClaimIn(tx, *id, claim.clone(), wait);
         Ok(match transaction.send(claim_in).await?.claim()? {
             ClaimOutcome::Granted { attempt } => {
                 TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }

@@ -59,6 +59,16 @@ impl Store for Shared {
         self.0.store().renew(leases).await
     }
 
+    async fn note(
+        &self,
+        lease: &Lease,
+        note: &idempotent_core::protocol::Note,
+    ) -> Result<Fence, StoreError> {
+        self.0.store().note(lease, note).await
+    }
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.0.store().resumable(limit).await
+    }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.0.store().complete(lease, recording).await
     }

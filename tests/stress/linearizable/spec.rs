@@ -1,7 +1,5 @@
 //! The sequential specification: the state machine.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use stateright::semantics::SequentialSpec;
 

@@ -242,7 +242,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
                     if record.owner == claim.owner && record.state == RecordState::InFlight =>
                 {
                     let lease_left = record.lease_left(now);
-                    (Change::Keep, Outcome::Claim(ClaimOutcome::InFlight { lease_left, .. }))
+                    (
+                        Change::Keep,
+                        Outcome::Claim(ClaimOutcome::InFlight { lease_left, reference: None }),
+                    )
                 }
                 _ => transition(record, event, now),
             }

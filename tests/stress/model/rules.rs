@@ -136,6 +136,7 @@ pub(super) fn unfenced(
         return transition(record, event, now);
     };
     let event = match event {
+        Event::Note(_, note) => Event::Note(owner, note),
         Event::Complete(_, recording) => Event::Complete(owner, recording),
         Event::Release(_) => Event::Release(owner),
         Event::Renew(_, lease) => Event::Renew(owner, *lease),

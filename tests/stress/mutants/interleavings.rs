@@ -174,7 +174,7 @@ pub(super) async fn incorrect_write(backend: &Backend, variant: Variant) -> Opti
     let (database, mut checked) = (Database::new(backend).await, BTreeMap::<_, usize>::new());
     for policy in [Retry, Hold] {
         let mine = claim(MINE, 1, policy);
-        let reachable = reachable(mine);
+        let reachable = reachable(mine.clone());
         let mut writes = BTreeSet::new();
         for (now, records) in &reachable {
             let decided = |read| DecidedWrite::of(&mine, read, *now, backend);

@@ -25,12 +25,14 @@ pub enum Op {
     Check,
     Claim,
     Renew,
+    Note,
     Complete,
     Release,
     Abandon,
     LookUp,
     Resolve,
     Purge,
+    Resumable,
 }
 
 /// How a call fails.

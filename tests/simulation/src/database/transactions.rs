@@ -43,6 +43,9 @@ impl Database {
                 state.open.entry(tx).or_default().effects.push(*run);
                 Reply::Done
             }
+            Statement::NoteIn(_, Lease { id, owner }, note) => {
+                Reply::Step(self.step_in(state, tx, id, &Event::Note(*owner, note))?)
+            }
             Statement::CompleteIn(_, lease, recording) => {
                 Reply::Step(self.complete_in(state, tx, lease, recording)?)
             }

@@ -4,7 +4,11 @@ use std::{any::Any, sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use idempotent_core::{Abandoned, Lease, StoreError, protocol::Fence, store::Transaction};
+use idempotent_core::{
+    Abandoned, Lease, StoreError,
+    protocol::{Fence, Note},
+    store::Transaction,
+};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Fate, Reply, SimulatedStore, Statement};
@@ -104,6 +108,10 @@ impl Transaction for SimulatedTransaction {
 
     async fn undo(&mut self) -> Result<(), StoreError> {
         self.send(Statement::Undo).await?.done()
+    }
+
+    async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        self.send(|tx| Statement::NoteIn(tx, *lease, note.clone())).await?.fence()
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {

@@ -1,13 +1,14 @@
 //! `Store` for [`FaultyStore`]: each call applies its next fault.
 
-use std::{future::pending, time::Duration};
+use std::future::pending;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     store::{Store, Transactions},
 };
@@ -67,6 +68,10 @@ impl<S: Store> Store for FaultyStore<S> {
         Ok(outcomes)
     }
 
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        self.call(Op::Note, self.inner().note(lease, note)).await
+    }
+
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.call(Op::Complete, self.inner().complete(lease, recording)).await
     }
@@ -97,6 +102,10 @@ impl<S: Store> Store for FaultyStore<S> {
         let removed = self.call(Op::Purge, self.inner().purge(limit)).await?;
         self.shared.counts.purged(removed);
         Ok(removed)
+    }
+
+    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+        self.call(Op::Resumable, self.inner().resumable(limit)).await
     }
 
     /// The transactions of the inner store, without faults.

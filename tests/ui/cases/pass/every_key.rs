@@ -9,6 +9,7 @@ use actix_web::{App, HttpResponse, put, web};
     lease = "1m",
     wait = "0s",
     key = "optional",
+    key_from = "header:webhook-id",
     fingerprint = "json",
     record = "success",
     abandoned = "hold",

@@ -1,0 +1,31 @@
+/// The handler `receive` without its idempotency guard, for unit tests.
+#[allow(dead_code)]
+fn receive_unguarded(
+    event: web::Json<Event>,
+) -> impl ::core::future::Future<Output = HttpResponse> {
+    async fn receive(event: web::Json<Event>) -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+    receive(event)
+}
+#[post("/webhooks")]
+fn receive(
+    __guard: ::idempotent_actix::__private::Guard<
+        ::idempotent_actix::__private::Required,
+        ::idempotent_actix::__private::Post,
+        ::idempotent_actix::__private::Ignored,
+        ::idempotent_actix::__private::key_from!(Json("/id") in "receive"),
+    >,
+    event: web::Json<Event>,
+) -> ::idempotent_actix::__private::Response {
+    let __operation = ::idempotent_actix::__private::operation! {
+        name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")], ttl
+        : [], lease : [], wait : [], timeout : [], record : [], abandoned : [], key :
+        Required, fingerprint : Ignored, claim : Lease, key_from : Json("/id"),
+    };
+    let __scope = ::idempotent_actix::__private::scope_by(
+        __guard.request(),
+        scope::global,
+    );
+    __guard.run(__operation, __scope, receive_unguarded(event))
+}
