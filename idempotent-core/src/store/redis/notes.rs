@@ -122,7 +122,7 @@ impl RedisStore {
         let mut remove = redis::cmd("ZREM");
         remove.arg(&index);
         for attempt in ended {
-            remove.arg(&member(attempt));
+            remove.arg(member(attempt));
         }
         let target = (ConnectionRole::Requests, Resend::Once);
         if let Err(failure) = self.router.send(target, &index, &remove).await {
