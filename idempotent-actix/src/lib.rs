@@ -16,6 +16,7 @@ mod in_flight;
 #[doc(hidden)]
 pub mod internals;
 mod key_source;
+mod lookup;
 mod operation;
 mod outcome;
 mod policy;

@@ -6,9 +6,9 @@ pub use crate::{
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
-    scope::{scope_by, scope_of},
+    scope::{scope_by, scope_is, scope_of, scope_of_request},
     spec::{
-        ClaimMode, OperationSpec, Registered, Resource, Route, duration,
+        ClaimMode, InFlightRule, OperationSpec, Registered, Resource, Route, duration,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
@@ -31,8 +31,9 @@ macro_rules! __operation {
         ttl: [$($ttl:literal)?], lease: [$($lease:literal)?], wait: [$($wait:literal)?],
         timeout: [$($timeout:literal)?],
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
-        point_of_no_return: $point_of_no_return:literal,
-        key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident
+        point_of_no_return: $point_of_no_return:literal, scope: [$($scope:expr)?],
+        key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
+        in_flight: $in_flight:ident
         $(, key_from: $source:ident($value:expr))? $(,)?
     ) => {{
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
@@ -54,6 +55,8 @@ macro_rules! __operation {
             record: $crate::__optional!($($crate::__private::Rule::$record)?),
             abandoned: $crate::__optional!($($crate::__private::AbandonedRule::$abandoned)?),
             point_of_no_return: $point_of_no_return,
+            scope: $crate::__optional!($($scope)?),
+            in_flight: $crate::__private::InFlightRule::$in_flight,
         };
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION

@@ -226,9 +226,10 @@ impl KeyedRun {
             }
             Verdict::Held { newly, reference } => refusals.held(newly, reference),
             Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
-            Verdict::InFlight { lease_left, reference } => {
-                refusals.in_flight(lease_left, reference)
-            }
+            Verdict::InFlight { lease_left, reference } => match self.lookup_location() {
+                Some(Ok(location)) => refusals.poll(&location, lease_left, reference.as_deref()),
+                _ => refusals.in_flight(lease_left, reference),
+            },
         }
     }
 

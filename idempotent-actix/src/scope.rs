@@ -15,7 +15,8 @@ use std::{
 
 #[cfg(doc)]
 use actix_web::web;
-use actix_web::{Error, HttpRequest, http::header};
+use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
+use futures_util::future::{LocalBoxFuture, ready};
 pub use idempotent_core::ScopeId;
 
 use crate::registered::misconfigured;
@@ -184,6 +185,31 @@ where
 {
     catch_unwind(AssertUnwindSafe(|| function(request).into_scope_key()))
         .unwrap_or_else(|_| Err(Some(misconfigured(request, "the scope function panicked"))))
+}
+
+/// The scope of a request, once it is known.
+#[doc(hidden)]
+pub type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
+
+/// The scope of a parameter of another handler. If the extractor refuses the request, the error is
+/// its own.
+#[doc(hidden)]
+pub fn scope_of_request<T>(
+    request: &HttpRequest,
+    scope: fn(T) -> Result<ScopeId, Option<Error>>,
+) -> ScopeFuture
+where
+    T: FromRequest<Future: 'static> + 'static,
+{
+    let extracted = T::from_request(request, &mut Payload::None);
+    Box::pin(async move { scope(extracted.await.map_err(|error| Some(error.into()))?) })
+}
+
+/// The scope that a scope function has returned.
+#[doc(hidden)]
+#[must_use]
+pub fn scope_is(scope: Result<ScopeId, Option<Error>>) -> ScopeFuture {
+    Box::pin(ready(scope))
 }
 
 #[cfg(test)]

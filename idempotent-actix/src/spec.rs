@@ -6,9 +6,13 @@ use std::{
     time::Duration,
 };
 
+use actix_web::HttpRequest;
 use idempotent_core::{Abandoned, BodyForm, RecordRule};
 
-use crate::key_source::{KeySource, RegisteredSource};
+use crate::{
+    key_source::{KeySource, RegisteredSource},
+    scope::ScopeFuture,
+};
 
 pub(crate) mod markers;
 
@@ -45,6 +49,10 @@ pub struct OperationSpec {
     pub abandoned: Option<Abandoned>,
     /// Whether the handler names its point of no return, before which its key is not held.
     pub point_of_no_return: bool,
+    /// Finds the scope of another request; `None` if lookups cannot.
+    pub scope: Option<fn(&HttpRequest) -> ScopeFuture>,
+    /// What a duplicate gets while the first request is in progress.
+    pub in_flight: InFlightRule,
 }
 
 /// One route of a handler.
@@ -90,6 +98,15 @@ pub enum ClaimMode {
     Lease,
     /// `claim = "transaction"`: claim, effects and recording are one transaction.
     Transaction,
+}
+
+/// What a duplicate gets while the first request is in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlightRule {
+    /// `in_flight = "conflict"`: 409.
+    Conflict,
+    /// `in_flight = "poll"`: 202, with the location of the lookup.
+    Poll,
 }
 
 /// An annotated handler, as the linker collects it.
@@ -149,5 +166,7 @@ pub(crate) mod tests {
         record: None,
         abandoned: None,
         point_of_no_return: false,
+        scope: None,
+        in_flight: InFlightRule::Conflict,
     };
 }

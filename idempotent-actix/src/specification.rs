@@ -12,7 +12,7 @@ use crate::{
     key_source::KeySource,
     problem::ProblemKind,
     settings::{KeyRule, StoreFailurePolicy},
-    spec::{ClaimMode, OperationSpec, annotated},
+    spec::{ClaimMode, InFlightRule, OperationSpec, annotated},
 };
 
 const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \
@@ -162,6 +162,10 @@ fn describe(
             RecordRule::Final => "final",
             RecordRule::Success => "success",
             RecordRule::All => "all",
+        },
+        "in_flight": match operation.in_flight {
+            InFlightRule::Conflict => "conflict",
+            InFlightRule::Poll => "poll",
         },
         "abandoned": leased.then_some(match policy.abandoned {
             Abandoned::Retry => "retry",

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{GenericParam, ReturnType, Signature, parse_quote, parse_quote_spanned};
+use syn::{GenericParam, ReturnType, Signature, Type, parse_quote, parse_quote_spanned};
 
 use crate::errors::Errors;
 use crate::model::attributes;
@@ -171,7 +171,8 @@ fn key_source(args: &Args) -> Option<TokenStream> {
 }
 
 /// The static description of the operation, which is also part of the app's specification.
-fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
+fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
+    let (routing, scope) = (&validated.routing, scope_for_lookup(args, handler, &validated.scope));
     let (krate, name) = (&args.krate, &args.name);
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
@@ -180,7 +181,7 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
-    let [key, claim] = [args.key, claim].map(variant);
+    let [key, claim, in_flight] = [args.key, claim, args.in_flight].map(variant);
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Custom",
@@ -190,11 +191,45 @@ fn operation(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
             name: #name, handler: #handler, routes: [#(#routes),*],
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
-            point_of_no_return: #point_of_no_return,
-            key: #key, fingerprint: #fingerprint, claim: #claim,
+            point_of_no_return: #point_of_no_return, scope: [#scope],
+            key: #key, fingerprint: #fingerprint, claim: #claim, in_flight: #in_flight,
             #key_from
         }
     }
+}
+
+/// The function that finds the scope of another request, for lookups. It contains the same call as
+/// the handler, so that rustc reports an unmet bound once. `None` for a generic handler, whose types
+/// a static cannot name, and for a parameter of the path, which another resource does not have.
+fn scope_for_lookup(
+    args: &Args,
+    handler: &Handler,
+    scope: &ScopeSource<'_>,
+) -> Option<TokenStream> {
+    if !handler.signature.generics.params.is_empty() {
+        return None;
+    }
+    let request = local("__request");
+    Some(match scope {
+        ScopeSource::Parameter(Parameter { name, ty, .. }) => {
+            if is_path(ty) {
+                return None;
+            }
+            let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
+            let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
+            quote!(|#request| #krate::__private::scope_of_request(#request, |#name: #ty| #scope))
+        }
+        ScopeSource::Function(path) => {
+            let krate = krate_at(args, path.span());
+            let scope = quote_spanned!(path.span()=> #krate::__private::scope_by(#request, #path));
+            quote!(|#request| #krate::__private::scope_is(#scope))
+        }
+    })
+}
+
+fn is_path(ty: &Type) -> bool {
+    let Type::Path(ty) = ty else { return false };
+    ty.path.segments.last().is_some_and(|last| last.ident == "Path")
 }
 
 /// Method, path and resource of each route; only the method if there is no route attribute.
@@ -216,7 +251,7 @@ fn routes(routing: &Routing, handler: &str) -> Vec<TokenStream> {
 fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
     let (guard, operation_name, scope_name) =
         (local("__guard"), local("__operation"), local("__scope"));
-    let operation = operation(args, handler, &validated.routing);
+    let operation = operation(args, handler, validated);
     let (start, _) = response_span(&handler.signature);
     let scope = match &validated.scope {
         ScopeSource::Parameter(Parameter { name, ty, .. }) => {

@@ -71,6 +71,11 @@ kinds! {
     ScopeMissing = UNAUTHORIZED, "scope_missing", retryable: false,
         "No authenticated principal for this idempotency key",
         "Authenticate the request: each idempotency key belongs to a principal.";
+    /// 404: the principal has no record of this key, or of any key in that operation. Only
+    /// [`Idempotency::lookup`](crate::Idempotency::lookup) reports it.
+    KeyUnknown = NOT_FOUND, "key_unknown", retryable: true,
+        "This idempotency key is unknown",
+        "No request with this key was accepted, or its record has expired.";
     /// 405: the handler is not guarded for this method.
     MethodNotAllowed = METHOD_NOT_ALLOWED, "method_not_allowed", retryable: false,
         "The method is not allowed for this resource",

@@ -65,6 +65,7 @@ fn stripe_error(kind: ProblemKind) -> (&'static str, &'static str) {
         ProblemKind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
         ProblemKind::KeyMissing
         | ProblemKind::KeyUnsupported
+        | ProblemKind::KeyUnknown
         | ProblemKind::ScopeMissing
         | ProblemKind::MethodNotAllowed
         | ProblemKind::BodyTooLarge => ("invalid_request_error", kind.code()),

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+};
 use idempotent_core::{Abandoned, ShortText, StoreError};
+
+use serde_json::json;
 
 use crate::{
     idempotency::Idempotency,
@@ -43,6 +48,21 @@ impl Refusals<'_> {
         let problem = self.idempotency.problem(kind, kind.advice()).with_reference(reference);
         let problem = problem.with_retry_after(problem::retry_after(lease_left));
         self.idempotency.render(&problem, RequestOutcome::InFlight, self.request)
+    }
+
+    /// Another request with this key is in progress, and the client polls for its end.
+    pub(super) fn poll(
+        self,
+        location: &str,
+        lease_left: Duration,
+        reference: Option<&str>,
+    ) -> HttpResponse {
+        let response = HttpResponse::Accepted()
+            .insert_header((header::LOCATION, location))
+            .insert_header((header::RETRY_AFTER, problem::retry_after(lease_left)))
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .json(json!({ "state": "in_flight", "reference": reference }));
+        RequestOutcome::InFlight.attach(response)
     }
 
     /// An earlier attempt was abandoned, and its outcome is unknown.

@@ -1,13 +1,22 @@
 //! What identifies the operation of a keyed request: its scope, its digest and its record id.
 
+use std::borrow::Cow;
+
 use actix_web::{Error, HttpResponse};
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::KeyedRun;
 use crate::{
-    outcome::RequestOutcome, problem::ProblemKind, request::RequestContent, spec::ClaimMode,
+    lookup,
+    outcome::RequestOutcome,
+    problem::ProblemKind,
+    request::RequestContent,
+    spec::{ClaimMode, InFlightRule},
     tx_slot::TxSlot,
 };
+
+/// The application has no resource for lookups.
+pub(super) struct NoLookup;
 
 impl KeyedRun {
     /// The scope and the digest of the request, unless it is refused.
@@ -20,6 +29,14 @@ impl KeyedRun {
         let misconfigured =
             || self.refusals().refuse(ProblemKind::Misconfigured, RequestOutcome::Unavailable);
         let scope = scope.map_err(|error| self.without_principal(error))?;
+        if let Some(Err(NoLookup)) = self.lookup_location() {
+            tracing::error!(
+                handler = self.operation.handler,
+                "a handler has `in_flight = \"poll\"`, and the application has no \
+                 `Idempotency::lookup` resource; its request was refused"
+            );
+            return Err(misconfigured());
+        }
         let RequestContent::Digest(digest) = content else { return Err(misconfigured()) };
         if self.operation.claim == ClaimMode::Transaction && TxSlot::of(&self.request).is_none() {
             tracing::error!(
@@ -34,17 +51,28 @@ impl KeyedRun {
 
     /// The record that the request claims, and what it shows about the operation.
     pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
-        let namespace = self.idempotency.namespace_of(self.operation);
-        let key = &self.context.key;
+        let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
+        Subject::new(RecordId::new(namespace, scope, &name, &self.context.key))
+            .with_operation(&name)
+    }
+
+    /// The full name of the operation.
+    fn name(&self) -> Cow<'static, str> {
         if !self.operation.name.is_empty() {
-            let name = self.operation.name;
-            return Subject::new(RecordId::new(namespace, scope, name, key)).with_operation(name);
+            return self.operation.name.into();
         }
         let pattern = self.request.match_pattern();
         // A default service matches no pattern; the handler's name separates it from others.
         let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        let name = [self.request.method().as_str(), " ", pattern].concat();
-        Subject::new(RecordId::new(namespace, scope, &name, key)).with_operation(&name)
+        [self.request.method().as_str(), " ", pattern].concat().into()
+    }
+
+    /// The location at which the client can poll for the end of the operation, if `in_flight` says
+    /// so; an error if the application has no lookup.
+    pub(super) fn lookup_location(&self) -> Option<Result<String, NoLookup>> {
+        (self.operation.in_flight == InFlightRule::Poll).then(|| {
+            lookup::location(&self.request, &self.name(), &self.context.key).ok_or(NoLookup)
+        })
     }
 
     /// The response to a request without a principal: the scope's own, or 401.

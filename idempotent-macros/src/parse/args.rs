@@ -17,6 +17,7 @@ const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
 const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Ignored")];
 const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
 const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
+const IN_FLIGHT: Values = &[("conflict", "Conflict"), ("poll", "Poll")];
 const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 
 /// The values of a key, the default first: as the user writes each, and the runtime's variant.
@@ -44,6 +45,7 @@ pub(crate) struct Args {
     /// `None`: the application's default. The same holds for `abandoned`.
     pub(crate) record: Option<Variant>,
     pub(crate) abandoned: Option<Variant>,
+    pub(crate) in_flight: Variant,
     /// The literal of `claim = "transaction"`.
     pub(crate) transaction: Option<LitStr>,
     /// With its literal, for messages: a route attribute may contradict it.
@@ -80,6 +82,7 @@ impl Args {
                 .unwrap_or(Fingerprint::Supplied("Raw")),
             record: entries.optional("record", choice(RECORD)),
             abandoned: entries.optional("abandoned", choice(ABANDONED)),
+            in_flight: entries.optional("in_flight", choice(IN_FLIGHT)).unwrap_or("Conflict"),
             name: entries.optional("name", |_, text| Ok(text.value())).unwrap_or_default(),
             krate: entries
                 .optional("crate", krate)
