@@ -8,11 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, Store, StoreError,
+    Abandoned, Lease, Notes, OwnerToken, Record, RecordId, RecordState, Store, StoreError,
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, Subject},
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     transition::{self, Change},
 };
@@ -79,8 +80,21 @@ impl Mutant {
                 return transition::claim(None, &claim, now);
             }
         }
-        let (mut change, outcome) = transition::claim(seen.as_ref(), &claim, now);
+        let (mut change, mut outcome) = transition::claim(seen.as_ref(), &claim, now);
+        if let (
+            ClaimOutcome::InFlight { reference, .. } | ClaimOutcome::Held { reference, .. },
+            true,
+        ) = (&mut outcome, self.has(Fault::ConflictHidesTheReference))
+        {
+            *reference = None;
+        }
         if let (Change::Put(new), Some(old)) = (&mut change, &seen) {
+            if self.has(Fault::TakeoverDropsTheNotes) {
+                new.notes = Notes::default();
+            }
+            if self.has(Fault::NewOperationKeepsTheOldNotes) {
+                new.notes = old.notes.clone();
+            }
             if self.has(Fault::TakeoverResetsTheTtl) {
                 new.expires_at = now.after(claim.ttl);
             }
@@ -115,6 +129,14 @@ impl Mutant {
         {
             return (Change::Keep, Fence::Fenced);
         }
+        if self.has(Fault::CompletionAgainChangesTheStatus)
+            && completed
+            && let Some(record) = record
+        {
+            let mut again = record.clone();
+            again.status = Some(500);
+            return (Change::Put(again), Fence::Passed);
+        }
         if self.has(Fault::CompletionOverwrites)
             && completed
             && record.is_some_and(|record| record.owner == owner)
@@ -133,6 +155,42 @@ impl Mutant {
             (&mut change, record, self.has(Fault::LateCompletionExpiresAtOnce))
         {
             new.expires_at = old.expires_at;
+        }
+        if let (Change::Put(new), Some(old)) = (&mut change, record) {
+            if self.has(Fault::CompletionKeepsTheNotes) {
+                new.notes = old.notes.clone();
+            }
+            if self.has(Fault::CompletionDropsTheReference) {
+                new.notes = Notes::default();
+            }
+        }
+        (change, fence)
+    }
+
+    fn note_step(
+        &self,
+        record: Option<&Record>,
+        owner: OwnerToken,
+        note: &Note,
+        now: Timestamp,
+    ) -> (Change, Fence) {
+        if self.has(Fault::NoteRequiresALiveLease)
+            && record.is_some_and(|record| record.lease_expired(now))
+        {
+            return (Change::Keep, Fence::Fenced);
+        }
+        let owner = self.owner(record, owner, Fault::NoteWithoutFence);
+        let (mut change, fence) = transition::note(record, owner, note);
+        if let (Change::Put(new), Some(old)) = (&mut change, record) {
+            if self.has(Fault::NoteReplacesEarlierSteps) && !note.step.is_empty() {
+                new.notes.steps = note.step.clone();
+            }
+            if self.has(Fault::NoteDropsWhatItDoesNotName) {
+                new.notes.reference = note.reference.clone();
+            }
+            if self.has(Fault::NoteForgetsThePointOfNoReturn) {
+                new.abandoned = old.abandoned;
+            }
         }
         (change, fence)
     }
@@ -185,16 +243,26 @@ impl Store for Mutant {
         Ok(self.step(id, |record, now| self.claim_step(record, claim, now)))
     }
 
-    async fn note(
-        &self,
-        lease: &Lease,
-        note: &idempotent_core::protocol::Note,
-    ) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, _| transition::note(record, lease.owner, note)))
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        Ok(self.step(&lease.id, |record, now| self.note_step(record, lease.owner, note, now)))
     }
+
     async fn resumable(&self, _: u32) -> Result<Vec<RecordId>, StoreError> {
-        unreachable!("temporary")
+        let (records, now) = (self.records.lock().unwrap(), self.clock.now());
+        let resumable = |record: &Record| {
+            let mut record = record.clone();
+            if self.has(Fault::LiveOperationIsResumable) {
+                record.lease_until = now;
+            }
+            if self.has(Fault::HeldOperationIsResumable) {
+                record.abandoned = Abandoned::Retry;
+            }
+            record.is_resumable(now) && !self.has(Fault::AbandonedOperationIsNotResumable)
+        };
+        let ids = records.iter().filter(|(_, record)| resumable(record)).map(|(id, _)| *id);
+        Ok(ids.collect())
     }
+
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         let mut fences: Vec<_> =
             leases.iter().map(|renewal| self.renew_one(renewal).into()).collect();

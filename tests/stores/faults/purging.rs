@@ -33,16 +33,16 @@ const EXPIRED: i64 = 100;
 const LIMIT: u32 = 1_000;
 
 const POSTGRES: &str = "INSERT INTO idempotency_records (id, fingerprint, owner, attempt, lease, \
-    lease_until, first_seen, expires_at, state, abandoned, recording, operation)
+    lease_until, first_seen, expires_at, state, abandoned, recording)
     SELECT sha256(convert_to('KIND' || n, 'UTF8')), decode(repeat('07', 36), 'hex'), \
-    decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, 2 + n % 1000, STATE, ABANDONED, RECORDING, '' \
+    decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, 2 + n % 1000, STATE, ABANDONED, RECORDING \
     FROM generate_series(1, COUNT) AS n";
 const SQLITE: &str = "WITH RECURSIVE numbers (n) AS \
     (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT COUNT)
     INSERT INTO idempotency_records (id, fingerprint, owner, attempt, lease, lease_until, \
-    first_seen, expires_at, state, abandoned, recording, operation)
+    first_seen, expires_at, state, abandoned, recording)
     SELECT randomblob(32), zeroblob(36), zeroblob(16), 1, 1, 1, 1, 2 + n % 1000, STATE, ABANDONED, \
-    RECORDING, '' FROM numbers";
+    RECORDING FROM numbers";
 
 /// The statement that inserts records of one kind.
 fn insert(text: &str, kind: &str, [state, abandoned, recording]: [&str; 3], count: i64) -> String {

@@ -15,14 +15,14 @@ CREATE TABLE {schema}"{table}" (
     abandoned   smallint NOT NULL, -- 0 retry, 1 hold
     recording   bytea,
     kept        smallint NOT NULL DEFAULT 0, -- 1: past its ttl and never purged, because it is held
-    operation   text     NOT NULL,
-    principal   bytea, -- a digest
+    operation    text    NOT NULL DEFAULT '',
+    principal    bytea, -- a digest
     completed_at bigint,
-    status      smallint, -- of the recorded response
-    reference   text, -- this and the following: what the handler has noted
-    progress    text,
-    steps       bytea,
-    input       bytea
+    status       smallint, -- of the recorded response
+    reference    text, -- this and the following: what the handler has noted
+    progress     text,
+    steps        bytea,
+    input        bytea
 ) {storage};
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
@@ -30,6 +30,6 @@ CREATE TABLE {schema}"{table}" (
 -- it. The free part of each page holds new versions of its records.
 CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at) WHERE kept = 0;
 
--- For resuming abandoned operations: those in flight that have noted their input. The predicate does
--- not hold for any other record, so their updates write no index.
+-- For resuming abandoned operations: those in flight that have noted their input. No other
+-- record is in the index, so their updates do not write it.
 CREATE INDEX "{table}_input" ON {schema}"{table}" (id) WHERE input IS NOT NULL;

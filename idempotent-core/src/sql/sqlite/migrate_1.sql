@@ -12,14 +12,14 @@ CREATE TABLE "{table}" (
     expires_at  INTEGER NOT NULL,
     recording   BLOB             CHECK ((recording IS NULL) = (state <> 2)),
     kept        INTEGER NOT NULL DEFAULT 0, -- 1: past its ttl and never purged, because it is held
-    operation   TEXT    NOT NULL,
-    principal   BLOB, -- a digest
+    operation    TEXT   NOT NULL DEFAULT '',
+    principal    BLOB, -- a digest
     completed_at INTEGER,
-    status      INTEGER, -- of the recorded response
-    reference   TEXT, -- this and the following: what the handler has noted
-    progress    TEXT,
-    steps       BLOB,
-    input       BLOB
+    status       INTEGER, -- of the recorded response
+    reference    TEXT, -- this and the following: what the handler has noted
+    progress     TEXT,
+    steps        BLOB,
+    input        BLOB
 ) STRICT;
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
