@@ -1,6 +1,6 @@
 //! The resource at which a client finds out what became of its own key.
 
-use std::time::Duration;
+use std::{panic::AssertUnwindSafe, time::Duration};
 
 use actix_web::{
     Error, HttpRequest, HttpResponse, Resource,
@@ -8,6 +8,7 @@ use actix_web::{
     http::header,
     web::{self, Query},
 };
+use futures_util::FutureExt;
 use idempotent_core::{
     Key, RecordId, RecordState, ScopeId, StoreError, clock::Timestamp, protocol::Snapshot,
 };
@@ -80,15 +81,26 @@ async fn look_up(
 ) -> Result<HttpResponse, Error> {
     let idempotency = Idempotency::of(&request)?;
     let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, &request);
-    let Ok(key) = Key::parse(key.as_bytes()) else { return Err(unknown()) };
+    // A key can be written as in the header, with quotes or without, or as its text.
+    let key = Key::parse(key.as_bytes()).or_else(|_| Key::from_text(key.as_str()));
+    let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
     for (spec, name) in candidates(selection.operation.as_deref()) {
         let Some(scope) = spec.scope else { continue };
-        let scope = match scope(&request).await {
-            Ok(scope) if scope.is_empty() => continue,
-            Ok(scope) => scope,
-            Err(error) => {
+        let found = AssertUnwindSafe(async { scope(&request).await }).catch_unwind();
+        let scope = match found.await {
+            Ok(Ok(scope)) if scope.is_empty() => continue,
+            Ok(Ok(scope)) => scope,
+            Ok(Err(error)) => {
                 refused.get_or_insert(error);
+                continue;
+            }
+            Err(_) => {
+                tracing::error!(
+                    handler = spec.handler,
+                    "the extractor of a scope panicked in a lookup; put the lookup behind the \
+                     middleware of the handler"
+                );
                 continue;
             }
         };
