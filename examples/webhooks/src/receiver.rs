@@ -32,10 +32,10 @@ pub fn configure(config: &mut ServiceConfig) {
 // * `key_from`: the provider's id of the event is the key. A redelivery has the same id.
 // * `scope`: the events are of one provider, and each handler has its own `name`. Nobody else can
 //   send a key, since the signature is verified before the key is claimed.
-// * `fingerprint = "none"`: the id alone says that two deliveries are of one event, and the provider
-//   has signed it. The rest may differ: Stripe counts `pending_webhooks` down, and renders an event
-//   that is sent again by hand in the API version of that day. Such a delivery must get the
-//   recorded 200; with a 422 the provider would send it again for days.
+// * `fingerprint = "none"`: the id alone says that two deliveries are of one event, and the
+//   provider has signed it. The rest may differ: Stripe counts `pending_webhooks` down, and may
+//   render the event in another API version. Such a delivery must get the recorded 200; after a
+//   422, the provider would send it again for days.
 // * `wait`: two deliveries at once. The second waits for the first instead of getting 409.
 // * `ttl`: longer than providers send an event again, also by hand.
 // * `record = "final"` (the default): a 5xx is not recorded and rolls the transaction back, so the

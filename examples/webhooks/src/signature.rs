@@ -90,8 +90,8 @@ pub(crate) fn verify_standard(
     matches_any(&mac, signatures.filter_map(|signature| BASE64_STANDARD.decode(signature).ok()))
 }
 
-/// Seconds since 1970, as providers count them.
-#[expect(clippy::disallowed_methods, reason = "the time of a signature is that of this machine")]
+/// The time of this machine in seconds since 1970, as providers count it.
+#[must_use]
 pub fn now() -> u64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
