@@ -30,8 +30,8 @@ pub fn configure(config: &mut ServiceConfig) {
 }
 
 // * `key_from`: the provider's id of the event is the key. A redelivery has the same id.
-// * `scope`: the events are of one provider, and each handler has its own `name`. Nobody else can
-//   send a key, since the signature is verified before the key is claimed.
+// * `scope`: the events are of one provider, and each handler has its own `name`. No other
+//   client can use a key, since the signature is verified before the key is claimed.
 // * `fingerprint = "none"`: the id alone says that two deliveries are of one event, and the
 //   provider has signed it. The rest may differ: Stripe counts `pending_webhooks` down, and may
 //   render the event in another API version. Such a delivery must get the recorded 200; after a
