@@ -68,6 +68,7 @@ class Sequence(Picture):
 
     def __init__(self, *words):
         super().__init__(*words)
+        self.lanes = self.LANES
         self.y = 58
 
     def lane(self, name):
@@ -116,7 +117,7 @@ class Sequence(Picture):
         self.y += 8
 
     def finish(self):
-        for x, words in self.LANES.values():
+        for x, words in self.lanes.values():
             width = 8 * len(words) + 26
             self.box(x - width / 2, 12, width, 30)
             self.text(x, 31.5, words, "in b")
@@ -256,6 +257,42 @@ def sessions():
     p.finish()
 
 
+def webhook():
+    p = Sequence("webhook", "An event that is delivered twice",
+                 "The event's id is the key. The second delivery gets the recorded 200; a failed delivery is released and runs again.")
+    p.lanes = Sequence.LANES | {"client": (75, "Provider")}
+    p.send("client", "layer", "event evt_1", "b", "signed")
+    p.note("layer", ["the signature is valid", "key: evt_1"])
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "granted, attempt 1", "green")
+    p.send("layer", "handler", "call")
+    top = p.y
+    p.y += 30
+    p.reply("handler", "layer", "200 OK")
+    p.run(top)
+    p.send("layer", "store", "complete, commit")
+    p.reply("layer", "client", "200 OK")
+    p.cross("client", "the response is late or lost", "l")
+    p.send("client", "layer", "event evt_1 again", "b", "new signature")
+    p.note("layer", ["the signature is valid"])
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "completed: recording", "green")
+    p.note("handler", ["does not run"], 110)
+    p.reply("layer", "client", "200 OK", "b", "Idempotency-Replayed: true")
+    p.gap("an event that fails")
+    p.send("client", "layer", "event evt_2", "b")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "granted, attempt 1", "green")
+    p.send("layer", "handler", "call")
+    top = p.y
+    p.y += 14
+    p.reply("handler", "layer", "503", "red")
+    p.run(top)
+    p.send("layer", "store", "release", "", "the next delivery runs")
+    p.reply("layer", "client", "503", "red")
+    p.finish()
+
+
 def state_machine():
     p = Picture("state_machine", "The states of a record",
                 "Absent, in flight, completed and held, and the events that lead from one to the other.", 740)
@@ -331,5 +368,5 @@ def decision_tree():
 
 if __name__ == "__main__":
     TARGET.mkdir(parents=True, exist_ok=True)
-    for draw in (first, retry, in_flight, crash, disconnect, sessions, state_machine, decision_tree):
+    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, state_machine, decision_tree):
         draw()

@@ -9,6 +9,7 @@
 //! | [`transactions`] | effects that commit together with the recording |
 //! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
 //! | [`long_work`] | 202 and polling |
+//! | [`webhooks`] | events that are delivered more than once |
 //! | [`sessions`] | sessions, flash messages, cookies, and replays |
 //! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
 //! | [`testing`] | tests of your handlers |
@@ -56,5 +57,6 @@ guides! {
     sessions
     testing
     transactions
+    webhooks
     without_tx
 }

@@ -27,8 +27,8 @@ use super::{
     key_sources,
 };
 
-/// Extracts the operation in a task of its own, as an extractor of an application may do. Notes that
-/// the task waits.
+/// Extracts the operation in a task of its own, as an extractor of an application may do. Notes
+/// that the task waits.
 struct InTask(Operation);
 
 impl FromRequest for InTask {

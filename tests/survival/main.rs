@@ -14,3 +14,4 @@ mod http2;
 mod payments;
 mod random_disconnects;
 mod task_locals;
+mod webhooks;

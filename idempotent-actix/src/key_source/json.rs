@@ -106,6 +106,8 @@ impl<'a> Iterator for Parts<'a> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn key(body: &str, pointer: &str) -> Result<Option<String>, String> {
@@ -138,6 +140,63 @@ mod tests {
             ("/none/0", None),
         ] {
             assert_eq!(key(body, pointer), Ok(value.map(str::to_owned)), "{pointer}");
+        }
+    }
+
+    /// A random value, with texts that a scanner could mistake for structure.
+    fn random(depth: u32) -> Value {
+        const TEXTS: [&str; 8] = ["", "a", "}", "\"", "\\", "[{,:", "~1/", "\u{e9}\n"];
+        let text = || (*fastrand::choice(&TEXTS).unwrap()).to_owned();
+        match fastrand::u32(..if depth == 0 { 4 } else { 7 }) {
+            0 => Value::Null,
+            1 => fastrand::i64(-20..20).into(),
+            2 => fastrand::bool().into(),
+            3 => text().into(),
+            4 => (0..fastrand::u32(..4)).map(|_| random(depth - 1)).collect(),
+            _ => (0..fastrand::u32(..4)).map(|_| (text(), random(depth - 1))).collect(),
+        }
+    }
+
+    /// The pointers of all values in `value`.
+    fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+        found.push(at.to_owned());
+        let mut child = |token: &str, value| pointers(value, &format!("{at}/{token}"), found);
+        match value {
+            Value::Array(values) => {
+                values
+                    .iter()
+                    .enumerate()
+                    .for_each(|(index, value)| child(&index.to_string(), value));
+            }
+            Value::Object(members) => {
+                members.iter().for_each(|(name, value)| {
+                    child(&name.replace('~', "~0").replace('/', "~1"), value);
+                });
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn the_scanner_finds_what_a_tree_of_the_values_has() {
+        for _ in 0..2_000 {
+            let value = random(4);
+            let mut found = Vec::new();
+            pointers(&value, "", &mut found);
+            let texts = [value.to_string(), serde_json::to_string_pretty(&value).unwrap()];
+            for (pointer, text) in
+                found.iter().flat_map(|at| texts.iter().map(move |text| (at, text)))
+            {
+                let expected = match value.pointer(pointer).unwrap() {
+                    Value::Null => Ok(None),
+                    Value::String(text) => Ok(Some(text.clone())),
+                    Value::Number(number) => Ok(Some(number.to_string())),
+                    Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                        Err(KeyFault::WrongType.to_string())
+                    }
+                };
+                assert_eq!(key(text, pointer), expected, "{pointer} of {text}");
+            }
         }
     }
 

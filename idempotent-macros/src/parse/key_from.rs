@@ -62,7 +62,9 @@ impl KeySource {
 /// A place and a name, such as `header:webhook-id`, or a path.
 pub(crate) fn key_from(key: &str, text: &LitStr) -> ValueResult<KeySource> {
     let value = text.value();
-    let split = value.split_once(':').filter(|(_, name)| !name.starts_with(':'));
+    let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let split = value.split_once(':');
+    let split = split.filter(|(word, name)| is_word(word) && !name.starts_with(':'));
     let Some((word, name)) = split else { return path(key, text, &value) };
     let Some(place) = PLACES.into_iter().find(|place| place.word == word) else {
         let what = format!(
