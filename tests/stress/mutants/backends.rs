@@ -318,7 +318,7 @@ impl ShiftedStore {
     async fn shift(&self, by: i64) {
         let set = format!(
             "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
-             = first_seen + {by}, \
+             = first_seen + {by}, completed_at = completed_at + {by}, \
              expires_at = expires_at + {by}"
         );
         match &self.rows {

@@ -219,7 +219,7 @@ async fn is_resumable(fixture: &Fixture, key: &Key) -> bool {
 pub(in crate::conformance) async fn an_abandoned_operation_with_an_input_is_resumable(
     fixture: Fixture,
 ) {
-    let [live, without, held, done, expired] = [(); 5].map(|()| fixture.key());
+    let [live, without, held, unknown, done, expired] = [(); 6].map(|()| fixture.key());
     let lease = live.claimed(fixture.request()).await;
     assert!(!is_resumable(&fixture, &live).await);
     assert_eq!(live.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
@@ -227,12 +227,15 @@ pub(in crate::conformance) async fn an_abandoned_operation_with_an_input_is_resu
     without.claimed(fixture.request()).await;
     let lease = held.claimed(fixture.hold_request()).await;
     assert_eq!(held.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    let lease = unknown.claimed(fixture.request()).await;
+    assert_eq!(unknown.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    assert_eq!(unknown.abandon(&lease, Abandoned::Hold).await, Fence::Passed);
     let lease = done.claimed(fixture.request()).await;
     assert_eq!(done.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
     assert_eq!(done.complete(&lease, &encoded(200)).await, Fence::Passed);
     fixture.expire_leases().await;
     assert!(is_resumable(&fixture, &live).await);
-    for other in [&without, &held, &done] {
+    for other in [&without, &held, &unknown, &done] {
         assert!(!is_resumable(&fixture, other).await);
     }
     let next = fixture.request();
