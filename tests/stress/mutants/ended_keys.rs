@@ -7,8 +7,9 @@ use super::{Variant, backends::Backend, read};
 /// A time that has passed, and one that has not, in milliseconds since the Unix epoch.
 const TIMES: [u64; 2] = [1_000_000_000_000, 9_000_000_000_000];
 
-/// The values that a record in these states may have, without their recording and with one text. Times of 0 occur in
-/// records that were completed before anything but their first owner has written them.
+/// The values that a record in these states may have, without their recording and with one text.
+/// Times of 0 occur in records that were completed before anything but their first owner has
+/// written them.
 fn heads() -> impl Iterator<Item = Vec<u8>> {
     let heads = [2, 3].into_iter().flat_map(|state| [0, 1].map(|abandoned| (state, abandoned)));
     let heads = heads.flat_map(|head| [7, 8].map(|owner| (head, owner)));

@@ -23,7 +23,7 @@ use idempotent_core::{
     Abandoned::{self, Hold, Retry},
     Fingerprint, OwnerToken, Record, RecordState,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Resolution},
+    protocol::{Claim, ClaimOutcome, Note, Resolution},
     transition::{self, Change, Event, transition},
 };
 
@@ -54,6 +54,7 @@ fn claims_of_others() -> [Claim; 4] {
 fn reachable(mine: Claim) -> BTreeMap<Timestamp, Vec<Record>> {
     let claims: Vec<_> = claims_of_others().into_iter().chain([mine]).collect();
     let (recording, operators) = (Bytes::from_static(b"\x01"), Bytes::from_static(b"\x02"));
+    let past_the_point = Note::hold();
     let resolutions = [Resolution::Complete(operators), Resolution::Release];
     let events: Vec<_> = claims
         .iter()
@@ -63,6 +64,7 @@ fn reachable(mine: Claim) -> BTreeMap<Timestamp, Vec<Record>> {
             [
                 Event::Claim(claim),
                 Event::Renew(owner, LEASE),
+                Event::Note(owner, &past_the_point),
                 Event::Complete(owner, &recording),
                 Event::Release(owner),
                 Event::Abandon(owner, Retry),
@@ -146,9 +148,13 @@ impl DecidedWrite {
                     hold,
                 ]
             }
-            "hold.sql" => vec![blob(&fingerprint), owner_read],
+            "hold.sql" => vec![blob(&fingerprint), owner_read, hold],
             "shorten.sql" => vec![owner_read],
-            _ => vec![blob(&fingerprint), blob(owner.as_bytes()), lease, ttl, hold, owner_read],
+            _ => {
+                let (operation, principal) = (blob(b"operation"), blob(b""));
+                let first = [blob(&fingerprint), blob(owner.as_bytes()), lease, ttl, hold];
+                first.into_iter().chain([operation, principal, owner_read]).collect()
+            }
         };
         let id = ["id".to_owned()];
         let parameters = (1..).zip(id.into_iter().chain(parameters));

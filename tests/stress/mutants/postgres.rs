@@ -178,7 +178,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "",
         Case("one_of_takeover_and_renewal_wins"),
     ),
-    mutant("hold.sql", "\n  AND (abandoned = 1 OR expires_at > {now})", "", Interleavings),
+    mutant(
+        "hold.sql",
+        "\n  AND (abandoned = 1 OR ($4 = 1 AND expires_at > {now}))",
+        "",
+        Interleavings,
+    ),
+    mutant("hold.sql", "$4 = 1 AND ", "", Interleavings),
+    mutant("hold.sql", "($4 = 1 AND expires_at > {now})", "$4 = 1", Interleavings),
     mutant(
         "renew.sql",
         "    WHERE r.owner = lease.owner\n      AND ",

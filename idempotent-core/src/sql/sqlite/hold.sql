@@ -1,6 +1,7 @@
 -- Holds a key whose lease has expired, if its record or the new claim has the policy "hold".
 -- Guard: in flight, the owner that was read, the same fingerprint, lease expired.
--- ?1 id, ?2 fingerprint, ?3 owner that was read
+-- ?1 id, ?2 fingerprint, ?3 owner that was read, ?4 abandoned policy of the claim (0 retry, 1
+-- hold)
 UPDATE main."{table}"
 SET state = 3
 WHERE id = ?1
@@ -8,4 +9,4 @@ WHERE id = ?1
   AND owner = ?3
   AND fingerprint = ?2
   AND lease_until <= {now}
-  AND (abandoned = 1 OR expires_at > {now})
+  AND (abandoned = 1 OR (?4 = 1 AND expires_at > {now}))

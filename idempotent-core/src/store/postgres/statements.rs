@@ -147,7 +147,12 @@ impl Statements {
     ) -> Statement<'a> {
         Statement::confidential(
             &self.hold,
-            vec![bytes(id.as_bytes()), fingerprint(claim), bytes(seen.as_bytes())],
+            vec![
+                bytes(id.as_bytes()),
+                fingerprint(claim),
+                bytes(seen.as_bytes()),
+                abandoned(claim.abandoned),
+            ],
         )
     }
 

@@ -167,6 +167,7 @@ impl Statements {
             .bind(id.as_bytes().as_slice())
             .bind(claim.fingerprint.to_bytes().to_vec())
             .bind(seen.as_bytes().as_slice())
+            .bind(abandoned_code(claim.abandoned))
     }
 
     pub(super) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
