@@ -192,11 +192,11 @@ impl Record {
     /// input, its lease has expired under [`Abandoned::Retry`], and its ttl is not over.
     #[must_use]
     pub fn is_resumable(&self, now: Timestamp) -> bool {
-        self.state == RecordState::InFlight
-            && self.abandoned == Abandoned::Retry
-            && self.lease_expired(now)
-            && self.expires_at > now
-            && !self.notes.input.is_empty()
+        let abandoned = match self.state {
+            RecordState::InFlight => self.abandoned == Abandoned::Retry && self.lease_expired(now),
+            RecordState::Held | RecordState::Completed(_) => false,
+        };
+        abandoned && now < self.expires_at && !self.notes.input.is_empty()
     }
 
     /// Returns whether the outcome of the operation is unknown at `now`: the record is held, or its

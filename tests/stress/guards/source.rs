@@ -79,6 +79,7 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     ),
     mutant(TRANSITION, "match record.abandoned.or(policy) {", "match record.abandoned {"),
     mutant(TRANSITION, "match record.abandoned.or(policy) {", "match policy {"),
+    mutant(TRANSITION, "if note.hold { Abandoned::Hold }", "if true { Abandoned::Hold }"),
     mutant(TRANSITION, "abandoned: record.abandoned.or(policy)", "abandoned: record.abandoned"),
     mutant(TRANSITION, "abandoned: record.abandoned.or(policy)", "abandoned: policy"),
     mutant(TRANSITION, "(true, _) => note.step.clone(),", "(true, _) => Bytes::new(),"),
@@ -131,13 +132,40 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
         "self.abandoned == Abandoned::Ho",
     ),
     mutant(RECORD, " && self.abandoned == Abandoned::Hold", ""),
-    mutant(RECORD, "RecordState::Completed(_) => false,", "RecordState::Completed(_) => true,"),
+    mutant(
+        RECORD,
+        "\n            RecordState::Completed(_) => false,",
+        "\n            RecordState::Completed(_) => true,",
+    ),
+    mutant(
+        RECORD,
+        "=> self.abandoned == Abandoned::Retry && self.lease_expired(now),",
+        "=> self.lease_expired(now),",
+    ),
+    mutant(
+        RECORD,
+        "=> self.abandoned == Abandoned::Retry && self.lease_expired(now),",
+        "=> self.abandoned == Abandoned::Retry,",
+    ),
+    mutant(
+        RECORD,
+        "RecordState::Held | RecordState::Completed(_) => false",
+        "RecordState::Held | RecordState::Completed(_) => true",
+    ),
+    mutant(RECORD, "abandoned && now < self", "now < self"),
+    mutant(RECORD, " && now < self.expires_at", ""),
+    mutant(RECORD, "now < self.expires_at", "now <= self.expires_at"),
+    mutant(RECORD, " && !self.notes.input.is_empty()", ""),
+    mutant(SHARD, ".filter(|(_, record)| record.is_resumable(now))", ""),
+    mutant(SHARD, ".take(left));", ");"),
+    mutant(SHARD, "self.inputs.fetch_add(usize::from(has_input(record)), Ordering::Relaxed);", ""),
+    mutant(SHARD, " + record.notes.steps.len()", ""),
+    mutant(SHARD, " + record.notes.input.len()", ""),
     mutant(SHARD, "Change::Keep => false,", "Change::Keep => true,"),
     mutant(SHARD, "Change::Remove => true,", "Change::Remove => false,"),
-    mutant(SHARD, "entry.record = shortened;", "let _ = shortened;"),
+    mutant(SHARD, "*record = shortened;", "let _ = shortened;"),
     mutant(SHARD, "expired.take(limit)", "{ let _ = limit; expired }"),
-    mutant(SHARD, "self.map.get(&self.id).map_or(principal, |entry| entry.principal)", "principal"),
-    mutant(SHARD, "self.capacity.take(&entry);", ""),
+    mutant(SHARD, "self.capacity.take(&record);", ""),
     mutant(
         SHARD,
         "if let Some(old) = old {\n            self.capacity.give_back(&old);\n        }",
@@ -156,13 +184,13 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(SHARD, "self.used() >= self.max / 2", "self.used() > self.max / 2"),
     mutant(
         SHARD,
-        "if let Some(principal) = entry.principal {\n            self.shares.take(principal, \
+        "if let Some(principal) = record.principal {\n            self.shares.take(principal, \
          bytes);\n        }",
         "",
     ),
     mutant(
         SHARD,
-        "if let Some(principal) = entry.principal {\n            self.shares.give_back(principal, \
+        "if let Some(principal) = record.principal {\n            self.shares.give_back(principal, \
          bytes);\n        }",
         "",
     ),

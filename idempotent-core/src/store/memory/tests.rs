@@ -214,3 +214,65 @@ async fn a_purge_removes_expired_records_only_and_shortens_leases_after_the_cloc
     let shortened = store.look_up(&running).await.unwrap().unwrap();
     assert_eq!(shortened.record.lease_until, shortened.at.after(lease));
 }
+
+/// What becomes of an operation that has noted its input.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Abandoned,
+    WithoutInput,
+    Held,
+    GivenUp,
+    Completed,
+    Expired,
+    Running,
+}
+
+#[tokio::test]
+async fn only_abandoned_operations_with_an_input_are_resumable() {
+    let (store, clock) = store();
+    let fates = [
+        Fate::Abandoned,
+        Fate::WithoutInput,
+        Fate::Held,
+        Fate::GivenUp,
+        Fate::Completed,
+        Fate::Abandoned,
+        Fate::Expired,
+        Fate::Running,
+    ];
+    for (number, fate) in (0..).zip(fates) {
+        let ttl = if fate == Fate::Expired { Duration::from_secs(30) } else { TTL };
+        let claim = claim().with_ttl(ttl);
+        store.claim(&id(number), &claim).await.unwrap();
+        let lease = Lease { id: id(number), owner: claim.owner };
+        if fate != Fate::WithoutInput {
+            let note = Note { hold: fate == Fate::Held, ..Note::input(Bytes::from_static(b"7")) };
+            assert_eq!(store.note(&lease, &note).await.unwrap(), Fence::Passed);
+        }
+        match fate {
+            Fate::GivenUp => drop(store.abandon(&lease, Abandoned::Hold).await.unwrap()),
+            Fate::Completed => drop(store.complete(&lease, &Bytes::new()).await.unwrap()),
+            _ => {}
+        }
+    }
+    assert!(store.resumable(9).await.unwrap().is_empty(), "their leases have not expired");
+    clock.advance(Duration::from_secs(30));
+    let claim = claim();
+    store.claim(&id(7), &claim).await.unwrap();
+    let mut found = store.resumable(9).await.unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [0, 5].map(id));
+    assert_eq!(store.resumable(1).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn steps_and_inputs_count_towards_the_limit() {
+    for note in [Note::step(Bytes::from(vec![0; 600])), Note::input(Bytes::from(vec![0; 600]))] {
+        let store = store().0.max_bytes(500);
+        let lease = fill(&store, 1).await[0];
+        assert_eq!(store.note(&lease, &note).await.unwrap(), Fence::Passed);
+        assert!(store.claim(&id(1), &claim()).await.is_err(), "the store is full");
+        assert_eq!(store.release(&lease).await.unwrap(), Fence::Passed);
+        assert!(store.claim(&id(1), &claim()).await.is_ok());
+    }
+}
