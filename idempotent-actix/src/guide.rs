@@ -8,6 +8,7 @@
 //! | [`calling_other_services`] | derived keys, held keys, reconciling |
 //! | [`transactions`] | effects that commit together with the recording |
 //! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
+//! | [`without_http`] | queue consumers, scheduled jobs, batches, other frameworks |
 //! | [`long_work`] | 202 and polling |
 //! | [`sessions`] | sessions, flash messages, cookies, and replays |
 //! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
@@ -56,5 +57,6 @@ guides! {
     sessions
     testing
     transactions
+    without_http
     without_tx
 }
