@@ -151,3 +151,31 @@ impl Idempotency {
         }
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use idempotent_core::store::memory::MemoryStore;
+
+    use super::*;
+
+    const JOB: Job = Job::new("job");
+
+    /// The unit tests of this crate have no annotated handlers.
+    #[tokio::test]
+    async fn without_any_namespace_nothing_runs() {
+        let (scope, key) = (ScopeId::global(), Key::from_text("k").unwrap());
+        let run = async |idempotency: Idempotency, job: Job| {
+            idempotency.run(&job, &scope, &key, &1, |_| async { Ok::<_, Failure>(7) }).await
+        };
+        let error = run(Idempotency::new(MemoryStore::new()), JOB).await.unwrap_err();
+        let RunError::Store { source, .. } = &error else { panic!("{error:?}") };
+        let cause = std::error::Error::source(source).unwrap().to_string();
+        assert!(cause.contains("needs a namespace") && !error.is_transient(), "{cause}");
+        let named = Idempotency::builder(MemoryStore::new()).namespace("shop").build();
+        for (idempotency, job) in
+            [(named, JOB), (Idempotency::new(MemoryStore::new()), JOB.with_namespace("shop"))]
+        {
+            assert_eq!(run(idempotency, job).await.unwrap().value, 7);
+        }
+    }
+}
