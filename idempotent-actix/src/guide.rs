@@ -8,6 +8,7 @@
 //! | [`calling_other_services`] | derived keys, held keys, reconciling |
 //! | [`transactions`] | effects that commit together with the recording |
 //! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
+//! | [`without_http`] | queue consumers, scheduled jobs, batches, other frameworks |
 //! | [`long_work`] | 202 and polling |
 //! | [`webhooks`] | events that are delivered more than once |
 //! | [`sessions`] | sessions, flash messages, cookies, and replays |
@@ -58,5 +59,6 @@ guides! {
     testing
     transactions
     webhooks
+    without_http
     without_tx
 }

@@ -105,7 +105,7 @@ impl Idempotency {
         let namespace = match (self.inner.runtime.namespace(), &*packages()) {
             (Some(namespace), _) => namespace,
             (None, [package]) => package,
-            (None, packages) => return Err(AmbiguousNamespace { packages: packages.join(", ") }),
+            (None, packages) => return Err(AmbiguousNamespace::of(packages)),
         };
         Ok(RecordId::new(namespace, scope, operation, key))
     }
@@ -208,7 +208,8 @@ impl fmt::Debug for Idempotency {
     }
 }
 
-/// The error of [`Idempotency::record_id`] if the namespace of a record is ambiguous.
+/// The error of [`Idempotency::record_id`] and [`Idempotency::run`] if the namespace of a record is
+/// ambiguous.
 ///
 /// Neither the builder nor the store's URL sets a namespace. The default namespace is the package
 /// of the annotated handlers, but they belong to several packages, or there are none.
@@ -216,6 +217,12 @@ impl fmt::Debug for Idempotency {
 pub struct AmbiguousNamespace {
     /// Separated by commas.
     packages: String,
+}
+
+impl AmbiguousNamespace {
+    pub(crate) fn of(packages: &[&str]) -> Self {
+        Self { packages: packages.join(", ") }
+    }
 }
 
 impl fmt::Display for AmbiguousNamespace {

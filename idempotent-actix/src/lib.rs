@@ -15,6 +15,7 @@ mod in_flight;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+pub mod job;
 mod key_source;
 mod lookup;
 mod operation;

@@ -118,7 +118,7 @@ pub fn global(_: &HttpRequest) -> ScopeId {
 }
 
 /// The scope of [`global`], which identifies no principal.
-pub(crate) static GLOBAL: LazyLock<ScopeId> = LazyLock::new(|| ScopeId::of("global", "*"));
+pub(crate) static GLOBAL: LazyLock<ScopeId> = LazyLock::new(ScopeId::global);
 
 /// A scope function with one scope for each bearer token (RFC 6750 §2.1), to name in `scope = "…"`.
 ///

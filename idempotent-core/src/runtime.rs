@@ -38,6 +38,7 @@ mod options;
 mod parts;
 mod process;
 mod renewer;
+mod run;
 mod store_calls;
 mod subject;
 mod timing;
@@ -49,6 +50,9 @@ pub use operation::{
     HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
 };
 pub use options::RuntimeOptions;
+pub use run::{
+    ClaimMode, Done, Failure, Job, JobTransaction, RunError, TransactionError, recording_of,
+};
 pub use subject::Subject;
 pub use verdict::Verdict;
 

@@ -34,6 +34,19 @@ impl ScopeId {
         Self { kind, principal: principal.into() }
     }
 
+    /// Creates the scope of keys that belong to no principal: all of them share it. Use it for
+    /// messages and jobs, whose keys no client chooses.
+    #[must_use]
+    pub fn global() -> Self {
+        Self::of("global", "*")
+    }
+
+    /// Returns whether this is the [global](Self::global) scope, which identifies no principal.
+    #[must_use]
+    pub fn is_global(&self) -> bool {
+        self.parts() == [b"global", &b"*"[..]]
+    }
+
     /// Nests this scope in another scope, such as a user in a tenant. The result has the kind of
     /// this scope. It is [empty](Self::is_empty) if either scope is empty.
     #[must_use]

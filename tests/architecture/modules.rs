@@ -32,6 +32,7 @@ const ACTIX: &[&str] = &[
     "__private",
     "guide",
     "internals",
+    "job",
     "finish",
     "run",
     "tx",

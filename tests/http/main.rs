@@ -23,6 +23,7 @@ mod handlers;
 mod hazards;
 mod headers;
 mod identities;
+mod jobs;
 mod key_places;
 mod key_sources;
 mod keys;

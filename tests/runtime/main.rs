@@ -21,6 +21,7 @@ mod hanging;
 mod isolated_renewals;
 mod renewal;
 mod rotation;
+mod runs;
 mod steps;
 mod support;
 mod verdicts;

@@ -1,0 +1,181 @@
+//! Operations without an HTTP request of their own: items of a batch, messages of a queue,
+//! scheduled jobs.
+//!
+//! [`Idempotency::run`] runs one with the store, the namespace and the shutdown of the application.
+//! The guide [Queue consumers, jobs, and batches](crate::guide::without_http) shows how.
+
+pub use idempotent_core::runtime::{
+    ClaimMode, Done, Failure, Job, Operation, RunError, recording_of,
+};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use idempotent_core::runtime::{JobTransaction, TransactionError};
+use idempotent_core::{Key, ScopeId, StoreError};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    idempotency::{AmbiguousNamespace, Idempotency},
+    spec::packages,
+};
+
+impl Idempotency {
+    /// Runs `work` once for a key, or returns the result of the run that came first; see
+    /// [`Runtime::run`](idempotent_core::Runtime::run), which this calls.
+    ///
+    /// The key is separate from the key of any request. A batch endpoint calls this once for each
+    /// item, so that each item has its own result:
+    ///
+    /// ```
+    /// use actix_web::{HttpResponse, post, web};
+    /// use idempotent_actix::{Idempotency, Key, job::{Failure, Job}, scope::ScopeId};
+    ///
+    /// const RESERVE: Job = Job::new("reserve item");
+    ///
+    /// #[derive(serde::Deserialize, serde::Serialize)]
+    /// struct Item {
+    ///     key: String,
+    ///     sku: String,
+    /// }
+    ///
+    /// #[post("/v1/reservations/batch")]
+    /// async fn reserve(
+    ///     idempotency: web::Data<Idempotency>,
+    ///     items: web::Json<Vec<Item>>,
+    /// ) -> actix_web::Result<HttpResponse> {
+    ///     let scope = ScopeId::of("customer", "7"); // of the authenticated customer
+    ///     let mut results = Vec::new();
+    ///     for Item { key, sku } in items.into_inner() {
+    ///         let key = Key::from_text(key).map_err(actix_web::error::ErrorBadRequest)?;
+    ///         let run = idempotency.run(&RESERVE, &scope, &key, &sku, |_| async {
+    ///             if sku.is_empty() {
+    ///                 return Err(Failure::Final("no such item".to_owned()));
+    ///             }
+    ///             Ok(format!("reservation of {sku}"))
+    ///         });
+    ///         results.push(run.await.map(|done| done.value).map_err(|error| error.to_string()));
+    ///     }
+    ///     Ok(HttpResponse::MultiStatus().json(results))
+    /// }
+    /// ```
+    ///
+    /// [`drain`](Self::drain) waits for runs that are in flight, and they are not refused while it
+    /// does. They do not count as
+    /// [operations in flight](crate::IdempotencyBuilder::operations_in_flight).
+    ///
+    /// # Errors
+    /// As for `Runtime::run`. Fails with [`RunError::Store`] as well if neither the
+    /// [builder](crate::IdempotencyBuilder::namespace), nor the store's URL, nor the job sets a
+    /// namespace, and the package of the annotated handlers cannot be the namespace.
+    ///
+    /// # Panics
+    /// If `work` panics, the attempt is abandoned, and the panic is resumed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while `work` runs, as it is if the client of a batch endpoint
+    /// disconnects, the attempt is abandoned. The future borrows nothing: spawn it to keep it
+    /// running.
+    pub fn run<I, T, E, W, F>(
+        &self,
+        job: &Job,
+        scope: &ScopeId,
+        key: &Key,
+        input: &I,
+        work: W,
+    ) -> impl Future<Output = Result<Done<T>, RunError<E>>> + use<I, T, E, W, F>
+    where
+        I: Serialize + ?Sized,
+        T: Serialize + DeserializeOwned,
+        E: Serialize + DeserializeOwned,
+        W: FnOnce(Operation) -> F,
+        F: Future<Output = Result<T, Failure<E>>>,
+    {
+        let run = self.with_namespace(job);
+        let run = run.map(|job| self.runtime().run(&job, scope, key, input, work));
+        let token = self.operations().token();
+        async move {
+            let result = run?.await;
+            drop(token);
+            result
+        }
+    }
+
+    /// Runs `work` as [`run`](Self::run) does, with a transaction in which its effects and its
+    /// result are committed together; see
+    /// [`Runtime::run_in_transaction`](idempotent_core::Runtime::run_in_transaction).
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub fn run_in_transaction<C, I, T, E, W, F>(
+        &self,
+        job: &Job,
+        scope: &ScopeId,
+        key: &Key,
+        input: &I,
+        work: W,
+    ) -> impl Future<Output = Result<Done<T>, RunError<E>>> + use<C, I, T, E, W, F>
+    where
+        C: 'static,
+        I: Serialize + ?Sized,
+        T: Serialize + DeserializeOwned,
+        E: Serialize + DeserializeOwned,
+        W: FnOnce(Operation, JobTransaction<C>) -> F,
+        F: Future<Output = Result<T, Failure<E>>>,
+    {
+        let run = self.with_namespace(job);
+        let run = run.map(|job| self.runtime().run_in_transaction(&job, scope, key, input, work));
+        let token = self.operations().token();
+        async move {
+            let result = run?.await;
+            drop(token);
+            result
+        }
+    }
+
+    /// The job with the namespace of the annotated handlers, unless it has its own.
+    fn with_namespace(&self, job: &Job) -> Result<Job, StoreError> {
+        if self.runtime().namespace().is_some() || !job.namespace.is_empty() {
+            return Ok(*job);
+        }
+        match *packages() {
+            [package] => Ok(job.with_namespace(package)),
+            ref packages => {
+                let source = AmbiguousNamespace::of(packages);
+                Err(StoreError::permanent("settings", "choose a namespace", source))
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use idempotent_core::store::memory::MemoryStore;
+
+    use super::*;
+
+    const JOB: Job = Job::new("job");
+
+    /// The unit tests of this crate have no annotated handlers.
+    #[tokio::test]
+    async fn without_any_namespace_nothing_runs() {
+        let (scope, key) = (ScopeId::global(), Key::from_text("k").unwrap());
+        let run = async |idempotency: Idempotency, job: Job| {
+            idempotency.run(&job, &scope, &key, &1, |_| async { Ok::<_, Failure>(7) }).await
+        };
+        let error = run(Idempotency::new(MemoryStore::new()), JOB).await.unwrap_err();
+        let RunError::Store { source, .. } = &error else { panic!("{error:?}") };
+        let cause = std::error::Error::source(source).unwrap().to_string();
+        assert!(cause.contains("needs a namespace") && !error.is_transient(), "{cause}");
+        let named = Idempotency::builder(MemoryStore::new()).namespace("shop").build();
+        for (idempotency, job) in
+            [(named, JOB), (Idempotency::new(MemoryStore::new()), JOB.with_namespace("shop"))]
+        {
+            assert_eq!(run(idempotency, job).await.unwrap().value, 7);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Runs the work of an attempt, and ends the attempt by its result.
+
+use std::{
+    any::Any,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    task::Poll,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    outcome::{Done, Failure, RunError},
+    recorded,
+    transaction::TransactionSlot,
+};
+use crate::{
+    policy::Abandoned,
+    recording::EncodedRecording,
+    runtime::{Attempt, AttemptOutcome},
+};
+
+/// What ends an attempt whose work has ended.
+enum AttemptEnd {
+    /// The result is recorded, and the effects are committed.
+    Record(EncodedRecording),
+    /// The result is recorded, and the effects are rolled back.
+    RecordFailure(EncodedRecording),
+    /// Nothing is recorded, and the next run runs the work.
+    Release,
+    /// The outcome is unknown.
+    Abandon(Abandoned),
+}
+
+/// Runs the work of an attempt, and ends the attempt. `slot` gets the transaction, if there is one.
+pub(super) async fn carry_out<T, E>(
+    mut attempt: Attempt,
+    work: impl Future<Output = Result<T, Failure<E>>>,
+    slot: Option<Arc<TransactionSlot>>,
+) -> Result<Done<T>, RunError<E>>
+where
+    T: Serialize + DeserializeOwned,
+    E: Serialize + DeserializeOwned,
+{
+    let result = caught(work).await;
+    // The work is dropped by now.
+    let kept = slot.is_some_and(|slot| slot.close(&mut attempt));
+    let result = match result {
+        Ok(result) => result,
+        Err(panic) => {
+            abandon_panicked(attempt).await;
+            resume_unwind(panic)
+        }
+    };
+    let (end, result) = match result {
+        Ok(_) if kept => return Err(not_committed(attempt).await),
+        Ok(value) => of_value(&attempt, value),
+        Err(failure) => of_failure(&attempt, failure),
+    };
+    let id = *attempt.id();
+    let outcome = match end {
+        AttemptEnd::Record(recording) => attempt.complete(recording).await,
+        AttemptEnd::RecordFailure(recording) => attempt.complete_rolled_back(recording).await,
+        AttemptEnd::Release => attempt.release().await,
+        AttemptEnd::Abandon(policy) => attempt.abandon(policy).await,
+    };
+    match outcome {
+        AttemptOutcome::Stored | AttemptOutcome::Deferred => {}
+        AttemptOutcome::Fenced(verdict) => return recorded::result_of(verdict),
+        AttemptOutcome::NotCommitted { transient } => {
+            return Err(RunError::NotCommitted { transient });
+        }
+    }
+    if let Err(
+        RunError::Unknown { .. } | RunError::Held { .. } | RunError::Other { held: true, .. },
+    ) = result
+    {
+        tracing::warn!(
+            %id, "the outcome of a run is unknown; its key is held until it is resolved"
+        );
+    }
+    result
+}
+
+/// How a value ends its attempt.
+fn of_value<T: Serialize, E>(
+    attempt: &Attempt,
+    value: T,
+) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
+    if attempt.operation().is_unknown() {
+        let held = RunError::Held { reference: None };
+        return (AttemptEnd::Abandon(Abandoned::Hold), Err(held));
+    }
+    (AttemptEnd::Record(recorded::of_value(&value)), Ok(Done { value, replayed: false }))
+}
+
+/// How a failure ends its attempt.
+fn of_failure<T, E: Serialize>(
+    attempt: &Attempt,
+    failure: Failure<E>,
+) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
+    let operation = attempt.operation();
+    let hold = AttemptEnd::Abandon(Abandoned::Hold);
+    // Whether the release of the key holds it, because part of the operation may have been done.
+    let release_holds = operation.abandoned() == Abandoned::Hold
+        && (operation.recovering() || operation.has_begun());
+    let (end, error) = match failure {
+        Failure::Other(source) if operation.abandoned() == Abandoned::Hold => {
+            (hold, RunError::Other { source, held: true })
+        }
+        Failure::Other(source) => (AttemptEnd::Release, RunError::Other { source, held: false }),
+        Failure::Final(error) | Failure::Retryable(error) | Failure::Unknown(error)
+            if operation.is_unknown() =>
+        {
+            (hold, RunError::Unknown { error })
+        }
+        Failure::Unknown(error) => (hold, RunError::Unknown { error }),
+        Failure::Retryable(error) if release_holds => {
+            (AttemptEnd::Release, RunError::Unknown { error })
+        }
+        Failure::Retryable(error) => (AttemptEnd::Release, RunError::Retryable { error }),
+        Failure::Final(error) => {
+            let recording = recorded::of_failure(&error);
+            (AttemptEnd::RecordFailure(recording), RunError::Final { error, replayed: false })
+        }
+    };
+    (end, Err(error))
+}
+
+/// Ends an attempt whose work has kept its transaction: the effects cannot be committed, so the
+/// value must not be recorded.
+async fn not_committed<E>(attempt: Attempt) -> RunError<E> {
+    tracing::error!(
+        id = %attempt.id(),
+        "the work of a run has kept its transaction, which is rolled back; drop it before the end"
+    );
+    let policy = attempt.operation().abandoned();
+    attempt.abandon(policy).await;
+    RunError::NotCommitted { transient: false }
+}
+
+async fn abandon_panicked(attempt: Attempt) {
+    let (id, policy) = (*attempt.id(), attempt.operation().abandoned());
+    let next = match policy {
+        Abandoned::Hold => "its key is held until it is resolved",
+        Abandoned::Retry => "the next run with the key runs it again",
+    };
+    tracing::error!(%id, next, "the work of a run panicked");
+    attempt.abandon(policy).await;
+}
+
+/// Polls a future to its end or its panic, and drops it.
+async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
+    let mut work = Box::pin(work);
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok))
+    })
+    .await
+}
