@@ -35,6 +35,7 @@ const TABLE: &str = "
     renew            in-flight      other *     *     *    *    = keep      fenced
     renew            absent|held|completed *  * *     *    *    = keep      fenced
 
+    note:empty       in-flight      mine  *     *     *    *    = same      passed
     note:plain       in-flight      mine  *     *     *    *    = note      passed
     note:hold        in-flight      mine  *     *     *    *    = note-hold passed
     note:*           in-flight      other *     *     *    *    = keep      fenced
@@ -91,10 +92,11 @@ const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
 const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
 /// Its bytes say that the status is 201.
 const RECORDING: Bytes = Bytes::from_static(b"\x01\x00\xc9 the recording");
-const EVENTS: [&str; 12] = [
+const EVENTS: [&str; 13] = [
     "claim:retry",
     "claim:hold",
     "renew",
+    "note:empty",
     "note:plain",
     "note:hold",
     "complete",
@@ -220,6 +222,7 @@ fn step(combination: [&str; 7]) -> (Change, Outcome) {
     let event = match combination[0] {
         "claim:retry" | "claim:hold" => Event::Claim(&claim),
         "renew" => Event::Renew(MINE, LEASE),
+        "note:empty" => Event::Note(MINE, &Note::default()),
         "note:plain" => Event::Note(MINE, &note_of(false)),
         "note:hold" => Event::Note(MINE, &note_of(true)),
         "complete" => Event::Complete(MINE, &RECORDING),
@@ -267,6 +270,7 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             ..old
         }),
         "expire" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
+        "same" => put(|old| old),
         "note" => put(with_notes),
         "note-hold" => put(|old| Record { abandoned: Abandoned::Hold, ..with_notes(old) }),
         "hold" => put(|old| Record { state: RecordState::Held, ..old }),
@@ -339,7 +343,7 @@ fn every_event_in_every_state_has_the_result_of_its_row() {
         let expected = (change(change_word, combination), outcome(outcome_word));
         assert_eq!(step(combination), expected, "{combination:?}");
     }
-    assert_eq!(used.iter().sum::<i32>(), 12 * 4 * 48);
+    assert_eq!(used.iter().sum::<i32>(), 13 * 4 * 48);
     assert!(used.iter().all(|count| *count > 0), "a row is never used");
 }
 

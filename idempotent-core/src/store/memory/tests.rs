@@ -230,6 +230,8 @@ enum Fate {
 #[tokio::test]
 async fn only_abandoned_operations_with_an_input_are_resumable() {
     let (store, clock) = store();
+    // One shard, so that it has more of them than a call may return.
+    let store = store.max_records(100);
     let fates = [
         Fate::Abandoned,
         Fate::WithoutInput,
@@ -275,4 +277,13 @@ async fn steps_and_inputs_count_towards_the_limit() {
         assert_eq!(store.release(&lease).await.unwrap(), Fence::Passed);
         assert!(store.claim(&id(1), &claim()).await.is_ok());
     }
+}
+
+#[tokio::test]
+async fn a_single_abandoned_operation_is_found() {
+    let (store, clock) = store();
+    let lease = fill(&store, 1).await[0];
+    store.note(&lease, &Note::input(Bytes::from_static(b"7"))).await.unwrap();
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(store.resumable(9).await.unwrap(), [id(0)]);
 }
