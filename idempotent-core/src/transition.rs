@@ -34,6 +34,7 @@ use crate::{
 
 /// What happens to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a change is applied at once, and never collected")]
 pub enum Change {
     /// The record stays as it is.
     Keep,

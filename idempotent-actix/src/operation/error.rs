@@ -33,6 +33,7 @@ impl OperationError {
         &self.cause
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any other cause is the handler's fault")]
     fn kind(&self) -> ProblemKind {
         match &self.cause {
             runtime::OperationError::Store { source, .. } => problem::kind_of(source),

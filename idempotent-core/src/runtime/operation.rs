@@ -197,7 +197,6 @@ impl Operation {
     ///     operation.step("charge").run(|key| bank.charge(key)).await
     /// }
     /// ```
-    #[must_use]
     pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
         Step { operation: self, name, error: PhantomData }
     }

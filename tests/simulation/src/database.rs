@@ -58,7 +58,7 @@ pub(crate) enum Reply {
     Done,
     Step(Outcome),
     Renewed(Vec<RenewOutcome>),
-    Found(Option<Snapshot>),
+    Found(Option<Box<Snapshot>>),
     Purged(u64),
     Resumable(Vec<RecordId>),
     /// The statement has failed, and has changed nothing.
@@ -179,7 +179,7 @@ impl Database {
                 step(state, id, Event::Resolve(*seen, resolution))
             }
             Statement::Renew(renewals) => Some(Reply::Renewed(self.renew(state, renewals))),
-            Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id))),
+            Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id).map(Box::new))),
             Statement::Purge(limit) => Some(Reply::Purged(self.purge(state, *limit))),
             Statement::Resumable(limit) => Some(Reply::Resumable(self.resumable(state, *limit))),
             Statement::Begin(tx)

@@ -257,7 +257,7 @@ impl Store for SimulatedStore {
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         match self.call(Statement::LookUp(*id)).await? {
-            Reply::Found(found) => Ok(found),
+            Reply::Found(found) => Ok(found.map(|found| *found)),
             reply => Err(unexpected(&reply)),
         }
     }

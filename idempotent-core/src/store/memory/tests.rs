@@ -254,7 +254,7 @@ async fn only_abandoned_operations_with_an_input_are_resumable() {
         match fate {
             Fate::GivenUp => drop(store.abandon(&lease, Abandoned::Hold).await.unwrap()),
             Fate::Completed => drop(store.complete(&lease, &Bytes::new()).await.unwrap()),
-            _ => {}
+            Fate::Abandoned | Fate::WithoutInput | Fate::Held | Fate::Expired | Fate::Running => {}
         }
     }
     assert!(store.resumable(9).await.unwrap().is_empty(), "their leases have not expired");
