@@ -199,7 +199,10 @@ impl Operation {
     /// # }
     /// #[idempotent(scope = "scope::bearer_token")]
     /// #[post("/v1/payments")]
-    /// async fn pay(operation: Operation, bank: web::Data<Bank>) -> actix_web::Result<HttpResponse> {
+    /// async fn pay(
+    ///     operation: Operation,
+    ///     bank: web::Data<Bank>,
+    /// ) -> actix_web::Result<HttpResponse> {
     ///     let charge = operation.step("charge").run(|key| bank.charge(key)).await?;
     ///     Ok(HttpResponse::Created().body(charge))
     /// }

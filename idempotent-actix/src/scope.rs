@@ -16,10 +16,10 @@ use std::{
 #[cfg(doc)]
 use actix_web::web;
 use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
-use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::future::ready;
 pub use idempotent_core::ScopeId;
 
-use crate::registered::misconfigured;
+use crate::{registered::misconfigured, spec::ScopeFuture};
 
 mod implementors;
 
@@ -186,10 +186,6 @@ where
     catch_unwind(AssertUnwindSafe(|| function(request).into_scope_key()))
         .unwrap_or_else(|_| Err(Some(misconfigured(request, "the scope function panicked"))))
 }
-
-/// The scope of a request, once it is known.
-#[doc(hidden)]
-pub type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
 
 /// The scope of a parameter of another handler. If the extractor refuses the request, the error is
 /// its own.

@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use actix_web::HttpRequest;
-use idempotent_core::{Abandoned, BodyForm, RecordRule};
+use actix_web::{Error, HttpRequest};
+use futures_util::future::LocalBoxFuture;
+use idempotent_core::{Abandoned, BodyForm, RecordRule, ScopeId};
 
-use crate::{
-    key_source::{KeySource, RegisteredSource},
-    scope::ScopeFuture,
-};
+use crate::key_source::{KeySource, RegisteredSource};
 
 pub(crate) mod markers;
+
+/// The scope of a request, once it is known.
+pub type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
 
 /// The attribute of one handler.
 #[derive(Debug)]

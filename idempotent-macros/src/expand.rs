@@ -199,8 +199,9 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
 }
 
 /// The function that finds the scope of another request, for lookups. It contains the same call as
-/// the handler, so that rustc reports an unmet bound once. `None` for a generic handler, whose types
-/// a static cannot name, and for a parameter of the path, which another resource does not have.
+/// the handler, so that rustc reports an unmet bound once. `None` for a generic handler, whose
+/// types a static cannot name, and for a parameter of the path, which another resource does not
+/// have.
 fn scope_for_lookup(
     args: &Args,
     handler: &Handler,

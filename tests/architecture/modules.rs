@@ -24,6 +24,7 @@ const CORE: &[&str] = &[
     "policy",
     "error",
     "clock",
+    "short_text",
     "sync",
 ];
 
@@ -39,6 +40,7 @@ const ACTIX: &[&str] = &[
     "request",
     "operation",
     "scope",
+    "lookup",
     "unsupported",
     "specification",
     "shutdown",

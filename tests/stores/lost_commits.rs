@@ -377,9 +377,8 @@ async fn a_completion_dropped_after_any_poll_keeps_effect_and_record_together() 
             {
                 let mut end = std::pin::pin!(attempt.complete(&response));
                 for _ in 0..polls {
-                    let ready =
-                        poll_fn(|context| Poll::Ready(end.as_mut().poll(context).is_ready())).await;
-                    if ready {
+                    let poll = poll_fn(|context| Poll::Ready(end.as_mut().poll(context)));
+                    if poll.await.is_ready() {
                         break;
                     }
                     tokio::time::sleep(Duration::from_millis(1)).await;

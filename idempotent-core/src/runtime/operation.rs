@@ -207,8 +207,9 @@ impl Operation {
         self.state().in_transaction = true;
     }
 
-    /// Returns whether a step is running. An integration refuses to hand out a transaction of the
-    /// handler then, because a step that is not [run in it](Step::run_in) is recorded apart from it.
+    /// Returns whether a step is running. An integration refuses to hand out the handler's
+    /// transaction then, because a step that is not [run in it](Step::run_in) is recorded apart
+    /// from it.
     #[must_use]
     pub fn is_in_step(&self) -> bool {
         self.state().running

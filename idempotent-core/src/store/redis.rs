@@ -58,7 +58,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// input takes a second round trip, which adds 48 bytes to a sorted set that all records share, the
 /// *index*, under the key `inputs` after the [prefix](Self::key_prefix). So does the completion or
 /// release of an attempt with an input, which removes them. In a cluster, one node has the index:
-/// while that node does not respond, no input can be noted, and no operation is found to be resumed.
+/// while that node does not respond, no input can be noted, and no operation is found to be
+/// resumed.
 ///
 /// # Durability
 /// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
@@ -83,8 +84,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 ///   failover, calls then fail with a transient error until the old master has become a replica of
 ///   the new one. That takes about ten seconds, or less with a second replica.
 /// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion, a
-///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas, another
-///   one may be promoted; a loss is then unlikely but not impossible.
+///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas,
+///   another one may be promoted; a loss is then unlikely but not impossible.
 ///
 /// # Server logs
 /// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
@@ -193,8 +194,8 @@ impl RedisStore {
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
-    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all records on one node
-    /// of a cluster.
+    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all
+    /// records on one node of a cluster.
     #[must_use]
     pub fn key_prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.into(), ..self }
@@ -211,8 +212,8 @@ impl RedisStore {
     }
 
     /// Sets how many replicas must have a claim, a completion, a hold or a note, within the time
-    /// `within`, before it is acknowledged (`WAIT`). The default is 0, which does not wait. If fewer replicas
-    /// acknowledge in time, the call fails with a transient error:
+    /// `within`, before it is acknowledged (`WAIT`). The default is 0, which does not wait. If
+    /// fewer replicas acknowledge in time, the call fails with a transient error:
     ///
     /// * A claim is undone: a first claim is released, and a takeover is abandoned, so that the
     ///   next attempt knows of the earlier ones. A claim that its owner already had is left as it
@@ -220,8 +221,8 @@ impl RedisStore {
     /// * A recording or a hold stays on the master and is replayed from there. The call succeeds
     ///   when it is sent again and enough replicas have the record. The runtime sends it again in
     ///   the background, so the client waits at most twice for its response.
-    /// * A note stays on the master too. Sending it again has the same effect as once, unless it has
-    ///   a step, which is then in the record twice.
+    /// * A note stays on the master too. Sending it again has the same effect as once, unless it
+    ///   has a step, which is then in the record twice.
     ///
     /// Releases, renewals, abandonments that do not hold the key, and notes of nothing but progress
     /// do not wait. If a failover loses one, the lease expires instead, or the next renewal or note

@@ -43,7 +43,10 @@ async fn check_store(store: &impl Store) {
     );
     let outcome = store.claim(&id, &self::claim()).await.unwrap();
     assert!(
-        matches!(outcome, ClaimOutcome::InFlight { lease_left, .. } if lease_left.as_secs() > 1 << 30),
+        matches!(
+            outcome,
+            ClaimOutcome::InFlight { lease_left, .. } if lease_left.as_secs() > 1 << 30
+        ),
         "{outcome:?}"
     );
     assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);

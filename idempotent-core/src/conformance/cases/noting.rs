@@ -176,10 +176,10 @@ pub(in crate::conformance) async fn after_the_point_of_no_return_the_key_is_held
     assert_eq!(key.note(&lease, &Note::progress(text("half"))).await, Fence::Passed);
     let reference = Some(text("pi_1"));
     let in_flight = key.claim(&fixture.request()).await;
-    assert!(
-        matches!(&in_flight, ClaimOutcome::InFlight { reference: noted, .. } if *noted == reference),
-        "{in_flight:?}"
-    );
+    let ClaimOutcome::InFlight { reference: noted, .. } = in_flight else {
+        panic!("{in_flight:?}");
+    };
+    assert_eq!(noted, reference);
     fixture.expire_leases().await;
     let held = |newly| ClaimOutcome::Held { newly, reference: reference.clone() };
     assert_eq!(key.claim(&fixture.request()).await, held(true));

@@ -20,7 +20,10 @@ async fn stranded<const N: usize>(fixture: &Fixture, claims: [Claim; N]) -> Opti
 }
 
 fn assert_in_flight(outcome: &ClaimOutcome, fixture: &Fixture) {
-    let in_flight = matches!(outcome, ClaimOutcome::InFlight { lease_left, .. } if *lease_left <= fixture.tick());
+    let in_flight = matches!(
+        outcome,
+        ClaimOutcome::InFlight { lease_left, .. } if *lease_left <= fixture.tick()
+    );
     assert!(in_flight, "{outcome:?}");
 }
 

@@ -250,8 +250,8 @@ fn is_completed(state: &RecordState) -> bool {
     matches!(state, RecordState::Completed(_))
 }
 
-/// Adds the pending note, ends the claim as the transaction's last statement, and commits. If the end is fenced, the
-/// transaction is rolled back.
+/// Adds the pending note, ends the claim as the transaction's last statement, and commits. If the
+/// end is fenced, the transaction is rolled back.
 async fn commit_with(
     mut transaction: Box<dyn Transaction>,
     lease: &Lease,

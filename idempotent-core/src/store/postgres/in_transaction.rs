@@ -1,11 +1,11 @@
 //! The end of a claim in a transaction that a handler has used.
 
-/// Wraps the end of a claim in a transaction that a handler has used. The statement waits at most a
-/// second for the record and restores the previous `lock_timeout` for what follows, such as
-/// deferred constraints. It returns one row: `ours`, whether the open transaction is the one with
-/// the token `{token}` rather than one that the handler has begun since; `changed`, whether a record was
-/// changed; the token, which proves that the response belongs to this statement; and whether the
-/// session has temporary tables.
+/// Wraps a note or the end of a claim in a transaction that a handler has used. The statement waits
+/// at most a second for the record and restores the previous `lock_timeout` for what follows, such
+/// as deferred constraints. It returns one row: `ours`, whether the open transaction is the one
+/// with the token `{token}` rather than one that the handler has begun since; `changed`, whether a
+/// record was changed; the token, which proves that the response belongs to this statement; and
+/// whether the session has temporary tables.
 const IN_TRANSACTION: [&str; 3] = [
     "WITH bound AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was, \
      set_config('lock_timeout', '1s', true) AS now, \
