@@ -20,7 +20,7 @@ use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::{self, ProblemKind},
-    spec::{OperationSpec, annotated},
+    spec::{OperationSpec, RequestScope, annotated},
 };
 
 /// The name of the resource, for `HttpRequest::url_for`.
@@ -87,7 +87,7 @@ async fn look_up(
     let mut refused = None;
     for (spec, name) in candidates(selection.operation.as_deref()) {
         let Some(scope) = spec.scope else { continue };
-        let found = AssertUnwindSafe(async { scope(&request).await }).catch_unwind();
+        let found = AssertUnwindSafe(scope_of(scope, &request)).catch_unwind();
         let scope = match found.await {
             Ok(Ok(scope)) if scope.is_empty() => continue,
             Ok(Ok(scope)) => scope,
@@ -120,6 +120,13 @@ async fn look_up(
         Some(None) => refuse(idempotency, ProblemKind::ScopeMissing, &request),
         None => unknown(),
     })
+}
+
+async fn scope_of(scope: RequestScope, request: &HttpRequest) -> Result<ScopeId, Option<Error>> {
+    match scope {
+        RequestScope::Function(function) => function(request),
+        RequestScope::Parameter(extract) => extract(request).await,
+    }
 }
 
 async fn find(

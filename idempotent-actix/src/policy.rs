@@ -35,7 +35,7 @@ impl PolicyDefaults {
             .with_wait(spec.wait.or(self.wait).unwrap_or(built_in.wait))
             .with_record(spec.record.or(self.record).unwrap_or(built_in.record))
             .with_abandoned(abandoned)
-            .with_point_of_no_return(spec.point_of_no_return)
+            .with_point_of_no_return(spec.point_of_no_return == Some(true))
     }
 
     /// The policy that applies to an operation.

@@ -6,9 +6,10 @@ pub use crate::{
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
-    scope::{scope_by, scope_is, scope_of, scope_of_request},
+    scope::{scope_by, scope_of, scope_of_request},
     spec::{
-        ClaimMode, InFlightRule, OperationSpec, Registered, Resource, Route, duration,
+        ClaimMode, InFlightRule, OperationSpec, Registered, RequestScope, Resource, Route,
+        duration,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
@@ -31,10 +32,9 @@ macro_rules! __operation {
         ttl: [$($ttl:literal)?], lease: [$($lease:literal)?], wait: [$($wait:literal)?],
         timeout: [$($timeout:literal)?],
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
-        point_of_no_return: $point_of_no_return:literal, scope: [$($scope:expr)?],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
-        in_flight: $in_flight:ident
-        $(, key_from: $source:ident($value:expr))? $(,)?
+        scope: [$($from:ident($scope:expr))?] $(, key_from: $source:ident($value:expr))?
+        $(, in_flight: $in_flight:ident)? $(, point_of_no_return: $point:literal)? $(,)?
     ) => {{
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
             package: env!("CARGO_PKG_NAME"),
@@ -54,9 +54,9 @@ macro_rules! __operation {
             wait: $crate::__private::duration(&[$($wait)?]),
             record: $crate::__optional!($($crate::__private::Rule::$record)?),
             abandoned: $crate::__optional!($($crate::__private::AbandonedRule::$abandoned)?),
-            point_of_no_return: $point_of_no_return,
-            scope: $crate::__optional!($($scope)?),
-            in_flight: $crate::__private::InFlightRule::$in_flight,
+            point_of_no_return: $crate::__optional!($($point)?),
+            scope: $crate::__optional!($($crate::__private::RequestScope::$from($scope))?),
+            in_flight: $crate::__optional!($($crate::__private::InFlightRule::$in_flight)?),
         };
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION

@@ -14,14 +14,17 @@ use std::{
 
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use bytes::Bytes;
-use idempotent_core::{BodyForm, Key, RequestDigest};
+use idempotent_core::{BodyForm, Key, RequestDigest, ScopeId};
 
 use self::{body_buffer::BodyBuffer, checks::HeadKey, key::PendingKey, reading::GuardFuture};
 use crate::{
     idempotency::Idempotency,
     operation::{OperationContext, extraction::RequestOperation},
     registered::misconfigured,
-    spec::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
+    spec::{
+        OperationSpec, RequestScope,
+        markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
+    },
 };
 
 mod body_buffer;
@@ -77,6 +80,18 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     #[must_use]
     pub fn request(&self) -> &HttpRequest {
         &self.request
+    }
+
+    /// Returns the scope that the operation's scope function finds. An operation without a scope
+    /// function has no scope here.
+    ///
+    /// # Errors
+    /// Fails if there is no principal.
+    pub fn scope(&self, operation: &OperationSpec) -> Result<ScopeId, Option<Error>> {
+        match operation.scope {
+            Some(RequestScope::Function(function)) => function(&self.request),
+            Some(RequestScope::Parameter(_)) | None => Err(None),
+        }
     }
 
     /// Makes the fingerprint with the application's own function. If the function panics, the

@@ -16,7 +16,6 @@ use std::{
 #[cfg(doc)]
 use actix_web::web;
 use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
-use futures_util::future::ready;
 pub use idempotent_core::ScopeId;
 
 use crate::{registered::misconfigured, spec::ScopeFuture};
@@ -199,13 +198,6 @@ where
 {
     let extracted = T::from_request(request, &mut Payload::None);
     Box::pin(async move { scope(extracted.await.map_err(|error| Some(error.into()))?) })
-}
-
-/// The scope that a scope function has returned.
-#[doc(hidden)]
-#[must_use]
-pub fn scope_is(scope: Result<ScopeId, Option<Error>>) -> ScopeFuture {
-    Box::pin(ready(scope))
 }
 
 #[cfg(test)]

@@ -15,7 +15,16 @@ use crate::key_source::{KeySource, RegisteredSource};
 pub(crate) mod markers;
 
 /// The scope of a request, once it is known.
-pub type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
+pub(crate) type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
+
+/// Finds the scope of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestScope {
+    /// With a scope function.
+    Function(fn(&HttpRequest) -> Result<ScopeId, Option<Error>>),
+    /// With the extractor of a parameter.
+    Parameter(fn(&HttpRequest) -> ScopeFuture),
+}
 
 /// The attribute of one handler.
 #[derive(Debug)]
@@ -48,12 +57,13 @@ pub struct OperationSpec {
     pub record: Option<RecordRule>,
     /// The `abandoned` key; `None` leaves it to the application.
     pub abandoned: Option<Abandoned>,
-    /// Whether the handler names its point of no return, before which its key is not held.
-    pub point_of_no_return: bool,
+    /// Whether the handler names its point of no return, before which its key is not held. `None`:
+    /// no.
+    pub point_of_no_return: Option<bool>,
     /// Finds the scope of another request; `None` if lookups cannot.
-    pub scope: Option<fn(&HttpRequest) -> ScopeFuture>,
-    /// What a duplicate gets while the first request is in progress.
-    pub in_flight: InFlightRule,
+    pub scope: Option<RequestScope>,
+    /// The `in_flight` key; `None` is a conflict.
+    pub in_flight: Option<InFlightRule>,
 }
 
 /// One route of a handler.
@@ -166,8 +176,8 @@ pub(crate) mod tests {
         wait: None,
         record: None,
         abandoned: None,
-        point_of_no_return: false,
+        point_of_no_return: None,
         scope: None,
-        in_flight: InFlightRule::Conflict,
+        in_flight: None,
     };
 }

@@ -164,8 +164,8 @@ fn describe(
             RecordRule::All => "all",
         },
         "in_flight": match operation.in_flight {
-            InFlightRule::Conflict => "conflict",
-            InFlightRule::Poll => "poll",
+            None | Some(InFlightRule::Conflict) => "conflict",
+            Some(InFlightRule::Poll) => "poll",
         },
         "abandoned": leased.then_some(match policy.abandoned {
             Abandoned::Retry => "retry",

@@ -21,11 +21,10 @@ fn receive(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")], ttl
         : [], lease : [], wait : [], timeout : [], record : [], abandoned : [], key :
-        Required, fingerprint : Ignored, claim : Lease, key_from : Json("/id"),
+        Required, fingerprint : Ignored, claim : Lease, scope : [Function(| __request |
+        ::idempotent_actix::__private::scope_by(__request, scope::global))], key_from :
+        Json("/id"),
     };
-    let __scope = ::idempotent_actix::__private::scope_by(
-        __guard.request(),
-        scope::global,
-    );
+    let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, receive_unguarded(event))
 }

@@ -29,7 +29,9 @@ fn order(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl : [],
         lease : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
-        fingerprint : Raw, claim : Lease,
+        fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | user : User |
+        ::idempotent_actix::__private::scope_of(& user)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

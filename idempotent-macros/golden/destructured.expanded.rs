@@ -32,7 +32,10 @@ pub(crate) fn update_order(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "update_order", routes : [("PATCH", "/orders/{id}",
         "update_order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
-        abandoned : [], key : Required, fingerprint : Ignored, claim : Lease,
+        abandoned : [], key : Required, fingerprint : Ignored, claim : Lease, scope :
+        [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | user : User |
+        ::idempotent_actix::__private::scope_of(& user)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

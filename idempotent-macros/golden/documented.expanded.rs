@@ -31,6 +31,9 @@ pub fn create_payment(
         name : "", handler : "create_payment", routes : [("POST", "/v1/payments",
         "create_payment")], ttl : [86400000u64], lease : [], wait : [], timeout : [],
         record : [], abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
+        scope : [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | user : User |
+        ::idempotent_actix::__private::scope_of(& user)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create_payment_unguarded(user, body))

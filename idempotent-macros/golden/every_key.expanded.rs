@@ -24,7 +24,10 @@ fn put_order(
         name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
         "put_order")], ttl : [5400000u64], lease : [5000u64], wait : [500u64], timeout :
         [], record : [Success], abandoned : [Hold], key : Optional, fingerprint : Custom,
-        claim : Lease, key_from : Header("webhook-id"),
+        claim : Lease, scope : [Parameter(| __request |
+        my_crate::reexport::__private::scope_of_request(__request, | user : User |
+        my_crate::reexport::__private::scope_of(& user)))], key_from :
+        Header("webhook-id"),
     };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard

@@ -17,7 +17,9 @@ fn r#delete(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "delete", routes : [("DELETE")], ttl : [], lease : [], wait
         : [], timeout : [], record : [All], abandoned : [], key : Required, fingerprint :
-        Raw, claim : Lease,
+        Raw, claim : Lease, scope : [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | session : Session |
+        ::idempotent_actix::__private::scope_of(& session)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&session);
     __guard.run(__operation, __scope, r#delete(session))

@@ -17,11 +17,10 @@ fn order(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PATCH",
         "/orders", "order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
-        abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
+        abandoned : [], key : Required, fingerprint : Raw, claim : Lease, scope :
+        [Function(| __request | ::idempotent_actix::__private::scope_by(__request,
+        scope::bearer_token))],
     };
-    let __scope = ::idempotent_actix::__private::scope_by(
-        __guard.request(),
-        scope::bearer_token,
-    );
+    let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, order_unguarded())
 }

@@ -33,7 +33,9 @@ fn seven(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "seven", routes : [("POST", "/", "seven")], ttl : [], lease
         : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
-        fingerprint : Raw, claim : Lease,
+        fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | a : A |
+        ::idempotent_actix::__private::scope_of(& a)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&a);
     __guard.run(__operation, __scope, seven_unguarded(a, b, c, d, e, f, g))

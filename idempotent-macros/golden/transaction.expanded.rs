@@ -25,7 +25,9 @@ fn order(
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
         [40000u64], lease : [], wait : [], timeout : [], record : [], abandoned : [], key
-        : Required, fingerprint : Raw, claim : Transaction,
+        : Required, fingerprint : Raw, claim : Transaction, scope : [Parameter(|
+        __request | ::idempotent_actix::__private::scope_of_request(__request, | user :
+        User | ::idempotent_actix::__private::scope_of(& user)))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

@@ -176,12 +176,14 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let (krate, name) = (&args.krate, &args.name);
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
-    let point_of_no_return = handler.names_point_of_no_return();
+    let point_of_no_return =
+        handler.names_point_of_no_return().then(|| quote!(point_of_no_return: true,));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
-    let [key, claim, in_flight] = [args.key, claim, args.in_flight].map(variant);
+    let [key, claim] = [args.key, claim].map(variant);
+    let in_flight = args.in_flight.map(variant).map(|rule| quote!(in_flight: #rule,));
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Custom",
@@ -191,9 +193,8 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
             name: #name, handler: #handler, routes: [#(#routes),*],
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
-            point_of_no_return: #point_of_no_return, scope: [#scope],
-            key: #key, fingerprint: #fingerprint, claim: #claim, in_flight: #in_flight,
-            #key_from
+            key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
+            #key_from #in_flight #point_of_no_return
         }
     }
 }
@@ -207,7 +208,7 @@ fn scope_for_lookup(
     handler: &Handler,
     scope: &ScopeSource<'_>,
 ) -> Option<TokenStream> {
-    if !handler.signature.generics.params.is_empty() {
+    if is_generic(handler) {
         return None;
     }
     let request = local("__request");
@@ -218,14 +219,19 @@ fn scope_for_lookup(
             }
             let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
-            quote!(|#request| #krate::__private::scope_of_request(#request, |#name: #ty| #scope))
+            let scope = quote!(|#request| #krate::__private::scope_of_request(#request, |#name: #ty| #scope));
+            quote!(Parameter(#scope))
         }
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
             let scope = quote_spanned!(path.span()=> #krate::__private::scope_by(#request, #path));
-            quote!(|#request| #krate::__private::scope_is(#scope))
+            quote!(Function(|#request| #scope))
         }
     })
+}
+
+fn is_generic(handler: &Handler) -> bool {
+    !handler.signature.generics.params.is_empty()
 }
 
 fn is_path(ty: &Type) -> bool {
@@ -259,6 +265,8 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
             let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
         }
+        // The operation has the function already.
+        ScopeSource::Function(_) if !is_generic(handler) => quote!(#guard.scope(#operation_name)),
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))

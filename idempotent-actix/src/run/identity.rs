@@ -70,7 +70,7 @@ impl KeyedRun {
     /// The location at which the client can poll for the end of the operation, if `in_flight` says
     /// so; an error if the application has no lookup.
     pub(super) fn lookup_location(&self) -> Option<Result<String, NoLookup>> {
-        (self.operation.in_flight == InFlightRule::Poll).then(|| {
+        (self.operation.in_flight == Some(InFlightRule::Poll)).then(|| {
             lookup::location(&self.request, &self.name(), &self.context.key).ok_or(NoLookup)
         })
     }

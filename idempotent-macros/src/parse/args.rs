@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// `None`: the application's default. The same holds for `abandoned`.
     pub(crate) record: Option<Variant>,
     pub(crate) abandoned: Option<Variant>,
-    pub(crate) in_flight: Variant,
+    pub(crate) in_flight: Option<Variant>,
     /// The literal of `claim = "transaction"`.
     pub(crate) transaction: Option<LitStr>,
     /// With its literal, for messages: a route attribute may contradict it.
@@ -82,7 +82,7 @@ impl Args {
                 .unwrap_or(Fingerprint::Supplied("Raw")),
             record: entries.optional("record", choice(RECORD)),
             abandoned: entries.optional("abandoned", choice(ABANDONED)),
-            in_flight: entries.optional("in_flight", choice(IN_FLIGHT)).unwrap_or("Conflict"),
+            in_flight: entries.optional("in_flight", choice(IN_FLIGHT)),
             name: entries.optional("name", |_, text| Ok(text.value())).unwrap_or_default(),
             krate: entries
                 .optional("crate", krate)
