@@ -8,10 +8,12 @@
 )]
 #![allow(missing_docs, reason = "tests")]
 
+mod consumers;
 mod disconnects;
 mod finish;
 mod http2;
 mod payments;
 mod random_disconnects;
+mod results;
 mod task_locals;
 mod webhooks;

@@ -5,8 +5,8 @@ mod api;
 mod contention;
 mod getting_started;
 mod outages;
-mod records;
-mod server;
+pub(crate) mod records;
+pub(crate) mod server;
 mod transfers;
 mod two_servers;
 
