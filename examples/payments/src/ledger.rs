@@ -12,11 +12,11 @@ use sqlx::{
     },
 };
 
-use crate::{error::ApiError, user::User};
+use crate::{bank::Transfer, books::Entry, error::ApiError, user::User};
 
-/// Opens the database of the ledger and of the bank. Its commits survive a crash of the process or
-/// the machine.
-pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
+/// Opens a database of the ledger or of the bank, and creates its tables. Its commits survive a
+/// crash of the process or the machine.
+pub(crate) async fn open(file: &Path, schema: &'static str) -> Result<SqlitePool, sqlx::Error> {
     let options = SqliteConnectOptions::new()
         .filename(file)
         .create_if_missing(true)
@@ -24,7 +24,7 @@ pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10));
     let pool = connect(options).await?;
-    sqlx::raw_sql(include_str!("schema.sql")).execute(&pool).await?;
+    sqlx::raw_sql(schema).execute(&pool).await?;
     Ok(pool)
 }
 
@@ -102,15 +102,10 @@ impl FromRow<'_, SqliteRow> for Intent {
     }
 }
 
-/// A refund that is not settled yet.
-pub(crate) struct OpenRefund {
-    pub(crate) id: String,
-    pub(crate) amount: i64,
-    pub(crate) currency: String,
-    pub(crate) payment_method: String,
-}
+/// The tables of the ledger.
+pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 
-/// The tables `payment_intents` and `refunds` of `schema.sql`.
+/// The ledger's file.
 pub(crate) struct Ledger(SqlitePool);
 
 impl Ledger {
@@ -166,12 +161,27 @@ impl Ledger {
         first(rows.fetch_all(&self.0).await?).ok_or_else(|| sqlx::Error::RowNotFound.into())
     }
 
-    /// Deletes a payment that never reached the bank.
-    pub(crate) async fn delete_intent(&self, id: &str) -> Result<(), ApiError> {
-        let statement =
-            sqlx::query("DELETE FROM payment_intents WHERE id = ?1 AND status = 'processing'")
-                .bind(id);
-        statement.execute(&self.0).await?;
+    /// Inserts a ledger entry, unless an earlier attempt has.
+    pub(crate) async fn insert_entry(&self, entry: &Entry<'_>) -> actix_web::Result<()> {
+        let insert = sqlx::query(
+            "INSERT INTO entries (payment, charge, amount, currency)
+             SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM entries WHERE payment = ?1)",
+        )
+        .bind(entry.payment)
+        .bind(entry.charge)
+        .bind(entry.amount)
+        .bind(entry.currency);
+        insert.execute(&self.0).await.map_err(ApiError::from)?;
+        Ok(())
+    }
+
+    /// Inserts a receipt, unless an earlier attempt has.
+    pub(crate) async fn insert_receipt(&self, entry: &Entry<'_>) -> actix_web::Result<()> {
+        let insert = sqlx::query(
+            "INSERT INTO receipts (payment)
+             SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE payment = ?1)",
+        );
+        insert.bind(entry.payment).execute(&self.0).await.map_err(ApiError::from)?;
         Ok(())
     }
 
@@ -205,7 +215,7 @@ impl Ledger {
         Ok(rows.bind(user.name()).bind(after).bind(most).fetch_all(&self.0).await?)
     }
 
-    /// Inserts a refund of an amount, or of the rest. One statement compares and inserts, so that
+    /// Inserts a refund of an amount, or of the rest, and returns its id and the transfer. One statement compares and inserts, so that
     /// two concurrent refunds cannot exceed the payment.
     pub(crate) async fn open_refund(
         &self,
@@ -213,7 +223,7 @@ impl Ledger {
         intent: &str,
         amount: Option<i64>,
         key: &DerivedKey,
-    ) -> Result<OpenRefund, ApiError> {
+    ) -> Result<(String, Transfer), ApiError> {
         let rows = sqlx::query_as(include_str!("open_refund.sql"))
             .bind(new_id("re"))
             .bind(key.to_string())
@@ -225,7 +235,7 @@ impl Ledger {
         };
         let intent = self.intent(user, intent, "payment_intent").await?;
         let payment_method = intent.payment_method.unwrap_or_default();
-        Ok(OpenRefund { id, amount, currency: intent.currency, payment_method })
+        Ok((id, Transfer { payment_method, amount, currency: intent.currency }))
     }
 
     /// The error for a refund that was not inserted.
@@ -320,7 +330,7 @@ mod tests {
     #[actix_web::test]
     async fn a_second_attempt_finds_the_first_and_refunds_cannot_exceed_the_payment() {
         let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
-        let ledger = Ledger::new(open(&file).await.unwrap());
+        let ledger = Ledger::new(open(&file, SCHEMA).await.unwrap());
         let request = TestRequest::default()
             .insert_header(("authorization", "Bearer sk_test_a"))
             .to_http_request();
@@ -343,9 +353,9 @@ mod tests {
         assert!(refund(None, "unpaid").await.is_err());
         ledger.settle_intent(&first.id, Some("ch_1")).await.unwrap();
         let part = refund(Some(60), "part").await.unwrap();
-        assert_eq!(refund(Some(60), "part").await.unwrap().id, part.id);
+        assert_eq!(refund(Some(60), "part").await.unwrap().0, part.0);
         assert!(refund(Some(41), "too much").await.is_err());
-        assert_eq!(refund(None, "rest").await.unwrap().amount, 40);
+        assert_eq!(refund(None, "rest").await.unwrap().1.amount, 40);
         assert!(refund(None, "nothing left").await.is_err());
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{end}", file.display()));

@@ -52,9 +52,17 @@ impl Files {
 
     /// The number that a query of the ledger returns.
     pub(crate) fn count(&self, query: &str) -> i64 {
-        with_sqlite(&self.ledger(), async |connection| {
-            sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
-        })
+        count_in(&self.ledger(), query)
+    }
+
+    /// The number that a query of the bank's file returns.
+    pub(crate) fn count_at_bank(&self, query: &str) -> i64 {
+        count_in(&self.directory.path().join("bank.db"), query)
+    }
+
+    /// Waits until a query of the bank's file returns this number.
+    pub(crate) fn await_count_at_bank(&self, query: &str, number: i64) {
+        await_that(|| self.count_at_bank(query) == number, &format!("{number} of {query}"));
     }
 
     /// Waits until a query returns this number.
@@ -127,6 +135,12 @@ impl Files {
     pub(crate) fn is_postgres(&self) -> bool {
         matches!(self.records, Records::Postgres(_))
     }
+}
+
+fn count_in(file: &Path, query: &str) -> i64 {
+    with_sqlite(file, async |connection| {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
+    })
 }
 
 /// Runs a statement and returns the number of changed rows.
