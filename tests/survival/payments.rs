@@ -4,8 +4,10 @@
 mod api;
 mod contention;
 mod getting_started;
+mod kills_in_turn;
 mod outages;
 mod records;
+mod results;
 mod server;
 mod transfers;
 mod two_servers;

@@ -7,7 +7,6 @@ mod kills;
 mod load;
 mod pauses;
 mod refusals;
-mod results;
 
 use duplicates::many_clients_at_several_servers_get_one_response_per_key;
 use kills::{

@@ -2,17 +2,18 @@
 //! longer run, and writes `tests/survival/RESULTS.md`.
 
 use std::{
-    env, thread,
+    thread,
     time::{Duration, Instant},
 };
 
 use super::{
     CLAIM_LEASE, Load,
     audit::{Audit, audit, in_flight},
-    complete_and_check, results,
+    complete_and_check,
 };
 use crate::payments::{
     records::Records,
+    results::{self, Table, required_kills},
     server::{Files, Payments, await_that},
 };
 
@@ -142,10 +143,6 @@ fn kill_under_load(load: &Load, kills: u64, mut kill: impl FnMut() -> bool) {
     });
 }
 
-fn required_kills() -> Option<u64> {
-    env::var("TRANSFER_KILLS").ok().map(|kills| kills.parse().expect("TRANSFER_KILLS is a number"))
-}
-
 /// Checks the database and the counts, and writes them to `RESULTS.md` after a long run.
 fn check(files: &Files, load: &Load, hits: Hits, handlers: &str, started: Instant) {
     let (tally, audit) = (load.tally(), audit(files, load));
@@ -186,5 +183,6 @@ fn check(files: &Files, load: &Load, hits: Hits, handlers: &str, started: Instan
         ("in flight after lease and purge", audit.in_flight.to_string()),
         ("time", format!("{} s", started.elapsed().as_secs())),
     ];
-    results::write(&[format!("`{store}`"), format!("`{claim}`"), handlers.to_owned()], &facts);
+    let combination = [format!("`{store}`"), format!("`{claim}`"), handlers.to_owned()];
+    results::write(Table::UnderLoad, &combination, &facts);
 }
