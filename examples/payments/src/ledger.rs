@@ -215,8 +215,8 @@ impl Ledger {
         Ok(rows.bind(user.name()).bind(after).bind(most).fetch_all(&self.0).await?)
     }
 
-    /// Inserts a refund of an amount, or of the rest, and returns its id and the transfer. One statement compares and inserts, so that
-    /// two concurrent refunds cannot exceed the payment.
+    /// Inserts a refund of an amount, or of the rest, and returns its id and the transfer. One
+    /// statement compares and inserts, so that two concurrent refunds cannot exceed the payment.
     pub(crate) async fn open_refund(
         &self,
         user: &User,

@@ -70,8 +70,8 @@
 //! ```
 //!
 //! A payment has three steps: charge the card at the bank, write the ledger entry, and queue the
-//! receipt. The bank is a service of its own with its own keys (`bank/server.rs`). The server starts
-//! one, on the file `bank.db`, unless `BANK_URL` names another, such as that of
+//! receipt. The bank is a service of its own with its own keys (`bank/server.rs`). The server
+//! starts one, on the file `bank.db`, unless `BANK_URL` names another, such as that of
 //! `cargo run -p payments -- bank`.
 //!
 //! To try a crash, `kill -9` the server during the charge of a slow card, start it again, and send
