@@ -18,6 +18,9 @@ pub(crate) struct Entry<'a> {
 
 /// An extractor of the books. They are in the database of the idempotency records, if that has
 /// transactions, and otherwise in the ledger's file.
+///
+/// It contains the handler's `Tx`, because the store is chosen at the start. A handler with
+/// `claim = "transaction"`, or for one store only, takes the `Tx` itself.
 pub(crate) enum Books {
     Sqlite(Tx<Sqlite>),
     Postgres(Tx<Postgres>),

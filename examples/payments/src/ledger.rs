@@ -1,46 +1,13 @@
 //! The ledger of payments and refunds. Every change is one statement, so a server that is killed
 //! leaves no partial change.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::collections::BTreeMap;
 
 use idempotent_actix::DerivedKey;
 use serde_json::{Value, json};
-use sqlx::{
-    FromRow, Row, SqlitePool,
-    sqlite::{
-        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-    },
-};
+use sqlx::{FromRow, Row, SqlitePool, sqlite::SqliteRow};
 
 use crate::{bank::Transfer, books::Entry, error::ApiError, user::User};
-
-/// Opens a database of the ledger or of the bank, and creates its tables. Its commits survive a
-/// crash of the process or the machine.
-pub(crate) async fn open(file: &Path, schema: &'static str) -> Result<SqlitePool, sqlx::Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(Duration::from_secs(10));
-    let pool = connect(options).await?;
-    sqlx::raw_sql(schema).execute(&pool).await?;
-    Ok(pool)
-}
-
-/// Opens the file. Retries, because several servers may open a new file concurrently, and SQLite
-/// does not wait for the lock that the switch to WAL needs.
-async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
-    for _ in 0..100 {
-        match SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await {
-            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "5") => {
-                actix_web::rt::time::sleep(Duration::from_millis(50)).await;
-            }
-            opened => return opened,
-        }
-    }
-    SqlitePoolOptions::new().max_connections(4).connect_with(options).await
-}
 
 /// The parameters of a new payment.
 pub(crate) struct NewIntent {
@@ -321,6 +288,7 @@ mod tests {
     use idempotent_actix::{Key, RecordId, scope::ScopeId};
 
     use super::*;
+    use crate::sqlite;
 
     fn key(label: &str) -> DerivedKey {
         RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap())
@@ -330,7 +298,7 @@ mod tests {
     #[actix_web::test]
     async fn a_second_attempt_finds_the_first_and_refunds_cannot_exceed_the_payment() {
         let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
-        let ledger = Ledger::new(open(&file, SCHEMA).await.unwrap());
+        let ledger = Ledger::new(sqlite::open(&file, SCHEMA).await.unwrap());
         let request = TestRequest::default()
             .insert_header(("authorization", "Bearer sk_test_a"))
             .to_http_request();

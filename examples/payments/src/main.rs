@@ -70,7 +70,7 @@
 //! ```
 //!
 //! A payment has three steps: charge the card at the bank, write the ledger entry, and queue the
-//! receipt. The bank is a service of its own with its own keys (`bank/server.rs`). The server
+//! receipt. The bank is another service, with its own keys (`bank/server.rs`). The server
 //! starts one, on the file `bank.db`, unless `BANK_URL` names another, such as that of
 //! `cargo run -p payments -- bank`.
 //!
@@ -91,11 +91,11 @@ mod error;
 mod ledger;
 mod log;
 mod params;
+mod sqlite;
 mod transfers;
 mod user;
 
 use std::{
-    env,
     error::Error,
     io::Write,
     net::SocketAddr,
@@ -105,7 +105,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{App, HttpServer, middleware::from_fn, rt::spawn, web::Data};
+use actix_web::{App, HttpServer, middleware::from_fn, web::Data};
 use clap::{Parser, Subcommand};
 use idempotent_actix::{
     Idempotency, problem,
@@ -176,17 +176,6 @@ async fn serve_bank(listen: &str, file: &Path) -> Result<(), Box<dyn Error>> {
     Ok(server.await?)
 }
 
-/// The URL of the bank: `BANK_URL`, or that of a new bank in this process.
-async fn bank_url(ledger: &Path) -> Result<String, Box<dyn Error>> {
-    if let Ok(url) = env::var("BANK_URL") {
-        return Ok(url);
-    }
-    let file = ledger.with_file_name("bank.db");
-    let (server, address) = server::create("127.0.0.1:0", &file, false).await?;
-    spawn(server);
-    Ok(format!("http://{address}"))
-}
-
 async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     print(&format!("payments: opening {}", without_credentials(&arguments.store)));
     let store = store::connect(&arguments.store)
@@ -195,7 +184,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     store.migrate().await.map_err(|error| with_causes("cannot prepare the store", &error))?;
     let database = database_url(&arguments.store);
     let file = ledger_file(arguments, &database)?;
-    let pool = ledger::open(&file, ledger::SCHEMA).await.map_err(|error| {
+    let pool = sqlite::open(&file, ledger::SCHEMA).await.map_err(|error| {
         with_causes(&format!("cannot open the ledger {}", file.display()), &error)
     })?;
     let ledger = Data::new(Ledger::new(pool));
@@ -204,7 +193,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .await
         .map_err(|error| with_causes("cannot prepare the accounts", &error))?;
     let (transfers, accounts) = (accounts.description(), Data::new(accounts));
-    let bank = bank_url(&file).await?;
+    let bank = server::url(&file).await?;
 
     // The problems of `idempotent-actix` get the format of this server's errors, which Stripe's
     // client libraries expect.

@@ -19,7 +19,7 @@ use crate::payments::{
     server::{Files, Payments},
 };
 
-/// A payment has at least so many messages: on SQLite those of the client and of the bank.
+/// The least number of messages of a payment: on SQLite those of the client and of the bank.
 const MIN_MESSAGES: u32 = 4;
 const MIN_MESSAGES_WITH_POSTGRES: u32 = 16;
 /// The number of messages from one kill to the next, after an earlier kill. 1 in a long run.
@@ -99,8 +99,8 @@ impl Setup {
         Self { files, taps, front, bank, store, server, _bank: direct, payments: 0 }
     }
 
-    /// Kills the server at one message after the other, each in a payment of its own, until a
-    /// payment has fewer messages. Returns the number of kills.
+    /// Kills the server at one message after the other, each in another payment, until a payment
+    /// has fewer messages. Returns the number of kills.
     fn kill_in_turn(&mut self, attempt: Attempt, when: When) -> u32 {
         let stride = if attempt == Attempt::First || is_long_run() { 1 } else { STRIDE };
         let mut number = 1;

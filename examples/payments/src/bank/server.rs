@@ -1,5 +1,5 @@
-//! A simulated bank. Like a real one it makes one transfer per key, and tells what it knows about
-//! the charge with a key:
+//! A simulated bank. Like a real one it makes one transfer per key, and a charge can be looked up
+//! by its key:
 //!
 //! ```text
 //! $ cargo run -p payments -- bank --listen 127.0.0.1:8081
@@ -16,6 +16,7 @@
 
 use std::{
     collections::HashSet,
+    env,
     error::Error,
     net::SocketAddr,
     path::Path,
@@ -34,7 +35,7 @@ use actix_web::{
 use sqlx::SqlitePool;
 
 use super::{Card, Known, Outcome, Transfer};
-use crate::ledger::{self, new_id};
+use crate::{ledger::new_id, sqlite};
 
 /// How long an idle connection stays open. A client must close its connections before that, because
 /// a request on a connection that is being closed is lost; `awc` does after 15 s.
@@ -46,13 +47,24 @@ struct Vault {
     in_progress: Mutex<HashSet<String>>,
 }
 
+/// The URL of the bank: `BANK_URL`, or that of a new bank in this process, with a file beside the
+/// ledger's.
+pub(crate) async fn url(ledger: &Path) -> Result<String, Box<dyn Error>> {
+    if let Ok(url) = env::var("BANK_URL") {
+        return Ok(url);
+    }
+    let (server, address) = create("127.0.0.1:0", &ledger.with_file_name("bank.db"), false).await?;
+    spawn(server);
+    Ok(format!("http://{address}"))
+}
+
 /// Creates the bank's server, with its own file, and returns its address.
 pub(crate) async fn create(
     listen: &str,
     file: &Path,
     signals: bool,
 ) -> Result<(Server, SocketAddr), Box<dyn Error>> {
-    let pool = ledger::open(file, include_str!("schema.sql")).await?;
+    let pool = sqlite::open(file, include_str!("schema.sql")).await?;
     let vault = Data::new(Vault { pool, in_progress: Mutex::default() });
     let app = move || {
         App::new().app_data(vault.clone()).service(charge).service(refund).service(find_charge)
@@ -84,11 +96,11 @@ async fn refund(
     transfer("re", &request, order.into_inner(), vault).await
 }
 
-/// Tells what is known about a charge: it was found, or it is absent, or it is in progress, so that
-/// its outcome is unknown.
+/// Looks a charge up: it was found, or it is absent, or it is in progress, so that its outcome is
+/// unknown.
 #[get("/charges/{key}")]
 async fn find_charge(key: web::Path<String>, vault: Data<Vault>) -> actix_web::Result<Json<Known>> {
-    // Asked before the database: a transfer that ends meanwhile is then found there.
+    // Read before the database: a transfer that ends meanwhile is then found there.
     let in_progress = vault.in_progress().contains(key.as_str());
     let id = sqlx::query_scalar("SELECT id FROM bank_transfers WHERE key = ?1 AND kind = 'charge'")
         .bind(key.as_str());
@@ -116,7 +128,7 @@ async fn transfer(
         Card::ProcessorDown => return Err(ErrorServiceUnavailable("the processor is down")),
         Card::Visa | Card::Slow(_) | Card::Crash => {}
     }
-    // A task of its own, because actix-web drops this function if the caller disconnects.
+    // A separate task, because actix-web drops this function if the caller disconnects.
     let key = key.to_owned();
     let moved = spawn(async move { vault.transfer(kind, &key, &order).await });
     let id = moved.await.map_err(ErrorInternalServerError)?.map_err(ErrorInternalServerError)?;
