@@ -5,6 +5,8 @@
 //! After each kill the server is started again and the request is sent again. There must be one
 //! charge, one ledger entry, one receipt, and one response.
 
+mod refunds;
+
 use std::{io, time::Instant};
 
 use test_support::{
