@@ -293,6 +293,31 @@ def webhook():
     p.finish()
 
 
+def steps():
+    p = Sequence("steps", "The process dies between the charge and its record",
+                 "The second attempt asks the bank by the same derived key, records what it finds, and does not charge again.")
+    p.lanes = Sequence.LANES | {"layer": (275, "Handler"), "handler": (465, "Bank")}
+    p.send("client", "layer", "POST /payments", "b", "Idempotency-Key: k-1")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "granted, attempt 1", "green")
+    p.note("layer", ['step "charge"'], 120)
+    p.send("layer", "handler", "charge, derived key")
+    p.reply("handler", "layer", "ch_1")
+    p.cross("layer", "the process dies", "r")
+    p.gap("until the lease expires, retries get 409 in_flight")
+    p.send("client", "layer", "POST /payments", "b", "Idempotency-Key: k-1")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "granted, attempt 2", "green")
+    p.note("layer", ['step "charge":', "reconcile"], 120)
+    p.send("layer", "handler", "find, same key")
+    p.reply("handler", "layer", "Found(ch_1)", "green")
+    p.send("layer", "store", "record ch_1")
+    p.note("layer", ['step "receipt"', "in the transaction"], 150)
+    p.send("layer", "store", "receipt and response", "", "in one commit")
+    p.reply("layer", "client", "201 Created", "b")
+    p.finish()
+
+
 def state_machine():
     p = Picture("state_machine", "The states of a record",
                 "Absent, in flight, completed and held, and the events that lead from one to the other.", 740)
@@ -368,5 +393,5 @@ def decision_tree():
 
 if __name__ == "__main__":
     TARGET.mkdir(parents=True, exist_ok=True)
-    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, state_machine, decision_tree):
+    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, steps, state_machine, decision_tree):
         draw()

@@ -6,10 +6,11 @@
 //! | [`choosing`] | which store, which `claim`, which `abandoned` |
 //! | [`attribute`] | all keys of `#[idempotent]`, all HTTP responses, all Cargo features |
 //! | [`calling_other_services`] | derived keys, held keys, reconciling |
+//! | [`steps`] | recovery: what a later attempt does not repeat, and what holds a key |
 //! | [`transactions`] | effects that commit together with the recording |
 //! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
 //! | [`without_http`] | queue consumers, scheduled jobs, batches, other frameworks |
-//! | [`long_work`] | 202 and polling |
+//! | [`long_work`] | 202, polling, progress, lookups of a key |
 //! | [`webhooks`] | events that are delivered more than once |
 //! | [`sessions`] | sessions, flash messages, cookies, and replays |
 //! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
@@ -56,6 +57,7 @@ guides! {
     questions
     security
     sessions
+    steps
     testing
     transactions
     webhooks

@@ -44,7 +44,7 @@ pub use builder::IdempotencyBuilder;
 pub use finish::FinishAfterDisconnect;
 pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use key_source::IntoKey;
-pub use operation::{Operation, OperationError, Step};
+pub use operation::{Operation, OperationError, Reconciliation, Step};
 pub use outcome::{Disposition, RequestOutcome};
 pub use problem::render::EXPOSED_HEADERS;
 pub use settings::{KeyRule, StoreFailurePolicy};

@@ -5,6 +5,7 @@ use std::{
     rc::Rc,
 };
 
+pub use idempotent_core::runtime::Reconciliation;
 use idempotent_core::{DerivedKey, Key, RecordId, runtime};
 
 pub use self::error::OperationError;

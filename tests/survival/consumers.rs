@@ -1,6 +1,6 @@
 //! Consumers of a Redis stream (`examples/consumer`) that are killed while they work.
 //! `TRANSFER_KILLS=1000 tests/run kills` makes a longer run, and writes
-//! `tests/survival/CONSUMERS.md`.
+//! `tests/survival/RESULTS.md`.
 
 use std::{
     thread,
@@ -13,7 +13,7 @@ use self::{
 };
 use crate::{
     payments::server::await_that,
-    results::{CONSUMERS, required_kills},
+    results::{self, Table, required_kills},
 };
 
 mod consumer;
@@ -98,7 +98,7 @@ fn let_consumers_work(setting: &Setting) {
     thread::sleep(Duration::from_millis(fastrand::u64(..MAX_LIFETIME_MILLIS)));
 }
 
-/// Checks the database and the streams, and writes the counts to `CONSUMERS.md` after a long run.
+/// Checks the database and the streams, and writes the counts to `RESULTS.md` after a long run.
 fn check(setting: &Setting, producer: &Producer, hits: Hits, written: Written, started: Instant) {
     let audit = audit(setting, producer);
     eprintln!("{hits:?}; {written:?}; {} messages; {audit:?}", producer.sent());
@@ -123,7 +123,7 @@ fn check(setting: &Setting, producer: &Producer, hits: Hits, written: Written, s
         ("in flight", in_flight.to_string()),
         ("time", format!("{} s", started.elapsed().as_secs())),
     ];
-    CONSUMERS.write(&[format!("`{}`", setting.claim)], &facts);
+    results::write(Table::Consumers, &[format!("`{}`", setting.claim)], &facts);
 }
 
 fn audit(setting: &Setting, producer: &Producer) -> Audit {

@@ -8,7 +8,8 @@ use idempotent_actix::{Idempotency, Operation, idempotent};
 use serde_json::{Value, json};
 
 use crate::{
-    bank::{Bank, BankError, Card, Transfer},
+    bank::{Bank, Card, Transfer},
+    books::{Books, Entry},
     error::ApiError,
     ledger::{Ledger, NewIntent},
     params::{Fields, FromFields, Params},
@@ -23,14 +24,16 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .service(retrieve_payment_intent)
         .service(create_refund)
         .service(specification)
+        .service(Idempotency::lookup("/idempotency/keys/{key}"))
         .default_service(actix_web::web::to(unknown_url));
 }
 
 /// Creates a payment, and charges the card if `confirm` is set.
 ///
 /// A duplicate in flight gets 409 at once. After a crash the retry runs the handler again: the
-/// ledger finds the row of the first attempt by its derived key, and the bank finds its charge by
-/// the same key.
+/// ledger finds the row of the first attempt by its derived key, and each step that was recorded
+/// returns its result. If the charge was not recorded, the bank is asked for it first. The entry
+/// and the receipt are committed together with the response.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s")]
 #[post("/v1/payment_intents")]
 async fn create_payment_intent(
@@ -39,28 +42,32 @@ async fn create_payment_intent(
     operation: Operation,
     ledger: Data<Ledger>,
     bank: Data<Bank>,
-) -> Result<HttpResponse, ApiError> {
+    mut books: Books,
+) -> actix_web::Result<HttpResponse> {
     let key = operation.derive_key("charge");
     let intent = ledger.open_intent(&user, &order.intent, order.status(), &key).await?;
-    let Some(card) = order.to_charge() else { return ok(&intent.to_json()) };
-    let NewIntent { amount, ref currency, .. } = order.intent;
-    match bank.charge(&Transfer { key: &key, card, amount, currency }).await {
-        Ok(charge) => ok(&ledger.settle_intent(&intent.id, Some(&charge)).await?.to_json()),
-        Err(BankError::Declined) => {
-            Err(ApiError::card_declined(ledger.settle_intent(&intent.id, None).await?.to_json()))
-        }
-        Err(BankError::Down) => {
-            ledger.delete_intent(&intent.id).await?;
-            Err(ApiError::processor_down())
-        }
-        Err(BankError::Database(error)) => Err(error.into()),
-    }
+    // Lookups and conflicts show it to the client from now on.
+    operation.set_reference(&intent.id).await?;
+    let Some(transfer) = order.to_charge() else { return Ok(ok(&intent.to_json())) };
+
+    let outcome = operation
+        .step("charge")
+        .reconcile(|key| bank.find_charge(key))
+        .run(|key| bank.charge(key, &transfer))
+        .await?;
+    let intent = ledger.settle_intent(&intent.id, outcome.id()).await?;
+    let Some(charge) = outcome.id() else {
+        return Err(ApiError::card_declined(intent.to_json()).into());
+    };
+    let Transfer { amount, ref currency, .. } = transfer;
+    books.enter(&operation, &Entry { payment: &intent.id, charge, amount, currency }).await?;
+    Ok(ok(&intent.to_json()))
 }
 
 /// Refunds a payment.
 ///
-/// A duplicate in flight waits up to 5 s for the response. After a crash nothing runs again: the
-/// key is held.
+/// A duplicate in flight waits up to 5 s for the response. After a crash past the point of no
+/// return nothing runs again: the key is held.
 #[idempotent(scope = "user", ttl = "24h", lease = "5s", wait = "5s", abandoned = "hold")]
 #[post("/v1/refunds")]
 async fn create_refund(
@@ -69,19 +76,14 @@ async fn create_refund(
     operation: Operation,
     ledger: Data<Ledger>,
     bank: Data<Bank>,
-) -> Result<HttpResponse, ApiError> {
+) -> actix_web::Result<HttpResponse> {
     let key = operation.derive_key("refund");
-    let refund = ledger.open_refund(&user, &order.payment_intent, order.amount, &key).await?;
+    let (refund, transfer) =
+        ledger.open_refund(&user, &order.payment_intent, order.amount, &key).await?;
     // From here on money may have moved, so an error leaves the outcome unknown.
-    let card = Card::parse(&refund.payment_method).unwrap_or(Card::Visa);
-    let transfer = Transfer { key: &key, card, amount: refund.amount, currency: &refund.currency };
-    match bank.refund(&transfer).await {
-        Ok(_) => ok(&ledger.settle_refund(&refund.id).await.map_err(ApiError::outcome_unknown)?),
-        Err(BankError::Database(error)) => Err(ApiError::from(error).outcome_unknown()),
-        Err(BankError::Declined | BankError::Down) => {
-            Err(ApiError::processor_down().outcome_unknown())
-        }
-    }
+    operation.point_of_no_return().await?;
+    bank.refund(&key, &transfer).await.map_err(ApiError::outcome_unknown)?;
+    Ok(ok(&ledger.settle_refund(&refund).await.map_err(ApiError::outcome_unknown)?))
 }
 
 /// Lists the user's payments, newest first.
@@ -98,12 +100,12 @@ async fn list_payment_intents(
         intents.pop();
     }
     let data: Vec<_> = intents.iter().map(|intent| intent.to_json()).collect();
-    ok(&json!({
+    Ok(ok(&json!({
         "object": "list",
         "url": "/v1/payment_intents",
         "has_more": has_more,
         "data": data,
-    }))
+    })))
 }
 
 /// Retrieves a payment of the user.
@@ -113,7 +115,7 @@ async fn retrieve_payment_intent(
     id: Path<String>,
     ledger: Data<Ledger>,
 ) -> Result<HttpResponse, ApiError> {
-    ok(&ledger.intent(&user, &id, "intent").await?.to_json())
+    Ok(ok(&ledger.intent(&user, &id, "intent").await?.to_json()))
 }
 
 /// Publishes the idempotency specification.
@@ -127,26 +129,27 @@ async fn unknown_url(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 }
 
 /// A response with an object. Like Stripe's, it is 200 whether the object was created or found.
-fn ok(object: &Value) -> Result<HttpResponse, ApiError> {
-    Ok(HttpResponse::Ok().json(object))
+fn ok(object: &Value) -> HttpResponse {
+    HttpResponse::Ok().json(object)
 }
 
 /// The parameters of a new payment.
 struct PaymentOrder {
     intent: NewIntent,
-    card: Option<Card>,
     confirm: bool,
 }
 
 impl PaymentOrder {
-    /// The card, if it is to be charged now.
-    fn to_charge(&self) -> Option<Card> {
-        self.card.filter(|_| self.confirm)
+    /// The order to the bank, if the card is to be charged now.
+    fn to_charge(&self) -> Option<Transfer> {
+        let NewIntent { amount, currency, payment_method, .. } = &self.intent;
+        let payment_method = payment_method.clone().filter(|_| self.confirm)?;
+        Some(Transfer { payment_method, amount: *amount, currency: currency.clone() })
     }
 
     /// The status before the charge.
     fn status(&self) -> &'static str {
-        match (self.card, self.confirm) {
+        match (&self.intent.payment_method, self.confirm) {
             (None, _) => "requires_payment_method",
             (Some(_), false) => "requires_confirmation",
             (Some(_), true) => "processing",
@@ -167,7 +170,7 @@ impl FromFields for PaymentOrder {
             .with_param("currency"));
         }
         let payment_method = fields.text("payment_method")?;
-        let card = payment_method.map(Card::parse).transpose().map_err(|message| {
+        payment_method.map(Card::parse).transpose().map_err(|message| {
             ApiError::invalid("resource_missing", message).with_param("payment_method")
         })?;
         let intent = NewIntent {
@@ -177,7 +180,7 @@ impl FromFields for PaymentOrder {
             description: fields.text("description")?.map(str::to_owned),
             metadata: fields.object("metadata"),
         };
-        Ok(Self { intent, card, confirm: fields.flag("confirm")? })
+        Ok(Self { intent, confirm: fields.flag("confirm")? })
     }
 }
 

@@ -103,7 +103,8 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "idempotency_error", "key_spent", message)
     }
 
-    /// 503: the bank could not be reached. Nothing happened, and the key is released.
+    /// 503: the bank's card processor could not be reached. Nothing happened, and the retry asks
+    /// the bank again.
     pub(crate) fn processor_down() -> Self {
         let message = "The card processor is not available. Nothing was charged; try again.";
         let mut error = Self::new(
@@ -112,6 +113,17 @@ impl ApiError {
             "processor_unavailable",
             message,
         );
+        error.disposition = Disposition::Retryable;
+        error
+    }
+
+    /// 503: the bank did not respond, or not as expected, so the outcome is unknown. The retry asks
+    /// the bank for it first. The cause is logged, but not sent.
+    pub(crate) fn bank_failed(cause: impl fmt::Display) -> Self {
+        eprintln!("payments: the bank failed: {cause}");
+        let message = "The bank did not respond; try again with the same idempotency key.";
+        let mut error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", "bank_unavailable", message);
         error.disposition = Disposition::Retryable;
         error
     }

@@ -1,46 +1,13 @@
 //! The ledger of payments and refunds. Every change is one statement, so a server that is killed
 //! leaves no partial change.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::collections::BTreeMap;
 
 use idempotent_actix::DerivedKey;
 use serde_json::{Value, json};
-use sqlx::{
-    FromRow, Row, SqlitePool,
-    sqlite::{
-        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-    },
-};
+use sqlx::{FromRow, Row, SqlitePool, sqlite::SqliteRow};
 
-use crate::{error::ApiError, user::User};
-
-/// Opens the database of the ledger and of the bank. Its commits survive a crash of the process or
-/// the machine.
-pub(crate) async fn open(file: &Path) -> Result<SqlitePool, sqlx::Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(Duration::from_secs(10));
-    let pool = connect(options).await?;
-    sqlx::raw_sql(include_str!("schema.sql")).execute(&pool).await?;
-    Ok(pool)
-}
-
-/// Opens the file. Retries, because several servers may open a new file concurrently, and SQLite
-/// does not wait for the lock that the switch to WAL needs.
-async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
-    for _ in 0..100 {
-        match SqlitePoolOptions::new().max_connections(4).connect_with(options.clone()).await {
-            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "5") => {
-                actix_web::rt::time::sleep(Duration::from_millis(50)).await;
-            }
-            opened => return opened,
-        }
-    }
-    SqlitePoolOptions::new().max_connections(4).connect_with(options).await
-}
+use crate::{bank::Transfer, books::Entry, error::ApiError, user::User};
 
 /// The parameters of a new payment.
 pub(crate) struct NewIntent {
@@ -102,15 +69,10 @@ impl FromRow<'_, SqliteRow> for Intent {
     }
 }
 
-/// A refund that is not settled yet.
-pub(crate) struct OpenRefund {
-    pub(crate) id: String,
-    pub(crate) amount: i64,
-    pub(crate) currency: String,
-    pub(crate) payment_method: String,
-}
+/// The tables of the ledger.
+pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 
-/// The tables `payment_intents` and `refunds` of `schema.sql`.
+/// The ledger's file.
 pub(crate) struct Ledger(SqlitePool);
 
 impl Ledger {
@@ -166,12 +128,27 @@ impl Ledger {
         first(rows.fetch_all(&self.0).await?).ok_or_else(|| sqlx::Error::RowNotFound.into())
     }
 
-    /// Deletes a payment that never reached the bank.
-    pub(crate) async fn delete_intent(&self, id: &str) -> Result<(), ApiError> {
-        let statement =
-            sqlx::query("DELETE FROM payment_intents WHERE id = ?1 AND status = 'processing'")
-                .bind(id);
-        statement.execute(&self.0).await?;
+    /// Inserts a ledger entry, unless an earlier attempt has.
+    pub(crate) async fn insert_entry(&self, entry: &Entry<'_>) -> actix_web::Result<()> {
+        let insert = sqlx::query(
+            "INSERT INTO entries (payment, charge, amount, currency)
+             SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM entries WHERE payment = ?1)",
+        )
+        .bind(entry.payment)
+        .bind(entry.charge)
+        .bind(entry.amount)
+        .bind(entry.currency);
+        insert.execute(&self.0).await.map_err(ApiError::from)?;
+        Ok(())
+    }
+
+    /// Inserts a receipt, unless an earlier attempt has.
+    pub(crate) async fn insert_receipt(&self, entry: &Entry<'_>) -> actix_web::Result<()> {
+        let insert = sqlx::query(
+            "INSERT INTO receipts (payment)
+             SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE payment = ?1)",
+        );
+        insert.bind(entry.payment).execute(&self.0).await.map_err(ApiError::from)?;
         Ok(())
     }
 
@@ -205,15 +182,15 @@ impl Ledger {
         Ok(rows.bind(user.name()).bind(after).bind(most).fetch_all(&self.0).await?)
     }
 
-    /// Inserts a refund of an amount, or of the rest. One statement compares and inserts, so that
-    /// two concurrent refunds cannot exceed the payment.
+    /// Inserts a refund of an amount, or of the rest, and returns its id and the transfer. One
+    /// statement compares and inserts, so that two concurrent refunds cannot exceed the payment.
     pub(crate) async fn open_refund(
         &self,
         user: &User,
         intent: &str,
         amount: Option<i64>,
         key: &DerivedKey,
-    ) -> Result<OpenRefund, ApiError> {
+    ) -> Result<(String, Transfer), ApiError> {
         let rows = sqlx::query_as(include_str!("open_refund.sql"))
             .bind(new_id("re"))
             .bind(key.to_string())
@@ -225,7 +202,7 @@ impl Ledger {
         };
         let intent = self.intent(user, intent, "payment_intent").await?;
         let payment_method = intent.payment_method.unwrap_or_default();
-        Ok(OpenRefund { id, amount, currency: intent.currency, payment_method })
+        Ok((id, Transfer { payment_method, amount, currency: intent.currency }))
     }
 
     /// The error for a refund that was not inserted.
@@ -311,6 +288,7 @@ mod tests {
     use idempotent_actix::{Key, RecordId, scope::ScopeId};
 
     use super::*;
+    use crate::sqlite;
 
     fn key(label: &str) -> DerivedKey {
         RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap())
@@ -320,7 +298,7 @@ mod tests {
     #[actix_web::test]
     async fn a_second_attempt_finds_the_first_and_refunds_cannot_exceed_the_payment() {
         let file = std::env::temp_dir().join(format!("{}.db", new_id("ledger")));
-        let ledger = Ledger::new(open(&file).await.unwrap());
+        let ledger = Ledger::new(sqlite::open(&file, SCHEMA).await.unwrap());
         let request = TestRequest::default()
             .insert_header(("authorization", "Bearer sk_test_a"))
             .to_http_request();
@@ -343,9 +321,9 @@ mod tests {
         assert!(refund(None, "unpaid").await.is_err());
         ledger.settle_intent(&first.id, Some("ch_1")).await.unwrap();
         let part = refund(Some(60), "part").await.unwrap();
-        assert_eq!(refund(Some(60), "part").await.unwrap().id, part.id);
+        assert_eq!(refund(Some(60), "part").await.unwrap().0, part.0);
         assert!(refund(Some(41), "too much").await.is_err());
-        assert_eq!(refund(None, "rest").await.unwrap().amount, 40);
+        assert_eq!(refund(None, "rest").await.unwrap().1.amount, 40);
         assert!(refund(None, "nothing left").await.is_err());
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{end}", file.display()));

@@ -62,11 +62,23 @@
 //! POST /v1/payment_intents         200  ran                2005 ms  b68a4ae5
 //! ```
 //!
+//! While the payment runs and afterwards, its user can look its key up:
+//! ```text
+//! $ curl -s 127.0.0.1:8080/idempotency/keys/order-2 -H 'Authorization: Bearer sk_test_alice'
+//! {"age_seconds": … "operation":"POST /v1/payment_intents", … "reference":"pi_…", …
+//!  "state":"completed","status":200}
+//! ```
+//!
+//! A payment has three steps: charge the card at the bank, write the ledger entry, and queue the
+//! receipt. The bank is another service, with its own keys (`bank/server.rs`). The server
+//! starts one, on the file `bank.db`, unless `BANK_URL` names another, such as that of
+//! `cargo run -p payments -- bank`.
+//!
 //! To try a crash, `kill -9` the server during the charge of a slow card, start it again, and send
-//! the same request after 5 s. The handler runs a second time, and `sqlite3 payments.db 'SELECT *
-//! FROM bank_transfers'` shows one charge that was requested twice with one derived key. A refund
-//! does not run again: the request gets 409 `outcome_unknown`. A transfer (`transfers.rs`) is never
-//! made twice: it is committed together with its record.
+//! the same request after 5 s. The handler runs a second time, asks the bank for the charge, and
+//! finds it: `sqlite3 bank.db 'SELECT * FROM bank_transfers'` shows one charge that was requested
+//! once. A refund does not run again: the request gets 409 `outcome_unknown`. A transfer
+//! (`transfers.rs`) is never made twice: it is committed together with its record.
 //!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
@@ -74,10 +86,12 @@
 mod accounts;
 mod api;
 mod bank;
+mod books;
 mod error;
 mod ledger;
 mod log;
 mod params;
+mod sqlite;
 mod transfers;
 mod user;
 
@@ -88,27 +102,32 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
-    sync::Arc,
     time::Duration,
 };
 
 use actix_web::{App, HttpServer, middleware::from_fn, web::Data};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use idempotent_actix::{
     Idempotency, problem,
     store::{self, Store},
 };
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::{accounts::Accounts, bank::Bank, ledger::Ledger};
+use crate::{
+    accounts::Accounts,
+    bank::{Bank, server},
+    ledger::Ledger,
+};
 
 /// How long a shutdown waits for operations in flight.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A payments server where a request that is sent twice pays once.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    service: Option<Service>,
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
@@ -116,20 +135,45 @@ struct Arguments {
     /// `redis://…`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
-    /// The SQLite file of payments and refunds; by default the store's own file, or payments.db
+    /// The SQLite file of payments and refunds; by default the store's own file, or payments.db.
+    /// The bank has the file bank.db beside it
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
 }
 
+#[derive(Subcommand)]
+enum Service {
+    /// Runs only the bank
+    Bank {
+        /// The address to listen on; port 0 selects a free port
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+        listen: String,
+        /// The SQLite file of the bank
+        #[arg(long, value_name = "FILE", default_value = "bank.db")]
+        file: PathBuf,
+    },
+}
+
 #[actix_web::main]
 async fn main() -> ExitCode {
-    match serve(&Arguments::parse()).await {
+    let arguments = Arguments::parse();
+    let served = match &arguments.service {
+        Some(Service::Bank { listen, file }) => serve_bank(listen, file).await,
+        None => serve(&arguments).await,
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("payments: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn serve_bank(listen: &str, file: &Path) -> Result<(), Box<dyn Error>> {
+    let (server, address) = server::create(listen, file, true).await?;
+    print(&format!("bank: listening on http://{address}"));
+    Ok(server.await?)
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -140,15 +184,16 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     store.migrate().await.map_err(|error| with_causes("cannot prepare the store", &error))?;
     let database = database_url(&arguments.store);
     let file = ledger_file(arguments, &database)?;
-    let pool = ledger::open(&file).await.map_err(|error| {
+    let pool = sqlite::open(&file, ledger::SCHEMA).await.map_err(|error| {
         with_causes(&format!("cannot open the ledger {}", file.display()), &error)
     })?;
-    let (ledger, bank) = (Data::new(Ledger::new(pool.clone())), Data::new(Bank::new(pool)));
+    let ledger = Data::new(Ledger::new(pool));
     let counts = ledger.counts().await?;
     let accounts = Accounts::open(&database)
         .await
         .map_err(|error| with_causes("cannot prepare the accounts", &error))?;
-    let (transfers, accounts) = (accounts.description(), Arc::new(accounts));
+    let (transfers, accounts) = (accounts.description(), Data::new(accounts));
+    let bank = server::url(&file).await?;
 
     // The problems of `idempotent-actix` get the format of this server's errors, which Stripe's
     // client libraries expect.
@@ -159,7 +204,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         App::new()
             .app_data(app.clone())
             .app_data(ledger.clone())
-            .app_data(bank.clone())
+            .app_data(accounts.clone())
+            // Each worker has its own HTTP client.
+            .app_data(Data::new(Bank::new(&bank)))
             .configure(|config| transfers::routes(config, &accounts))
             .configure(api::routes)
             .wrap(from_fn(log::requests))

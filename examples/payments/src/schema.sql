@@ -31,14 +31,14 @@ CREATE TABLE IF NOT EXISTS refunds (
 );
 CREATE INDEX IF NOT EXISTS refunds_of_intent ON refunds (payment_intent);
 
--- The bank's transfers, one per key, like those of a real processor. `requests` counts the calls
--- with the key.
-CREATE TABLE IF NOT EXISTS bank_transfers (
-    key            TEXT    NOT NULL PRIMARY KEY,
-    id             TEXT    NOT NULL UNIQUE,
-    kind           TEXT    NOT NULL,
-    amount         INTEGER NOT NULL CHECK (amount > 0),
-    currency       TEXT    NOT NULL,
-    requests       INTEGER NOT NULL DEFAULT 1,
-    created        INTEGER NOT NULL DEFAULT (unixepoch())
+-- Ledger entries and receipts, if the database of the idempotency records has no transactions. A
+-- retry must not insert a second row, which the statements check.
+CREATE TABLE IF NOT EXISTS entries (
+    payment        TEXT    NOT NULL,
+    charge         TEXT    NOT NULL,
+    amount         INTEGER NOT NULL,
+    currency       TEXT    NOT NULL
+);
+CREATE TABLE IF NOT EXISTS receipts (
+    payment        TEXT    NOT NULL
 );

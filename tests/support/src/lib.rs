@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod server;
 pub mod servers;
 pub mod subjects;
+pub mod taps;
 pub mod test_app;
 pub mod timing;
 pub mod without_runtime;

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -52,9 +52,17 @@ impl Files {
 
     /// The number that a query of the ledger returns.
     pub(crate) fn count(&self, query: &str) -> i64 {
-        with_sqlite(&self.ledger(), async |connection| {
-            sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
-        })
+        count_in(&self.ledger(), query)
+    }
+
+    /// The number that a query of the bank's file returns.
+    pub(crate) fn count_at_bank(&self, query: &str) -> i64 {
+        count_in(&self.directory.path().join("bank.db"), query)
+    }
+
+    /// Waits until a query of the bank's file returns this number.
+    pub(crate) fn await_count_at_bank(&self, query: &str, number: i64) {
+        await_that(|| self.count_at_bank(query) == number, &format!("{number} of {query}"));
     }
 
     /// Waits until a query returns this number.
@@ -129,6 +137,12 @@ impl Files {
     }
 }
 
+fn count_in(file: &Path, query: &str) -> i64 {
+    with_sqlite(file, async |connection| {
+        sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
+    })
+}
+
 /// Runs a statement and returns the number of changed rows.
 pub(crate) fn change(file: &Path, statement: &'static str) -> u64 {
     with_sqlite(file, async |connection| {
@@ -167,7 +181,7 @@ pub(crate) fn await_that(holds: impl Fn() -> bool, what: &str) {
 /// A running server. It is killed when it is dropped.
 pub(crate) struct Payments {
     pub(crate) address: SocketAddr,
-    child: Child,
+    child: Arc<Mutex<Child>>,
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
     reader: Option<JoinHandle<()>>,
 }
@@ -184,13 +198,29 @@ impl Payments {
 
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
-        let mut child = Command::new(files.program)
-            .args(["--listen", "127.0.0.1:0", "--store", &files.store()])
-            .arg("--ledger")
-            .arg(files.ledger())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(&mut Self::command(files, &files.store()))
+    }
+
+    /// Starts a server that reaches its store and its bank at these addresses.
+    pub(crate) fn start_with(files: &Files, store: &str, bank: SocketAddr) -> Self {
+        Self::run(Self::command(files, store).env("BANK_URL", format!("http://{bank}")))
+    }
+
+    /// Starts a bank and waits until it listens.
+    pub(crate) fn start_bank(files: &Files) -> Self {
+        let file = files.directory.path().join("bank.db");
+        let mut command = Command::new(files.program);
+        Self::run(command.args(["bank", "--listen", "127.0.0.1:0", "--file"]).arg(file))
+    }
+
+    fn command(files: &Files, store: &str) -> Command {
+        let mut command = Command::new(files.program);
+        command.args(["--listen", "127.0.0.1:0", "--store", store, "--ledger"]).arg(files.ledger());
+        command
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let address =
             output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
@@ -206,7 +236,7 @@ impl Payments {
                 written.1.notify_all();
             }
         });
-        Self { address, child, lines, reader: Some(reader) }
+        Self { address, child: Arc::new(Mutex::new(child)), lines, reader: Some(reader) }
     }
 
     pub(crate) fn begin(&self, request: &Request) -> Pending {
@@ -230,18 +260,27 @@ impl Payments {
         );
     }
 
+    /// Returns a function that sends SIGKILL, and waits until the server has ended.
+    pub(crate) fn killer(&self) -> impl FnOnce() + Send + 'static {
+        let child = self.child.clone();
+        move || {
+            let mut child = child.lock().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
     /// Sends SIGKILL, and returns all lines that the server has written.
     pub(crate) fn kill(mut self) -> Vec<String> {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.killer()();
         self.reader.take().unwrap().join().unwrap();
         std::mem::take(&mut self.lines.0.lock().unwrap())
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(self) -> ExitStatus {
         self.signal("TERM");
-        self.child.wait().unwrap()
+        self.child.lock().unwrap().wait().unwrap()
     }
 
     /// Sends SIGSTOP and waits until every thread has stopped. The server keeps its locks and
@@ -253,7 +292,7 @@ impl Payments {
 
     /// Whether every thread of the server has stopped.
     fn is_paused(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
         let status = |thread: std::io::Result<std::fs::DirEntry>| {
             std::fs::read_to_string(thread?.path().join("status"))
         };
@@ -266,12 +305,13 @@ impl Payments {
         self.signal("CONT");
     }
 
+    fn id(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args(["-s", name])
-            .arg(self.child.id().to_string())
-            .status()
-            .unwrap();
+        let sent =
+            Command::new("kill").args(["-s", name]).arg(self.id().to_string()).status().unwrap();
         assert!(sent.success());
     }
 }
@@ -279,7 +319,8 @@ impl Payments {
 impl Drop for Payments {
     fn drop(&mut self) {
         // The server may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }

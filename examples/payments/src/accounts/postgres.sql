@@ -12,6 +12,17 @@ INSERT INTO accounts (id, balance)
 VALUES ('alice', 100000), ('bob', 100000), ('carol', 100000), ('dave', 100000)
 ON CONFLICT (id) DO NOTHING;
 
+-- Ledger entries and receipts of payments, also without a unique constraint on purpose.
+CREATE TABLE IF NOT EXISTS entries (
+    payment      text   NOT NULL,
+    charge       text   NOT NULL,
+    amount       bigint NOT NULL,
+    currency     text   NOT NULL
+);
+CREATE TABLE IF NOT EXISTS receipts (
+    payment      text   NOT NULL
+);
+
 -- `record` is the id of the record that was completed in the same commit; the record is purged
 -- after its ttl. There is no unique constraint on purpose: only the record must prevent a second
 -- transfer, and the tests check this table for one.

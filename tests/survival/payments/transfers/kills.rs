@@ -16,7 +16,7 @@ use crate::{
         records::Records,
         server::{Files, Payments, await_that},
     },
-    results::{TRANSFERS, required_kills},
+    results::{self, Table, required_kills},
 };
 
 const CLIENTS: usize = 8;
@@ -185,5 +185,6 @@ fn check(files: &Files, load: &Load, hits: Hits, handlers: &str, started: Instan
         ("in flight after lease and purge", audit.in_flight.to_string()),
         ("time", format!("{} s", started.elapsed().as_secs())),
     ];
-    TRANSFERS.write(&[format!("`{store}`"), format!("`{claim}`"), handlers.to_owned()], &facts);
+    let combination = [format!("`{store}`"), format!("`{claim}`"), handlers.to_owned()];
+    results::write(Table::UnderLoad, &combination, &facts);
 }
