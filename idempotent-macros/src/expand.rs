@@ -219,8 +219,9 @@ fn scope_for_lookup(
             }
             let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
-            let scope = quote!(|#request| #krate::__private::scope_of_request(#request, |#name: #ty| #scope));
-            quote!(Parameter(#scope))
+            let scope = quote!(|#name: #ty| #scope);
+            let find = quote!(#krate::__private::scope_of_request(#request, #scope));
+            quote!(Parameter(|#request| #find))
         }
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());

@@ -177,7 +177,7 @@ pub(in crate::conformance) async fn after_the_point_of_no_return_the_key_is_held
     let reference = Some(text("pi_1"));
     let in_flight = key.claim(&fixture.request()).await;
     let ClaimOutcome::InFlight { reference: noted, .. } = in_flight else {
-        panic!("{in_flight:?}");
+        unreachable!("the key is {in_flight:?}")
     };
     assert_eq!(noted, reference);
     fixture.expire_leases().await;
