@@ -20,8 +20,8 @@ pub struct Job {
     /// The name of the operation, which is part of each record id. If it is changed, every key is
     /// new.
     pub name: &'static str,
-    /// The namespace if neither the [options](super::RuntimeOptions::namespace) nor the store's URL
-    /// set one. Empty by default.
+    /// The namespace if neither the store's URL nor the
+    /// [options](crate::runtime::RuntimeOptions::namespace) set one. Empty by default.
     pub namespace: &'static str,
     /// How the keys are treated. [`Policy::DEFAULT`] by default. Its `record` has no effect,
     /// because the work itself states which failures are [final](super::Failure::Final).
