@@ -13,7 +13,7 @@ mod two_servers;
 
 use std::net::TcpStream;
 
-use server::{Files, Payments};
+use server::{Files, Payments, await_that};
 use test_support::Request;
 
 fn pay(key: &str, card: &str) -> Request {
@@ -58,6 +58,37 @@ fn a_payment_whose_server_is_killed_succeeds_after_the_lease_and_is_charged_once
     assert_eq!(files.count_at_bank("SELECT count(*) FROM bank_transfers"), 1);
     assert_eq!(files.count_at_bank("SELECT sum(requests) FROM bank_transfers"), 1);
     assert_eq!(payments_of_alice(&server), 1);
+}
+
+#[test]
+fn a_payment_whose_charge_is_still_in_progress_at_the_bank_is_held() {
+    let files = Files::new();
+    let bank = Payments::start_bank(&files);
+    let start = || Payments::start_with(&files, &files.store(), bank.address);
+    let request = pay("order-1", "pm_card_visa");
+    let (server, held) = files.while_bank_locked(|| {
+        let server = start();
+        let lost = server.begin(&request);
+        files.await_count("SELECT count(*) FROM payment_intents", 1);
+        let key = files.query_store("SELECT charge_key FROM payment_intents").remove(0);
+        let look_up = Request::new("GET", &format!("/charges/{key}"));
+        await_that(|| bank.send(&look_up).json()["status"] == "unknown", "the bank works on it");
+        server.kill();
+        assert!(lost.try_response().is_err(), "the server was killed too late");
+        let server = start();
+        files.end_leases();
+        let held = server.send(&request);
+        (server, held)
+    });
+    assert_eq!(held.problem(), (409, "outcome_unknown".to_owned()));
+    files.await_count_at_bank("SELECT count(*) FROM bank_transfers", 1);
+    let held = server.send(&request);
+    assert_eq!(held.problem(), (409, "outcome_unknown".to_owned()));
+    let look_up = Request::new("GET", "/idempotency/keys/order-1")
+        .header("Authorization", "Bearer sk_test_alice");
+    let found = server.send(&look_up).json();
+    assert_eq!((&found["state"], &found["reference"]), (&"held".into(), &held.json()["reference"]));
+    assert!(found["reference"].as_str().is_some_and(|payment| payment.starts_with("pi_")));
 }
 
 #[test]

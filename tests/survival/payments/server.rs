@@ -50,6 +50,10 @@ impl Files {
         self.directory.path().join("payments.db")
     }
 
+    fn bank(&self) -> PathBuf {
+        self.directory.path().join("bank.db")
+    }
+
     /// The number that a query of the ledger returns.
     pub(crate) fn count(&self, query: &str) -> i64 {
         count_in(&self.ledger(), query)
@@ -57,7 +61,7 @@ impl Files {
 
     /// The number that a query of the bank's file returns.
     pub(crate) fn count_at_bank(&self, query: &str) -> i64 {
-        count_in(&self.directory.path().join("bank.db"), query)
+        count_in(&self.bank(), query)
     }
 
     /// Waits until a query of the bank's file returns this number.
@@ -79,13 +83,13 @@ impl Files {
     }
 
     /// Runs `work` while the ledger is locked against writes.
-    pub(crate) fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
-        with_sqlite(&self.ledger(), async |connection| {
-            sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.unwrap();
-            let done = work();
-            sqlx::raw_sql("COMMIT").execute(connection).await.unwrap();
-            done
-        })
+    pub(crate) fn while_locked<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        while_locked(&self.ledger(), work)
+    }
+
+    /// Runs `work` while the bank's file is locked against writes. After 10 s the bank gives up.
+    pub(crate) fn while_bank_locked<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        while_locked(&self.bank(), work)
     }
 
     /// Makes all leases expire.
@@ -135,6 +139,16 @@ impl Files {
     pub(crate) fn is_postgres(&self) -> bool {
         matches!(self.records, Records::Postgres(_))
     }
+}
+
+/// Runs `work` on another thread, because it may wait for futures.
+fn while_locked<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> T {
+    with_sqlite(file, async |connection| {
+        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.unwrap();
+        let done = thread::scope(|scope| scope.spawn(work).join());
+        sqlx::raw_sql("COMMIT").execute(connection).await.unwrap();
+        done.unwrap()
+    })
 }
 
 fn count_in(file: &Path, query: &str) -> i64 {
@@ -208,9 +222,8 @@ impl Payments {
 
     /// Starts a bank and waits until it listens.
     pub(crate) fn start_bank(files: &Files) -> Self {
-        let file = files.directory.path().join("bank.db");
         let mut command = Command::new(files.program);
-        Self::run(command.args(["bank", "--listen", "127.0.0.1:0", "--file"]).arg(file))
+        Self::run(command.args(["bank", "--listen", "127.0.0.1:0", "--file"]).arg(files.bank()))
     }
 
     fn command(files: &Files, store: &str) -> Command {
