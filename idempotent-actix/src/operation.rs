@@ -66,7 +66,6 @@ impl OperationContext {
     }
 
     /// The claimed operation; `None` before the claim.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn operation(&self) -> Option<&runtime::Operation> {
         self.operation.get()
     }

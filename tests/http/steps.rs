@@ -8,7 +8,7 @@ use actix_web::{
     post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Operation, OperationError, idempotent};
+use idempotent_actix::{Operation, OperationError, Reconciliation, idempotent};
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
 
 use super::handlers::{User, assert_problem};
@@ -102,7 +102,23 @@ async fn pass(operation: &Operation) -> Result<(), OperationError> {
     operation.point_of_no_return().await
 }
 
+/// The bank does not know what an earlier attempt has done.
+#[idempotent(scope = "_user")]
+#[post("/unknown")]
+async fn unknown(_user: User, operation: Operation, probe: Data<Probe>) -> Response {
+    if !operation.recovering() {
+        operation.set_reference("pi_1").await?;
+    }
+    let run = operation
+        .step("charge")
+        .reconcile(|_| async { Ok(Reconciliation::Unknown) })
+        .run(|_| async { Ok::<_, actix_web::Error>(probe.run().await.status().as_u16()) })
+        .await?;
+    Err(ErrorServiceUnavailable(run.to_string()))
+}
+
 fn services(config: &mut ServiceConfig) {
+    config.service(unknown);
     config.service(steps).service(renamed).service(hold_late).service(hold_after_step);
     config.service(unseen);
 }
@@ -197,6 +213,19 @@ fn a_step_that_cannot_be_recorded_fails_the_request_and_is_done_again() {
     let notes = app.probe.notes();
     assert_eq!(notes.len(), 2, "the bank gets the same key twice");
     assert_eq!(notes[0], notes[1]);
+}
+
+#[test]
+fn an_attempt_that_cannot_find_out_what_was_done_holds_the_key_and_shows_the_reference() {
+    let app = TestApp::responding(|_| panic!("after the charge"));
+    let server = app.serve(services);
+    assert_problem(&server.send(&request("/unknown", "b")), 500, "handler_failed", true);
+    for _ in 0..2 {
+        let held = server.send(&request("/unknown", "b"));
+        assert_eq!(held.problem(), (409, "outcome_unknown".to_owned()));
+        assert_eq!((&held.json()["reference"], held.header("retry-after")), (&"pi_1".into(), None));
+    }
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     outcome::{Disposition, RequestOutcome},
+    problem::ProblemKind,
     recording,
     spec::ClaimMode,
     tx_slot::{Returned, TxSlot},
@@ -154,6 +155,10 @@ impl KeyedRun {
             }
         }
         let response = match handler_problem(&response) {
+            Some(ProblemKind::OutcomeUnknown) => {
+                let reference = self.context.operation().and_then(Operation::reference);
+                self.refusals().held(true, reference)
+            }
             Some(kind) => self.refusals().handler_problem(kind),
             None => RequestOutcome::Ran.attach(response),
         };

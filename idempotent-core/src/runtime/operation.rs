@@ -70,8 +70,10 @@ struct State {
     in_transaction: bool,
     /// Noted with the next step, or at the point of no return.
     input: Bytes,
-    /// Noted with the end of the transaction.
+    /// The last reference that was set, in this attempt or in an earlier one.
     reference: Option<ShortText>,
+    /// Whether the reference is noted with the end of the transaction.
+    reference_is_pending: bool,
     /// The steps of earlier attempts, once they were read.
     steps: Option<RecordedSteps>,
 }
@@ -136,10 +138,20 @@ impl Operation {
     pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
         let reference = short("a reference", reference)?;
         if self.in_transaction() {
-            self.state().reference = Some(reference);
+            let mut state = self.state();
+            (state.reference, state.reference_is_pending) = (Some(reference), true);
             return Ok(());
         }
-        self.note(&Note::reference(reference)).await
+        self.note(&Note::reference(reference.clone())).await?;
+        self.state().reference = Some(reference);
+        Ok(())
+    }
+
+    /// Returns the last reference that was set, as far as this attempt knows: by itself, or by an
+    /// earlier attempt whose [steps](Self::step) it has read.
+    #[must_use]
+    pub fn reference(&self) -> Option<ShortText> {
+        self.state().reference.clone()
     }
 
     /// Reports the progress, in the handler's words, such as `3 of 10`. The record shows the last
@@ -241,7 +253,9 @@ impl Operation {
 
     /// Takes the note that has to be stored with the end of the attempt.
     pub(super) fn take_pending(&self) -> Option<Note> {
-        self.state().reference.take().map(Note::reference)
+        let mut state = self.state();
+        let pending = std::mem::take(&mut state.reference_is_pending);
+        state.reference.clone().filter(|_| pending).map(Note::reference)
     }
 
     fn in_transaction(&self) -> bool {
@@ -300,7 +314,11 @@ impl Operation {
             let ours = record.map(|found| found.record).filter(|record| {
                 record.owner == lease.owner && record.state == RecordState::InFlight
             });
-            RecordedSteps::decode(&ours.ok_or(OperationError::Fenced)?.notes.steps)?
+            let notes = ours.ok_or(OperationError::Fenced)?.notes;
+            let steps = RecordedSteps::decode(&notes.steps)?;
+            let mut state = self.state();
+            state.reference = state.reference.take().or(notes.reference);
+            steps
         } else {
             RecordedSteps::default()
         };
