@@ -7,6 +7,7 @@
 pub mod __private;
 mod builder;
 mod chunks;
+mod completer;
 pub mod fingerprint;
 mod finish;
 pub mod guide;
@@ -41,6 +42,7 @@ pub use idempotent_core::{Abandoned, DerivedKey, Key, KeyError, RecordId, Record
 pub use idempotent_macros::idempotent;
 
 pub use builder::IdempotencyBuilder;
+pub use completer::Completer;
 pub use finish::FinishAfterDisconnect;
 pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use key_source::IntoKey;

@@ -166,6 +166,11 @@ fn candidates(selected: Option<&str>) -> Vec<(&'static OperationSpec, String)> {
     candidates
 }
 
+/// The operation with this full name.
+pub(crate) fn spec_of(name: &str) -> Option<&'static OperationSpec> {
+    candidates(Some(name)).first().map(|(spec, _)| *spec)
+}
+
 /// Whether `full` is `name`, such as `POST /payments`, in a scope of the application.
 fn is_mounted(name: &str, full: &str) -> bool {
     match (name.split_once(' '), full.split_once(' ')) {

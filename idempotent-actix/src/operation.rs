@@ -7,6 +7,7 @@ use std::{
 
 pub use idempotent_core::runtime::Reconciliation;
 use idempotent_core::{DerivedKey, Key, RecordId, runtime};
+use serde::Serialize;
 
 pub use self::error::OperationError;
 use crate::in_flight::PermitHolder;
@@ -46,7 +47,8 @@ pub struct Operation {
 /// extractors and before the handler.
 #[derive(Debug)]
 pub(crate) struct OperationContext {
-    pub(crate) key: Key,
+    /// `None` if the operation is resumed without its client.
+    key: Option<Key>,
     operation: OnceCell<runtime::Operation>,
     /// Whether the client has disconnected and the operation continues in a separate task.
     pub(crate) detached: Cell<bool>,
@@ -55,9 +57,24 @@ pub(crate) struct OperationContext {
 
 impl OperationContext {
     pub(crate) fn new(key: Key) -> Rc<Self> {
+        Self::of(Some(key))
+    }
+
+    /// The data of an operation that is resumed without its client.
+    pub(crate) fn resumed() -> Rc<Self> {
+        Self::of(None)
+    }
+
+    fn of(key: Option<Key>) -> Rc<Self> {
         let (operation, detached, permit) =
             (OnceCell::new(), Cell::new(false), PermitHolder::default());
         Rc::new(Self { key, operation, detached, permit })
+    }
+
+    /// The key that the client sent.
+    #[expect(clippy::expect_used, reason = "a made-up key is worse than a failed attempt")]
+    pub(crate) fn key(&self) -> &Key {
+        self.key.as_ref().expect("a resumed operation has no key, because keys are not stored")
     }
 
     /// Sets the claimed operation. A request is claimed once, so it is not set yet.
@@ -72,13 +89,21 @@ impl OperationContext {
 }
 
 impl Operation {
+    pub(crate) fn of(context: Rc<OperationContext>) -> Self {
+        Self { context }
+    }
+
     /// Returns the key that the client sent.
     ///
     /// The key may be a secret: log [`id`](Self::id) instead, and send
     /// [`derive_key`](Self::derive_key) to other services.
+    ///
+    /// # Panics
+    /// Panics if the operation is [resumed](crate::Completer) without its client, because keys are
+    /// not stored.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.context.key
+        self.context.key()
     }
 
     /// Returns the id of this operation's record. It is the same for all attempts.
@@ -178,6 +203,19 @@ impl Operation {
     /// Panics in an extractor, because the operation is claimed after all extractors.
     pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
         Ok(self.claimed().point_of_no_return().await?)
+    }
+
+    /// Sets the input from which a [`Completer`](crate::Completer) can finish the operation without
+    /// its client. It is stored as JSON before the first step, until the operation is complete.
+    /// Keep no secrets in it.
+    ///
+    /// # Errors
+    /// Fails if the input cannot be serialized, or has more than 256 KiB.
+    ///
+    /// # Panics
+    /// Panics in an extractor, because the operation is claimed after all extractors.
+    pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
+        Ok(self.claimed().set_input(input)?)
     }
 
     /// Names a step of the operation: a recovery point. Its result is recorded once it is done, and

@@ -5,14 +5,14 @@ use std::{future::Future, pin::Pin, rc::Rc};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
-    runtime::{Admission, Operation, Subject, Verdict},
+    runtime::{Admission, Attempt, Operation, Subject, Verdict},
 };
 
 pub use self::response::GuardedResponse;
-pub(crate) use self::{detach::detach, response::OperationStart};
+pub(crate) use self::{detach::detach, handler::ErasedHandler, response::OperationStart};
 use self::{
     failure::{Refusals, cause},
-    handler::{ErasedHandler, HandlerFuture},
+    handler::HandlerFuture,
     unguarded::run_unguarded,
 };
 use crate::{
@@ -95,17 +95,26 @@ impl<K, M, B, S> Guard<K, M, B, S> {
 }
 
 /// A keyed request on its way to its response.
-struct KeyedRun {
-    idempotency: Idempotency,
-    request: HttpRequest,
-    operation: &'static OperationSpec,
-    policy: Policy,
-    context: Rc<OperationContext>,
+pub(crate) struct KeyedRun {
+    pub(crate) idempotency: Idempotency,
+    pub(crate) request: HttpRequest,
+    pub(crate) operation: &'static OperationSpec,
+    pub(crate) policy: Policy,
+    pub(crate) context: Rc<OperationContext>,
 }
 
 impl KeyedRun {
     fn refusals(&self) -> Refusals<'_> {
         Refusals { idempotency: &self.idempotency, request: &self.request }
+    }
+
+    /// Runs an operation that is resumed without its client. The request stands in for the client's.
+    pub(crate) async fn resumed(
+        &self,
+        attempt: Attempt,
+        handler: Pin<Box<dyn ErasedHandler>>,
+    ) -> HttpResponse {
+        self.attempt(attempt, HandlerFuture { handler, request: self.request.clone() }).await
     }
 
     /// Refuses the request, or prepares the future of its response.

@@ -64,6 +64,14 @@ pub struct RequestDigest {
     hash: [u8; 32],
 }
 
+impl RequestDigest {
+    /// The digest of a request that is not known, because its operation is resumed from its record.
+    /// It matches no fingerprint.
+    pub(crate) const fn unknown() -> Self {
+        Self { hash: [0; 32] }
+    }
+}
+
 impl fmt::Debug for RequestDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RequestDigest")

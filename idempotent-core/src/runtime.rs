@@ -38,6 +38,7 @@ mod options;
 mod parts;
 mod process;
 mod renewer;
+mod resume;
 mod run;
 mod store_calls;
 mod subject;
@@ -50,6 +51,7 @@ pub use operation::{
     HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
 };
 pub use options::RuntimeOptions;
+pub use resume::{Resumption, decode_input};
 pub use run::{
     ClaimMode, Done, Failure, Job, JobTransaction, RunError, TransactionError, recording_of,
 };

@@ -14,6 +14,7 @@ mod abandoned;
 mod bodies;
 mod bounds;
 mod clocks;
+mod completers;
 mod conflicts;
 mod defaults;
 mod extractors;

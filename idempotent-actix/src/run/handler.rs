@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A handler's future behind a pointer. It is compiled for each handler, so it does nothing more.
-pub(super) trait ErasedHandler {
+pub(crate) trait ErasedHandler {
     fn poll_response(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

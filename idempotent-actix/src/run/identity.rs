@@ -52,7 +52,7 @@ impl KeyedRun {
     /// The record that the request claims, and what it shows about the operation.
     pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
-        Subject::new(RecordId::new(namespace, scope, &name, &self.context.key))
+        Subject::new(RecordId::new(namespace, scope, &name, self.context.key()))
             .with_operation(&name)
     }
 
@@ -71,7 +71,7 @@ impl KeyedRun {
     /// so; an error if the application has no lookup.
     pub(super) fn lookup_location(&self) -> Option<Result<String, NoLookup>> {
         (self.operation.in_flight == Some(InFlightRule::Poll)).then(|| {
-            lookup::location(&self.request, &self.name(), &self.context.key).ok_or(NoLookup)
+            lookup::location(&self.request, &self.name(), self.context.key()).ok_or(NoLookup)
         })
     }
 

@@ -156,7 +156,11 @@ impl Claims {
         }
     }
 
-    async fn send(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+    pub(super) async fn send(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<ClaimOutcome, StoreError> {
         let mut pending = PendingClaim { deferrals: &self.deferrals, id, claim: Some(claim) };
         let sends = AtomicUsize::new(0);
         let send = || {

@@ -125,6 +125,11 @@ impl Deferrals {
         self.ledger.is_empty()
     }
 
+    /// Whether a claim of this record can find a deferred end.
+    pub(super) fn has(&self, id: &RecordId) -> bool {
+        !self.is_empty() && self.ledger.find(id).is_some()
+    }
+
     /// Returns when no deferred end is left.
     pub(super) async fn drained(&self) {
         self.ledger.drained().await;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use self::recorded::RecordedSteps;
+pub(super) use self::recorded::decode_input;
 pub use self::{
     error::OperationError,
     step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},

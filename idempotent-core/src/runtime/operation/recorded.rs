@@ -124,6 +124,17 @@ pub(super) fn encode_input<T: Serialize + ?Sized>(input: &T) -> Result<Bytes, Op
     Ok([&[VERSION][..], &encoded].concat().into())
 }
 
+/// Decodes the input of an operation.
+pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(
+    input: &[u8],
+) -> Result<T, OperationError> {
+    match input {
+        [VERSION, input @ ..] => serde_json::from_slice(input)
+            .map_err(|source| OperationError::Unreadable { source: Some(source) }),
+        _ => Err(OperationError::Unreadable { source: None }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
@@ -185,7 +196,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..100)) {
-            let _ = RecordedSteps::decode(&bytes.into());
+            let _ = RecordedSteps::decode(&bytes.clone().into());
+            let _ = decode_input::<String>(&bytes);
         }
     }
 }

@@ -1,0 +1,201 @@
+//! Abandoned operations that are finished without their clients.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpResponse, post,
+    rt::System,
+    web::{Data, ServiceConfig},
+};
+use idempotent_actix::{Completer, Operation, idempotent};
+use test_support::{Fault, Op, Probe, Request, TestApp, log};
+
+use super::handlers::{User, assert_problem};
+
+type Response = actix_web::Result<HttpResponse>;
+
+#[idempotent(scope = "_user")]
+#[post("/orders")]
+async fn order(_user: User, operation: Operation, probe: Data<Probe>, body: String) -> Response {
+    operation.set_input(&body)?;
+    finish(operation, probe.get_ref().clone(), body).await
+}
+
+#[idempotent(scope = "_user")]
+#[post("/without_input")]
+async fn without_input(
+    _user: User,
+    operation: Operation,
+    probe: Data<Probe>,
+    body: String,
+) -> Response {
+    finish(operation, probe.get_ref().clone(), body).await
+}
+
+#[idempotent(scope = "_user", name = "held orders", abandoned = "hold")]
+#[post("/held_orders")]
+async fn held_order(
+    _user: User,
+    operation: Operation,
+    probe: Data<Probe>,
+    body: String,
+) -> Response {
+    operation.set_input(&body)?;
+    let charged = operation.step("charge").run(|_| async { Ok::<_, actix_web::Error>(1) });
+    charged.await?;
+    Ok(probe.run().await)
+}
+
+async fn finish(operation: Operation, probe: Probe, body: String) -> Response {
+    let charge = operation.step("charge").run(|key| {
+        probe.note(format!("charge {body} with {key}"));
+        async { Ok::<_, actix_web::Error>("ch_1".to_owned()) }
+    });
+    let charge = charge.await?;
+    let response = probe.run().await;
+    Ok(HttpResponse::build(response.status()).body(charge))
+}
+
+fn services(config: &mut ServiceConfig) {
+    config.service(order).service(without_input).service(held_order);
+}
+
+fn request(path: &str) -> Request {
+    Request::post(path).user("alice").key("k").body("a book")
+}
+
+/// An application whose first run panics.
+fn first_run_panics() -> TestApp {
+    TestApp::responding(|run| {
+        assert!(run > 1, "after the charge");
+        HttpResponse::Created().finish()
+    })
+}
+
+fn completer(app: &TestApp) -> Completer {
+    let (orders, held) = (app.probe.clone(), app.probe.clone());
+    let completer = app.idempotency.completer();
+    let completer = completer
+        .resume("POST /orders", move |operation, body| finish(operation, orders.clone(), body));
+    let completer = completer
+        .resume("held orders", move |operation, body| finish(operation, held.clone(), body));
+    let probe = app.probe.clone();
+    completer.resume("POST /without_input", move |operation, body| {
+        finish(operation, probe.clone(), body)
+    })
+}
+
+/// Runs one pass, and returns how many operations it has resumed.
+fn pass(app: &TestApp) -> usize {
+    System::new().block_on(completer(app).pass()).unwrap()
+}
+
+#[test]
+fn an_operation_is_finished_without_its_client() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_problem(&server.send(&request("/orders")), 500, "handler_failed", true);
+    assert_eq!(pass(&app), 1);
+    assert_eq!((app.probe.runs(), app.probe.notes().len()), (2, 1), "the charge is not repeated");
+    let record = app.record("alice", "POST /orders", "k").unwrap().record;
+    assert_eq!((record.status, record.attempt), (Some(201), 2));
+    assert!(record.notes.input.is_empty() && record.notes.steps.is_empty());
+    let response = server.send(&request("/orders"));
+    assert_eq!((response.status, response.text(), response.is_replay()), (201, "ch_1", true));
+    assert_eq!((pass(&app), app.probe.runs()), (0, 2));
+}
+
+#[test]
+fn an_operation_that_fails_again_is_resumed_again() {
+    let app = TestApp::responding(|run| match run {
+        1 => panic!("after the charge"),
+        2 => HttpResponse::ServiceUnavailable().finish(),
+        _ => HttpResponse::Created().finish(),
+    });
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    assert_eq!((pass(&app), pass(&app), pass(&app)), (1, 1, 0));
+    assert!(server.send(&request("/orders")).is_replay());
+    assert_eq!(app.probe.notes().len(), 1);
+}
+
+#[test]
+fn an_operation_is_resumed_when_its_lease_has_expired_and_by_one_completer() {
+    let app = TestApp::new();
+    let server = app.serve(services);
+    app.probe.hold();
+    let first = server.begin(&request("/orders"));
+    app.probe.await_runs(1);
+    assert_eq!(pass(&app), 0, "its owner is alive");
+    app.advance(Duration::from_secs(30));
+    let resumed = std::thread::scope(|scope| {
+        let passes = [(), ()].map(|()| scope.spawn(|| pass(&app)));
+        app.probe.await_runs(2);
+        assert_problem(&server.send(&request("/orders")), 409, "in_flight", true);
+        app.probe.release(2);
+        passes.map(|pass| pass.join().unwrap()).iter().sum::<usize>()
+    });
+    assert_eq!(resumed, 1);
+    app.probe.release_all();
+    let first = first.response();
+    assert!(first.is_replay(), "the first attempt is fenced");
+    assert_eq!((app.probe.runs(), app.probe.notes().len()), (2, 1));
+}
+
+#[test]
+fn what_cannot_be_resumed_is_left_alone() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/without_input")).status, 500);
+    assert_eq!(pass(&app), 0, "it has no input");
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/held_orders")).status, 500);
+    assert_eq!(pass(&app), 0, "it is held");
+    assert_problem(&server.send(&request("/held_orders")), 409, "outcome_unknown", false);
+}
+
+#[test]
+fn an_input_of_another_type_is_not_claimed() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    let work = |_: Operation, _: u32| async { HttpResponse::Ok().finish() };
+    let resumed = System::new().block_on(async {
+        app.idempotency.completer().resume("POST /orders", work).pass().await.unwrap()
+    });
+    assert_eq!(resumed, 0);
+    assert!(log::captured().contains("the input of an operation cannot be read"));
+    assert_eq!(app.record("alice", "POST /orders", "k").unwrap().record.attempt, 1);
+}
+
+#[test]
+fn a_pass_fails_only_if_nothing_can_be_found() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    app.store.fail(Op::Resumable, 1, Fault::Before);
+    let failed = System::new().block_on(completer(&app).pass());
+    assert!(failed.unwrap_err().is_transient());
+    app.store.fail(Op::LookUp, 1, Fault::Before);
+    assert_eq!(pass(&app), 0);
+    app.store.fail(Op::Claim, 2, Fault::Before);
+    assert_eq!(pass(&app), 0);
+    assert_eq!(pass(&app), 1);
+}
+
+#[test]
+fn the_key_of_a_resumed_operation_is_unknown() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    let work = |operation: Operation, _: String| async move {
+        HttpResponse::Ok().body(operation.key().as_str().to_owned())
+    };
+    let resumed = System::new().block_on(async {
+        app.idempotency.completer().resume("POST /orders", work).pass().await.unwrap()
+    });
+    assert_eq!(resumed, 1);
+    let record = app.record("alice", "POST /orders", "k").unwrap().record;
+    assert_eq!((record.status, record.attempt), (None, 2), "it is abandoned again");
+}
