@@ -45,7 +45,10 @@ const AT_ONCE: usize = 4;
 /// # async fn charge(_: &Operation, _: u64) -> actix_web::Result<String> { todo!() }
 /// #[idempotent(scope = "scope::bearer_token")]
 /// #[post("/orders")]
-/// async fn order(operation: Operation, order: web::Json<Order>) -> actix_web::Result<HttpResponse> {
+/// async fn order(
+///     operation: Operation,
+///     order: web::Json<Order>,
+/// ) -> actix_web::Result<HttpResponse> {
 ///     operation.set_input(&*order)?;
 ///     finish(operation, order.into_inner()).await
 /// }
@@ -150,7 +153,10 @@ impl Completer {
             sleep(self.every.mul_f64(0.5 + fastrand::f64())).await;
             if let Err(error) = self.pass().await {
                 let cause = std::error::Error::source(&error);
-                tracing::warn!(%error, cause, "finding abandoned operations failed; retrying later");
+                tracing::warn!(
+                    %error, cause,
+                    "finding abandoned operations failed; retrying later"
+                );
             }
         }
     }

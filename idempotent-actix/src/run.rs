@@ -108,7 +108,7 @@ impl KeyedRun {
         Refusals { idempotency: &self.idempotency, request: &self.request }
     }
 
-    /// Runs an operation that is resumed without its client. The request stands in for the client's.
+    /// Runs an operation that is resumed without its client, for which the request stands in.
     pub(crate) async fn resumed(
         &self,
         attempt: Attempt,

@@ -34,6 +34,7 @@ const ACTIX: &[&str] = &[
     "guide",
     "internals",
     "job",
+    "completer",
     "finish",
     "run",
     "tx",

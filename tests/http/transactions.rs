@@ -13,6 +13,7 @@ mod handlers;
 mod misconfigured;
 mod policies;
 mod rolled_back;
+mod steps;
 mod time_limits;
 mod without_key;
 

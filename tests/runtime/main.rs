@@ -20,6 +20,7 @@ mod fencing;
 mod hanging;
 mod isolated_renewals;
 mod renewal;
+mod resuming;
 mod rotation;
 mod runs;
 mod steps;
