@@ -1,18 +1,22 @@
 //! Finishing abandoned operations without their clients.
 
-use std::{collections::HashMap, fmt, future::Future, pin::Pin, rc::Rc, time::Duration};
+use std::{
+    collections::HashMap, fmt, future::Future, panic::AssertUnwindSafe, pin::Pin, rc::Rc,
+    time::Duration,
+};
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use actix_web::{FromRequest, dev::Payload};
-use actix_web::{HttpMessage, HttpRequest, Responder, rt::time::sleep, test::TestRequest};
-use futures_util::{StreamExt, stream};
+use actix_web::{
+    Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, Responder, rt::time::sleep,
+    test::TestRequest,
+};
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{LocalBoxFuture, ready},
+    stream,
+};
 use idempotent_core::{Policy, Record, RecordId, StoreError, runtime};
 use serde::de::DeserializeOwned;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use sqlx::Database;
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use crate::tx::Tx;
 use crate::{
     idempotency::Idempotency,
     lookup::spec_of,
@@ -69,20 +73,24 @@ const AT_ONCE: usize = 4;
 pub struct Completer {
     idempotency: Idempotency,
     resumes: HashMap<String, Resume>,
+    app_data: Vec<Box<dyn Fn(TestRequest) -> TestRequest>>,
     every: Duration,
 }
 
 /// Decodes the input of an operation, and prepares its handler.
 type Resume = Rc<dyn Fn(&[u8]) -> Result<Prepared, runtime::OperationError>>;
 
-/// A handler with its input, which still needs the operation.
-type Prepared = Box<dyn FnOnce(&HttpRequest, Operation) -> Pin<Box<dyn ErasedHandler>>>;
+/// A handler with its input, which still needs the operation and the values of its extractors.
+type Prepared = Box<dyn FnOnce(HttpRequest, Operation) -> LocalBoxFuture<'static, Handler>>;
+
+type Handler = Pin<Box<dyn ErasedHandler>>;
 
 impl Idempotency {
     /// Returns a completer that resumes no operation yet.
     pub fn completer(&self) -> Completer {
         let every = Duration::from_secs(30);
-        Completer { idempotency: self.clone(), resumes: HashMap::new(), every }
+        let (resumes, app_data) = (HashMap::new(), Vec::new());
+        Completer { idempotency: self.clone(), resumes, app_data, every }
     }
 }
 
@@ -106,8 +114,8 @@ impl Completer {
     {
         let resume: Resume = Rc::new(move |input| {
             let (input, work) = (runtime::decode_input(input)?, work.clone());
-            let prepared = move |_: &HttpRequest, operation| -> Pin<Box<dyn ErasedHandler>> {
-                Box::pin(work(operation, input))
+            let prepared = move |_, operation| -> LocalBoxFuture<'static, Handler> {
+                Box::pin(async move { Box::pin(work(operation, input)) as Handler })
             };
             Ok(Box::new(prepared) as Prepared)
         });
@@ -116,29 +124,41 @@ impl Completer {
     }
 
     /// Sets the function that resumes an operation, like [`resume`](Self::resume), for a function
-    /// that writes in the transaction of its recording.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    pub fn resume_in<D, I, W, F>(mut self, operation: &str, work: W) -> Self
+    /// that also takes an extractor, or a tuple of them: a [`Tx`](crate::Tx), which is committed
+    /// with the recording, or a `web::Data` that was added with [`app_data`](Self::app_data).
+    ///
+    /// The extractors get a request without the client's headers, body and address. If one of them
+    /// fails, its error is the outcome.
+    pub fn resume_with<X, I, W, F>(mut self, operation: &str, work: W) -> Self
     where
-        D: Database,
+        X: FromRequest + 'static,
         I: DeserializeOwned + 'static,
-        W: Fn(Operation, Tx<D>, I) -> F + Clone + 'static,
+        W: Fn(Operation, X, I) -> F + Clone + 'static,
         F: Future<Output: Responder<Body: 'static>> + 'static,
     {
         let resume: Resume = Rc::new(move |input| {
             let (input, work) = (runtime::decode_input(input)?, work.clone());
-            let prepared = move |request: &HttpRequest, operation| -> Pin<Box<dyn ErasedHandler>> {
-                let tx = Tx::<D>::from_request(request, &mut Payload::None);
+            let prepared = move |request, operation| -> LocalBoxFuture<'static, Handler> {
                 Box::pin(async move {
-                    match tx.await {
-                        Ok(tx) => Ok(work(operation, tx, input).await),
-                        Err(error) => Err(error),
+                    match X::extract(&request).await {
+                        Ok(extracted) => Box::pin(work(operation, extracted, input)) as Handler,
+                        Err(error) => {
+                            let error: Error = error.into();
+                            Box::pin(ready(Err::<HttpResponse, _>(error)))
+                        }
                     }
                 })
             };
             Ok(Box::new(prepared) as Prepared)
         });
         self.resumes.insert(operation.to_owned(), resume);
+        self
+    }
+
+    /// Adds data for the extractors of [`resume_with`](Self::resume_with), as
+    /// `App::app_data` does for those of handlers.
+    pub fn app_data<T: Clone + 'static>(mut self, data: T) -> Self {
+        self.app_data.push(Box::new(move |request| request.app_data(data.clone())));
         self
     }
 
@@ -172,7 +192,7 @@ impl Completer {
     pub async fn pass(&self) -> Result<usize, StoreError> {
         let found = self.idempotency.runtime().resumable(FOUND).await?;
         let resumed = stream::iter(found).map(|id| self.finish(id)).buffer_unordered(AT_ONCE);
-        Ok(resumed.filter(|resumed| std::future::ready(*resumed)).count().await)
+        Ok(resumed.filter(|resumed| ready(*resumed)).count().await)
     }
 
     /// Finishes one operation. Returns whether it was resumed.
@@ -201,9 +221,15 @@ impl Completer {
         let attempt = resumption.attempt;
         tracing::info!(%id, attempt = attempt.number(), "resuming an abandoned operation");
         let context = OperationContext::resumed();
-        let request = TestRequest::default().app_data(self.idempotency.clone()).to_http_request();
+        let request = TestRequest::default().app_data(self.idempotency.clone());
+        let request = self.app_data.iter().fold(request, |request, add| add(request));
+        let request = request.to_http_request();
         request.extensions_mut().insert(RequestOperation::Keyed(context.clone()));
-        let handler = handler(&request, Operation::of(context.clone()));
+        let handler = handler(request.clone(), Operation::of(context.clone()));
+        let Ok(handler) = AssertUnwindSafe(handler).catch_unwind().await else {
+            tracing::error!(%id, "an extractor of a resumed operation panicked; retrying later");
+            return false;
+        };
         let idempotency = self.idempotency.clone();
         let run = KeyedRun { idempotency, request, operation, policy, context };
         let response = run.resumed(attempt, handler).await;

@@ -170,6 +170,26 @@ fn an_input_of_another_type_is_not_claimed() {
 }
 
 #[test]
+fn a_function_gets_the_values_of_its_extractors() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    let completer = || {
+        let work = |operation: Operation, probe: Data<Probe>, body| {
+            finish(operation, probe.get_ref().clone(), body)
+        };
+        app.idempotency.completer().resume_with("POST /orders", work)
+    };
+    let record = || app.record("alice", "POST /orders", "k").unwrap().record;
+    // The extractor fails, so the operation is not finished.
+    assert_eq!(System::new().block_on(completer().pass()).unwrap(), 1);
+    assert_eq!((record().status, record().attempt, app.probe.runs()), (None, 2, 1));
+    let completer = completer().app_data(Data::new(app.probe.clone()));
+    assert_eq!(System::new().block_on(completer.pass()).unwrap(), 1);
+    assert_eq!((record().status, record().attempt, app.probe.runs()), (Some(201), 3, 2));
+}
+
+#[test]
 fn a_pass_fails_only_if_nothing_can_be_found() {
     let app = first_run_panics();
     let server = app.serve(services);

@@ -102,11 +102,11 @@ fn serve(database: &Database) -> Server {
 fn pass(database: &Database) -> usize {
     let (completer, probe) = (database.idempotency().completer(), database.probe.clone());
     let completer = if database.is_postgres() {
-        completer.resume_in("steps", move |operation, tx, body| {
+        completer.resume_with("steps", move |operation, tx, body| {
             postgres::finish(operation, tx, probe.clone(), body)
         })
     } else {
-        completer.resume_in("steps", move |operation, tx, body| {
+        completer.resume_with("steps", move |operation, tx, body| {
             sqlite::finish(operation, tx, probe.clone(), body)
         })
     };
