@@ -5,6 +5,7 @@ use actix_web::{
     web::{Data, Path, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, idempotent};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
@@ -42,20 +43,39 @@ async fn create_payment_intent(
     operation: Operation,
     ledger: Data<Ledger>,
     bank: Data<Bank>,
-    mut books: Books,
+    books: Books,
 ) -> actix_web::Result<HttpResponse> {
     let key = operation.derive_key("charge");
     let intent = ledger.open_intent(&user, &order.intent, order.status(), &key).await?;
     // Lookups and conflicts show it to the client from now on.
     operation.set_reference(&intent.id).await?;
     let Some(transfer) = order.to_charge() else { return Ok(ok(&intent.to_json())) };
+    // From here on a completer can finish the payment, if its client never comes back.
+    let payment = Payment { intent: intent.id, transfer };
+    operation.set_input(&payment)?;
+    charge(operation, (ledger, bank, books), payment).await
+}
 
+/// A payment that is to be charged.
+#[derive(Clone, Deserialize, Serialize)]
+pub(crate) struct Payment {
+    intent: String,
+    transfer: Transfer,
+}
+
+/// Charges the card, and writes the entry and the receipt. Called by the handler, and by the
+/// completer for a payment that was abandoned.
+pub(crate) async fn charge(
+    operation: Operation,
+    (ledger, bank, mut books): (Data<Ledger>, Data<Bank>, Books),
+    Payment { intent, transfer }: Payment,
+) -> actix_web::Result<HttpResponse> {
     let outcome = operation
         .step("charge")
         .reconcile(|key| bank.find_charge(key))
         .run(|key| bank.charge(key, &transfer))
         .await?;
-    let intent = ledger.settle_intent(&intent.id, outcome.id()).await?;
+    let intent = ledger.settle_intent(&intent, outcome.id()).await?;
     let Some(charge) = outcome.id() else {
         return Err(ApiError::card_declined(intent.to_json()).into());
     };

@@ -77,7 +77,8 @@
 //! To try a crash, `kill -9` the server during the charge of a slow card, start it again, and send
 //! the same request after 5 s. The handler runs a second time, asks the bank for the charge, and
 //! finds it: `sqlite3 bank.db 'SELECT * FROM bank_transfers'` shows one charge that was requested
-//! once. A refund does not run again: the request gets 409 `outcome_unknown`. A transfer
+//! once. If the client never comes back, a completer finishes the payment after half a minute
+//! (`--complete-every`). A refund does not run again: the request gets 409 `outcome_unknown`. A transfer
 //! (`transfers.rs`) is never made twice: it is committed together with its record.
 //!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
@@ -139,6 +140,9 @@ struct Arguments {
     /// The bank has the file bank.db beside it
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
+    /// The average time between two searches for abandoned payments, which are then finished
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    complete_every: u64,
 }
 
 #[derive(Subcommand)]
@@ -199,6 +203,14 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // client libraries expect.
     let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
     idempotency.check().await.map_err(|error| with_causes("the store cannot be used", &error))?;
+    let completer = idempotency
+        .completer()
+        .every(Duration::from_secs(arguments.complete_every))
+        .app_data(ledger.clone())
+        .app_data(accounts.clone())
+        .app_data(Data::new(Bank::new(&bank)))
+        .resume_with("POST /v1/payment_intents", api::charge);
+    actix_web::rt::spawn(completer.run());
     let app = Data::new(idempotency.clone());
     let server = HttpServer::new(move || {
         App::new()

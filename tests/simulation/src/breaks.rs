@@ -108,8 +108,10 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "HTTP layer: all users share their keys",
         file: "idempotent-actix/src/run/identity.rs",
-        text: "        let namespace = self.idempotency.namespace_of(self.operation);\n",
-        broken: "        let namespace = self.idempotency.namespace_of(self.operation);\n        \
+        text: "        let (namespace, name) = \
+               (self.idempotency.namespace_of(self.operation), self.name());\n",
+        broken: "        let (namespace, name) = \
+                 (self.idempotency.namespace_of(self.operation), self.name());\n        \
                  let scope = if true { &*crate::scope::GLOBAL } else { scope };\n",
         seeds: 200,
     },
@@ -118,7 +120,7 @@ pub(crate) const BREAKS: &[Break] = &[
         file: "idempotent-actix/src/run.rs",
         text: "Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, \
                RequestOutcome::KeyReused),",
-        broken: "Verdict::Mismatch => refusals.in_flight(std::time::Duration::ZERO),",
+        broken: "Verdict::Mismatch => refusals.in_flight(std::time::Duration::ZERO, None),",
         seeds: 200,
     },
     Break {
@@ -153,7 +155,7 @@ pub(crate) const BREAKS: &[Break] = &[
         what: "memory store: a purge removes what is not expired",
         file: "idempotent-core/src/store/memory/shard.rs",
         text: "            Change::Keep => false,\n            Change::Put(shortened)",
-        broken: "            Change::Keep => entry.record.attempt > 1,\n            \
+        broken: "            Change::Keep => record.attempt > 1,\n            \
                  Change::Put(shortened)",
         seeds: 20_000,
     },
