@@ -78,8 +78,8 @@
 //! the same request after 5 s. The handler runs a second time, asks the bank for the charge, and
 //! finds it: `sqlite3 bank.db 'SELECT * FROM bank_transfers'` shows one charge that was requested
 //! once. If the client never comes back, a completer finishes the payment after half a minute
-//! (`--complete-every`). A refund does not run again: the request gets 409 `outcome_unknown`. A transfer
-//! (`transfers.rs`) is never made twice: it is committed together with its record.
+//! (`--complete-every`). A refund does not run again: the request gets 409 `outcome_unknown`. A
+//! transfer (`transfers.rs`) is never made twice: it is committed together with its record.
 //!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
