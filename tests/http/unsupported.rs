@@ -321,8 +321,9 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         "timeout_seconds": null, "key": "required",
         "key_from": "header:idempotency-key", "ttl_seconds": 60.0, "claim": "lease",
         "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final",
-        "abandoned": "retry",
+        "abandoned": "retry", "in_flight": "conflict",
     });
+    assert_eq!(find(Some("/exports"), "export")["in_flight"], "poll");
     assert_eq!(find(Some("/short_ttl"), "short_ttl"), &short_ttl);
     assert_eq!(find(Some("/hold_if_abandoned"), "hold_if_abandoned")["abandoned"], "hold");
     assert_eq!(find(Some("/record_success"), "record_success")["record"], "success");
@@ -363,7 +364,7 @@ fn the_specification_lists_every_problem_with_each_of_its_statuses() {
     assert_eq!(in_flight["type"], "https://docs.example/errors/in_flight");
     let codes: std::collections::BTreeSet<_> =
         problems.iter().map(|problem| problem["code"].as_str().unwrap()).collect();
-    assert_eq!((problems.len(), codes.len()), (18, 16));
+    assert_eq!((problems.len(), codes.len()), (19, 17));
     let of = |code: &str| -> Vec<_> {
         let lines = problems.iter().filter(|problem| problem["code"] == code);
         lines

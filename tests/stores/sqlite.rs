@@ -311,7 +311,7 @@ async fn the_documented_sql_creates_what_migrate_creates() {
     sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&by_hand.pool().await).await.unwrap();
     migrated(&by_migrate).await;
     let migrated_schema = schema(&by_migrate).await;
-    assert_eq!(migrated_schema.len(), 3, "{migrated_schema:#?}");
+    assert_eq!(migrated_schema.len(), 4, "{migrated_schema:#?}");
     assert_eq!(schema(&by_hand).await, migrated_schema);
     claim_and_complete(&migrated(&by_hand).await).await;
     assert_eq!(schema(&by_hand).await, migrated_schema);
