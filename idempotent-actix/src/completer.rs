@@ -49,7 +49,7 @@ const AT_ONCE: usize = 4;
 /// # async fn charge(_: &Operation, _: u64) -> actix_web::Result<String> { todo!() }
 /// #[idempotent(scope = "scope::bearer_token")]
 /// #[post("/orders")]
-/// async fn order(
+/// async fn create_order(
 ///     operation: Operation,
 ///     order: web::Json<Order>,
 /// ) -> actix_web::Result<HttpResponse> {
