@@ -25,6 +25,7 @@ const HOT: KeyPattern = KeyPattern::Replays(1);
 const FIRST: &[&str] = &["layer", "floor", "bare"];
 const CLAIM_TRANSACTION: &[&str] = &["layer-transaction", "floor-effect", "bare"];
 const CLAIM_LEASE: &[&str] = &["layer-lease", "floor-effect", "bare"];
+const STEP: &[&str] = &["layer-step", "floor-step", "layer"];
 const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
 const REPLAYS: &[&str] = &["layer", "floor-read", "bare"];
 
@@ -62,6 +63,13 @@ pub(crate) const ROWS: &[Row] = &[
         "`SET NX GET PX`, then `SET`",
         Some(0.95),
     ),
+    row(
+        "redis/step",
+        (StoreKind::Redis, KeyPattern::Fresh),
+        STEP,
+        "`SET NX GET PX`, then two `SET`",
+        None,
+    ),
     row("redis/replay", (StoreKind::Redis, KEYS), REPLAYS, "one `GET`", Some(0.95)),
     row("redis/hot", (StoreKind::Redis, HOT), REPLAYS, "one `GET`", Some(0.90)),
     row(
@@ -70,6 +78,13 @@ pub(crate) const ROWS: &[Row] = &[
         FIRST,
         "`INSERT`, then `UPDATE`, each committed",
         Some(0.95),
+    ),
+    row(
+        "postgres/step",
+        (StoreKind::Postgres, KeyPattern::Fresh),
+        STEP,
+        "`INSERT`, then two `UPDATE`, each committed",
+        None,
     ),
     row("postgres/replay", (StoreKind::Postgres, KEYS), REPLAYS, "one `SELECT`", Some(0.95)),
     row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS, "one `SELECT`", Some(0.90)),
@@ -92,6 +107,13 @@ pub(crate) const ROWS: &[Row] = &[
         (StoreKind::Sqlite, KeyPattern::Fresh),
         FIRST,
         "`INSERT`, then `UPDATE`, each committed",
+        None,
+    ),
+    row(
+        "sqlite/step",
+        (StoreKind::Sqlite, KeyPattern::Fresh),
+        STEP,
+        "`INSERT`, then two `UPDATE`, each committed",
         None,
     ),
     row("sqlite/replay", (StoreKind::Sqlite, KEYS), REPLAYS, "one `SELECT`", Some(0.95)),

@@ -15,6 +15,9 @@ use clap::Args;
 
 use crate::duration::seconds;
 
+/// The result of the step of `layer-step` and `floor-step`.
+const STEP_RESULT: &[u8] = b"0123456789";
+
 /// Returns the number of allocations and of allocated bytes so far.
 type Count = fn() -> (usize, usize);
 

@@ -64,7 +64,7 @@ fn a_payment_whose_server_is_killed_succeeds_after_the_lease_and_is_charged_once
 fn a_payment_whose_charge_is_still_in_progress_at_the_bank_is_held() {
     let files = Files::new();
     let bank = Payments::start_bank(&files);
-    let start = || Payments::start_with(&files, &files.store(), bank.address);
+    let start = || Payments::start_with(&files, &files.store(), bank.address, &[]);
     let request = pay("order-1", "pm_card_visa");
     let (server, held) = files.while_bank_locked(|| {
         let server = start();

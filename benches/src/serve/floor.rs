@@ -1,8 +1,8 @@
 //! The floors: the same round trips as the layer, written by hand, without fingerprint, owner,
 //! lease or renewal.
 //!
-//! `floor` claims and completes, `floor-read` reads the recorded response, and `floor-effect`
-//! writes an effect in a transaction. Pools have the same size as the layer's pools and do not ping
+//! `floor` claims and completes, `floor-step` also records a step between the two, `floor-read` reads
+//! the recorded response, and `floor-effect` writes an effect in a transaction. Pools have the same size as the layer's pools and do not ping
 //! their connections; tables have the same columns and indexes.
 
 mod memory;
@@ -47,6 +47,9 @@ impl Floor {
             (Self::Postgres(pool), "floor") => {
                 app.app_data(web::Data::new(pool)).service(postgres::claim)
             }
+            (Self::Postgres(pool), "floor-step") => {
+                app.app_data(web::Data::new(pool)).service(postgres::step)
+            }
             (Self::Postgres(pool), "floor-read") => {
                 app.app_data(web::Data::new(pool)).service(postgres::read)
             }
@@ -56,6 +59,9 @@ impl Floor {
             (Self::Sqlite(pools), "floor") => {
                 app.app_data(web::Data::new(pools)).service(sqlite::claim)
             }
+            (Self::Sqlite(pools), "floor-step") => {
+                app.app_data(web::Data::new(pools)).service(sqlite::step)
+            }
             (Self::Sqlite(pools), "floor-read") => {
                 app.app_data(web::Data::new(pools)).service(sqlite::read)
             }
@@ -64,6 +70,9 @@ impl Floor {
             }
             (Self::Redis(client), "floor") => {
                 app.data_factory(move || redis::connect((*client).clone())).service(redis::claim)
+            }
+            (Self::Redis(client), "floor-step") => {
+                app.data_factory(move || redis::connect((*client).clone())).service(redis::step)
             }
             (Self::Redis(client), "floor-read") => {
                 app.data_factory(move || redis::connect((*client).clone())).service(redis::read)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use idempotent_actix::{
-    Idempotency, Tx, idempotent,
+    Idempotency, Operation, OperationError, Tx, idempotent,
     scope::{self, ScopeId},
     store::{self, MemoryStore, Store},
 };
@@ -15,7 +15,7 @@ use idempotent_core::{
 };
 use sqlx::{Postgres, Sqlite};
 
-use super::{Options, Size, created, floor, response, work};
+use super::{Options, STEP_RESULT, Size, created, floor, response, work};
 
 pub(super) async fn open(options: &Options) -> Idempotency {
     if options.store == "memory:" {
@@ -57,6 +57,7 @@ async fn hold_leases(store: impl Store, leases: usize) {
 pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
     match (kind, store.split(':').next()) {
         ("layer", _) => app.service(guarded),
+        ("layer-step", _) => app.service(with_step),
         ("layer-short-ttl", _) => app.service(short_ttl),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
@@ -70,6 +71,19 @@ pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
 #[post("/work")]
 async fn guarded(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
+}
+
+/// Records one step, between the claim and the completion.
+#[idempotent(scope = "scope::bearer_token", ttl = "24h")]
+#[post("/work")]
+async fn with_step(
+    body: Bytes,
+    size: web::Data<Size>,
+    operation: Operation,
+) -> actix_web::Result<HttpResponse> {
+    let step = operation.step("work");
+    step.run(async |_| Ok::<_, OperationError>(STEP_RESULT.to_vec())).await?;
+    Ok(work(&body, &size))
 }
 
 /// Has a short ttl, so that its records are purged soon.

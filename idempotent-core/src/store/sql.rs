@@ -28,7 +28,7 @@ pub(crate) use pool::ConnectionLifecycle;
 #[cfg(feature = "sqlite")]
 pub(crate) use pool::in_runtime;
 pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
-pub(crate) use row::{TimedRecord, id_from_row, lease_from_row, record_from_row};
+pub(crate) use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
 
 /// How many held records one statement of a purge marks.
 pub(crate) const MARKED_PER_STATEMENT: u32 = 10_000;

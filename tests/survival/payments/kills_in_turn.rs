@@ -3,8 +3,10 @@
 //! the server and Postgres.
 //!
 //! After each kill the server is started again and the request is sent again. There must be one
-//! charge, one ledger entry, one receipt, and one response.
+//! charge, one ledger entry, one receipt, and one response. So it must be if the completer finishes
+//! the payment before the request is sent again.
 
+mod completer;
 mod refunds;
 
 use std::{io, time::Instant};
@@ -50,6 +52,8 @@ struct Setup {
     /// In front of the bank.
     bank: Tap,
     store: String,
+    /// More arguments of the payments server.
+    arguments: &'static [&'static str],
     server: Payments,
     _bank: Payments,
     payments: i64,
@@ -98,9 +102,9 @@ impl Setup {
         let direct = Payments::start_bank(&files);
         let bank = taps.in_front_of("bank", direct.address);
         let store = proxied(&taps, &files.store());
-        let server = Payments::start_with(&files, &store, bank.address);
+        let server = Payments::start_with(&files, &store, bank.address, &[]);
         let front = taps.in_front_of("server", server.address);
-        Self { files, taps, front, bank, store, server, _bank: direct, payments: 0 }
+        Self { files, taps, front, bank, store, arguments: &[], server, _bank: direct, payments: 0 }
     }
 
     /// Kills the server at one message after the other, each in another payment, until a payment
@@ -171,7 +175,8 @@ impl Setup {
     }
 
     fn restart(&mut self) {
-        self.server = Payments::start_with(&self.files, &self.store, self.bank.address);
+        let (files, arguments) = (&self.files, self.arguments);
+        self.server = Payments::start_with(files, &self.store, self.bank.address, arguments);
         self.front.set_target(self.server.address);
     }
 

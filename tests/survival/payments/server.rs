@@ -216,8 +216,14 @@ impl Payments {
     }
 
     /// Starts a server that reaches its store and its bank at these addresses.
-    pub(crate) fn start_with(files: &Files, store: &str, bank: SocketAddr) -> Self {
-        Self::run(Self::command(files, store).env("BANK_URL", format!("http://{bank}")))
+    pub(crate) fn start_with(
+        files: &Files,
+        store: &str,
+        bank: SocketAddr,
+        arguments: &[&str],
+    ) -> Self {
+        let mut command = Self::command(files, store);
+        Self::run(command.args(arguments).env("BANK_URL", format!("http://{bank}")))
     }
 
     /// Starts a bank and waits until it listens.

@@ -1,4 +1,5 @@
-//! An `INSERT` and an `UPDATE`, each committed; one `SELECT`; or a transaction with one effect.
+//! An `INSERT` and an `UPDATE`, each committed, or with an `UPDATE` for a step between them; one
+//! `SELECT`; or a transaction with one effect.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,7 +11,7 @@ use sqlx::{
 };
 
 use super::{
-    super::{Size, created, response},
+    super::{STEP_RESULT, Size, created, response},
     id,
 };
 
@@ -18,6 +19,7 @@ const INSERT: &str = "INSERT INTO floor (id, fingerprint, owner, attempt, lease,
     first_seen, expires_at, state, abandoned) \
     VALUES ($1, $2, $3, 1, 1, $4, $5, $6, 1, 0) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = $2 WHERE id = $1";
+const STEP: &str = "UPDATE floor SET steps = $2 WHERE id = $1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = $1";
 pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, response) VALUES ($1, $2)";
 
@@ -28,6 +30,22 @@ pub(super) fn open(url: &str) -> PgPool {
     pool.test_before_acquire(false).connect_lazy_with(options)
 }
 
+async fn insert(id: &[u8], pool: &PgPool) {
+    let new = sqlx::query(INSERT)
+        .bind(id)
+        .bind(&[7_u8; 36][..])
+        .bind(&[8_u8; 16][..])
+        .bind(1_i64)
+        .bind(1_i64)
+        .bind(i64::MAX);
+    let claimed = new.execute(pool).await.unwrap().rows_affected();
+    assert_eq!(claimed, 1, "the key is new");
+}
+
+async fn complete(id: &[u8], response: &Bytes, pool: &PgPool) {
+    sqlx::query(UPDATE).bind(id).bind(&response[..]).execute(pool).await.unwrap();
+}
+
 #[post("/work")]
 pub(super) async fn claim(
     request: HttpRequest,
@@ -36,17 +54,25 @@ pub(super) async fn claim(
     pool: web::Data<PgPool>,
 ) -> HttpResponse {
     let id = id(&request);
-    let new = sqlx::query(INSERT)
-        .bind(&id[..])
-        .bind(&[7_u8; 36][..])
-        .bind(&[8_u8; 16][..])
-        .bind(1_i64)
-        .bind(1_i64)
-        .bind(i64::MAX);
-    let claimed = new.execute(&**pool).await.unwrap().rows_affected();
-    assert_eq!(claimed, 1, "the key is new");
+    insert(&id, &pool).await;
     let response = response(&body, &size);
-    sqlx::query(UPDATE).bind(&id[..]).bind(&response[..]).execute(&**pool).await.unwrap();
+    complete(&id, &response, &pool).await;
+    created(response)
+}
+
+/// Claims, does one step and records it, and completes.
+#[post("/work")]
+pub(super) async fn step(
+    request: HttpRequest,
+    body: Bytes,
+    size: web::Data<Size>,
+    pool: web::Data<PgPool>,
+) -> HttpResponse {
+    let id = id(&request);
+    insert(&id, &pool).await;
+    sqlx::query(STEP).bind(&id[..]).bind(STEP_RESULT).execute(&**pool).await.unwrap();
+    let response = response(&body, &size);
+    complete(&id, &response, &pool).await;
     created(response)
 }
 
@@ -65,15 +91,8 @@ pub(super) async fn read(
         return created(recorded.into());
     }
     let response = response(&body, &size);
-    let keep = sqlx::query(INSERT)
-        .bind(&id[..])
-        .bind(&[7_u8; 36][..])
-        .bind(&[8_u8; 16][..])
-        .bind(1_i64)
-        .bind(1_i64)
-        .bind(i64::MAX);
-    keep.execute(&**pool).await.unwrap();
-    sqlx::query(UPDATE).bind(&id[..]).bind(&response[..]).execute(&**pool).await.unwrap();
+    insert(&id, &pool).await;
+    complete(&id, &response, &pool).await;
     created(response)
 }
 

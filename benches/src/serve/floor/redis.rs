@@ -1,4 +1,5 @@
-//! `SET key value NX GET PX`, then `SET`; or one `GET`.
+//! `SET key value NX GET PX`, then `SET`, or with another `SET` for a step between them; or one
+//! `GET`.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use redis::{
 };
 
 use super::{
-    super::{Size, created, response},
+    super::{STEP_RESULT, Size, created, response},
     key,
 };
 
@@ -29,6 +30,19 @@ pub(super) async fn connect(client: Client) -> Result<MultiplexedConnection, Red
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
+async fn insert(key: &[u8], connection: &mut MultiplexedConnection) {
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(b"in flight").arg("NX").arg("GET").arg("PX").arg(DAY);
+    let recorded: Option<Vec<u8>> = set.query_async(connection).await.unwrap();
+    assert_eq!(recorded, None, "the key is new");
+}
+
+async fn set(key: &[u8], value: &[u8], connection: &mut MultiplexedConnection) {
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(value).arg("PX").arg(DAY);
+    let () = set.query_async(connection).await.unwrap();
+}
+
 #[post("/work")]
 pub(super) async fn claim(
     request: HttpRequest,
@@ -37,16 +51,25 @@ pub(super) async fn claim(
     connection: web::Data<MultiplexedConnection>,
 ) -> HttpResponse {
     let mut connection = (**connection).clone();
-    let mut set = redis::cmd("SET");
-    set.arg(key(&request)).arg(b"in flight").arg("NX").arg("GET").arg("PX").arg(DAY);
-    let recorded: Option<Vec<u8>> = set.query_async(&mut connection).await.unwrap();
-    if let Some(recorded) = recorded {
-        return created(recorded.into());
-    }
+    insert(key(&request), &mut connection).await;
     let response = response(&body, &size);
-    let mut complete = redis::cmd("SET");
-    complete.arg(key(&request)).arg(&response[..]).arg("PX").arg(DAY);
-    let () = complete.query_async(&mut connection).await.unwrap();
+    set(key(&request), &response, &mut connection).await;
+    created(response)
+}
+
+/// Claims, does one step and records it, and completes.
+#[post("/work")]
+pub(super) async fn step(
+    request: HttpRequest,
+    body: Bytes,
+    size: web::Data<Size>,
+    connection: web::Data<MultiplexedConnection>,
+) -> HttpResponse {
+    let mut connection = (**connection).clone();
+    insert(key(&request), &mut connection).await;
+    set(key(&request), STEP_RESULT, &mut connection).await;
+    let response = response(&body, &size);
+    set(key(&request), &response, &mut connection).await;
     created(response)
 }
 
@@ -65,13 +88,6 @@ pub(super) async fn read(
         return created(recorded.into());
     }
     let response = response(&body, &size);
-    let () = redis::cmd("SET")
-        .arg(key(&request))
-        .arg(&response[..])
-        .arg("PX")
-        .arg(DAY)
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    set(key(&request), &response, &mut connection).await;
     created(response)
 }

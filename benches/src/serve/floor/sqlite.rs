@@ -1,4 +1,5 @@
-//! An `INSERT` and an `UPDATE`, each committed; one `SELECT`; or a transaction with one effect.
+//! An `INSERT` and an `UPDATE`, each committed, or with an `UPDATE` for a step between them; one
+//! `SELECT`; or a transaction with one effect.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,7 +11,7 @@ use sqlx::{
 };
 
 use super::{
-    super::{Size, created, response},
+    super::{STEP_RESULT, Size, created, response},
     id,
 };
 
@@ -19,6 +20,7 @@ const INSERT: &str = "INSERT INTO floor \
     first_seen, expires_at) \
     VALUES (?1, 1, ?2, ?3, 1, 0, 1, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
 const UPDATE: &str = "UPDATE floor SET state = 2, recording = ?2 WHERE id = ?1";
+const STEP: &str = "UPDATE floor SET steps = ?2 WHERE id = ?1";
 const SELECT: &str = "SELECT recording FROM floor WHERE id = ?1";
 pub(in crate::serve) const EFFECT: &str = "INSERT INTO effects (key, response) VALUES (?1, ?2)";
 
@@ -67,6 +69,22 @@ pub(super) async fn claim(
 ) -> HttpResponse {
     let id = id(&request);
     insert(&id, &pools).await;
+    let response = response(&body, &size);
+    complete(&id, &response, &pools).await;
+    created(response)
+}
+
+/// Claims, does one step and records it, and completes.
+#[post("/work")]
+pub(super) async fn step(
+    request: HttpRequest,
+    body: Bytes,
+    size: web::Data<Size>,
+    pools: web::Data<Pools>,
+) -> HttpResponse {
+    let id = id(&request);
+    insert(&id, &pools).await;
+    sqlx::query(STEP).bind(&id[..]).bind(STEP_RESULT).execute(&pools.writer).await.unwrap();
     let response = response(&body, &size);
     complete(&id, &response, &pools).await;
     created(response)

@@ -1,4 +1,4 @@
--- Claims a key that has no record, or reads the record that exists. Returns one row, without a
+-- Claims a key that has no record, or reads of the record that exists what a claim is decided from. Returns one row, without a
 -- state if the claim is granted; or no row if another process inserted a record after this
 -- statement began, in which case it has to be run again.
 -- It neither locks nor writes an existing record, as an ON CONFLICT DO UPDATE would. It waits for
@@ -7,8 +7,7 @@
 -- hold), $7 operation in UTF-8, $8 principal or empty
 WITH seen AS MATERIALIZED (
     SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint,
-           r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording, r.operation,
-           r.principal, r.completed_at, r.status::bigint, r.reference, r.progress, r.steps, r.input
+           r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording, r.reference
     FROM {schema}"{table}" AS r
     WHERE r.id = $1
 ), granted AS (
@@ -24,6 +23,4 @@ WITH seen AS MATERIALIZED (
 )
 SELECT * FROM seen
 UNION ALL
-SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL
-FROM granted
+SELECT first_seen, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted

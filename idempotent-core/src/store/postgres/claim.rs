@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{
     NAME, PostgresStore,
     error::{waited_for_a_record, waited_for_an_existing_record},
-    execute::{Resend, record},
+    execute::{Resend, claimed},
     server::StatementMode,
 };
 use crate::{
@@ -60,7 +60,7 @@ impl PostgresStore {
                 Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
                 Err(error) => return Err(self.store_error("claim", error)),
             };
-            let (record, now) = match record("claim", &rows)? {
+            let (record, now) = match claimed(&rows)? {
                 None => continue,
                 Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
                 Some((Some(record), now)) => (record, now),

@@ -283,12 +283,15 @@ async fn execute_in_transaction(
 }
 
 /// Decodes the record in the first row; `None` if there is no row.
-pub(super) fn record(
-    operation: &'static str,
-    rows: &[PgRow],
-) -> Result<Option<TimedRecord>, StoreError> {
+fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
     let read = rows.first().map(sql::record_from_row).transpose();
     read.map_err(|source| StoreError::unreadable(NAME, operation, source))
+}
+
+/// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.
+pub(super) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
+    let read = rows.first().map(sql::claimed_from_row).transpose();
+    read.map_err(|source| StoreError::unreadable(NAME, "claim", source))
 }
 
 /// Decodes a row of `renew.sql`.

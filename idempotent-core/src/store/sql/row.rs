@@ -28,24 +28,12 @@ where
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
     String: Decode<'r, R::Database> + Type<R::Database>,
 {
-    let now = timestamp("now", row.try_get("now")?)?;
-    // The column is declared NOT NULL, so a row without a state means that there is no record.
-    let Some(code) = row.try_get("state")? else {
+    let (record, now) = claimed_from_row(row)?;
+    let Some(record) = record else {
         return Ok((None, now));
     };
-    let bytes = |column| row.try_get::<Vec<u8>, _>(column);
     let optional_bytes = |column| row.try_get::<Option<Vec<u8>>, _>(column);
     let record = Record {
-        fingerprint: Fingerprint::from_bytes(fixed_bytes("fingerprint", &bytes("fingerprint")?)?),
-        owner: OwnerToken::from_bytes(fixed_bytes("owner", &bytes("owner")?)?),
-        attempt: u32::try_from(row.try_get::<i64, _>("attempt")?)
-            .map_err(|_| UnreadableColumn { column: "attempt" })?,
-        abandoned: abandoned_from_code(row.try_get("abandoned")?)?,
-        lease: duration("lease", row.try_get("lease")?)?,
-        lease_until: timestamp("lease_until", row.try_get("lease_until")?)?,
-        first_seen: timestamp("first_seen", row.try_get("first_seen")?)?,
-        expires_at: timestamp("expires_at", row.try_get("expires_at")?)?,
-        state: state_from_code(code, row.try_get("recording")?)?,
         operation: text("operation", Some(row.try_get::<String, _>("operation")?))?
             .unwrap_or_default(),
         principal: optional_bytes("principal")?
@@ -61,10 +49,49 @@ where
             .transpose()
             .map_err(|_| UnreadableColumn { column: "status" })?,
         notes: Notes {
-            reference: text("reference", row.try_get("reference")?)?,
             progress: text("progress", row.try_get("progress")?)?,
             steps: optional_bytes("steps")?.unwrap_or_default().into(),
             input: optional_bytes("input")?.unwrap_or_default().into(),
+            ..record.notes
+        },
+        ..record
+    };
+    Ok((Some(record), now))
+}
+
+/// Decodes the column `now` and those that a claim is decided from. Whom the record is about, its
+/// end, and the notes other than the reference are left empty.
+pub(crate) fn claimed_from_row<'r, R: Row>(row: &'r R) -> Result<TimedRecord, Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let now = timestamp("now", row.try_get("now")?)?;
+    // The column is declared NOT NULL, so a row without a state means that there is no record.
+    let Some(code) = row.try_get("state")? else {
+        return Ok((None, now));
+    };
+    let bytes = |column| row.try_get::<Vec<u8>, _>(column);
+    let record = Record {
+        fingerprint: Fingerprint::from_bytes(fixed_bytes("fingerprint", &bytes("fingerprint")?)?),
+        owner: OwnerToken::from_bytes(fixed_bytes("owner", &bytes("owner")?)?),
+        attempt: u32::try_from(row.try_get::<i64, _>("attempt")?)
+            .map_err(|_| UnreadableColumn { column: "attempt" })?,
+        abandoned: abandoned_from_code(row.try_get("abandoned")?)?,
+        lease: duration("lease", row.try_get("lease")?)?,
+        lease_until: timestamp("lease_until", row.try_get("lease_until")?)?,
+        first_seen: timestamp("first_seen", row.try_get("first_seen")?)?,
+        expires_at: timestamp("expires_at", row.try_get("expires_at")?)?,
+        state: state_from_code(code, row.try_get("recording")?)?,
+        operation: ShortText::EMPTY,
+        principal: None,
+        completed_at: None,
+        status: None,
+        notes: Notes {
+            reference: text("reference", row.try_get("reference")?)?,
+            ..Notes::default()
         },
     };
     Ok((Some(record), now))

@@ -16,7 +16,7 @@ use crate::{
             NAME, PostgresStore,
             claim::MAX_ROUNDS,
             error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
-            execute::record,
+            execute::claimed,
         },
         sql::ClaimContention,
     },
@@ -65,7 +65,7 @@ impl PostgresStore {
             Ok(begin_retrying) => begin_retrying,
             Err(error) => return self.round_of(error),
         };
-        let (record, now) = match record("claim", &rows)? {
+        let (record, now) = match claimed(&rows)? {
             Some((Some(record), now)) => (record, now),
             Some((None, _)) => return self.granted(transaction, 1).await,
             // Another process inserted the record after this statement's read, so the statement
