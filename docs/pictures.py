@@ -318,6 +318,37 @@ def steps():
     p.finish()
 
 
+def polling():
+    p = Sequence("polling", "A duplicate polls for the end of the first request",
+                 "With in_flight = poll the duplicate gets 202 and a location. It looks the key up there, and then sends its request again.")
+    p.send("client", "layer", "POST /exports", "b", "Idempotency-Key: k-1")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "granted, attempt 1", "green")
+    p.send("layer", "handler", "call")
+    top = p.y
+    p.send("handler", "layer", "progress")
+    p.send("layer", "store", "progress", "", "3 of 10")
+    p.cross("client", "the client gives up waiting", "l")
+    p.send("client", "layer", "POST /exports", "b", "Idempotency-Key: k-1")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "in flight", "blue")
+    p.reply("layer", "client", "202 Accepted", "b", "Location, Retry-After")
+    p.send("client", "layer", "GET the location", "b")
+    p.send("layer", "store", "look up")
+    p.reply("store", "layer", "in flight, 3 of 10", "blue")
+    p.reply("layer", "client", "200 OK", "b", "state: in_flight")
+    p.reply("handler", "layer", "201 Created")
+    p.run(top)
+    p.send("layer", "store", "complete")
+    p.send("client", "layer", "GET the location", "b")
+    p.reply("layer", "client", "200 OK", "b", "state: completed")
+    p.send("client", "layer", "POST /exports", "b", "Idempotency-Key: k-1")
+    p.send("layer", "store", "claim")
+    p.reply("store", "layer", "completed: recording", "green")
+    p.reply("layer", "client", "201 Created", "b", "Idempotency-Replayed: true")
+    p.finish()
+
+
 def state_machine():
     p = Picture("state_machine", "The states of a record",
                 "Absent, in flight, completed and held, and the events that lead from one to the other.", 740)
@@ -393,5 +424,5 @@ def decision_tree():
 
 if __name__ == "__main__":
     TARGET.mkdir(parents=True, exist_ok=True)
-    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, steps, state_machine, decision_tree):
+    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, steps, polling, state_machine, decision_tree):
         draw()

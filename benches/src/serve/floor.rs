@@ -1,9 +1,10 @@
 //! The floors: the same round trips as the layer, written by hand, without fingerprint, owner,
 //! lease or renewal.
 //!
-//! `floor` claims and completes, `floor-step` also records a step between the two, `floor-read` reads
-//! the recorded response, and `floor-effect` writes an effect in a transaction. Pools have the same size as the layer's pools and do not ping
-//! their connections; tables have the same columns and indexes.
+//! `floor` claims and completes, `floor-step` also records a step between the two, `floor-read`
+//! reads the recorded response, and `floor-effect` writes an effect in a transaction. Pools have
+//! the same size as the layer's pools and do not ping their connections; tables have the same
+//! columns and indexes.
 
 mod memory;
 pub(super) mod postgres;

@@ -234,7 +234,7 @@ impl Store for SqliteStore {
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         for _ in 0..MAX_ROUNDS {
-            let (record, now) = self.read("claim", id).await?;
+            let (record, now) = self.existing(id).await?;
             let now = self.waiting.effective_time(record.as_ref(), now).await;
             let (change, outcome) = transition::claim(record.as_ref(), claim, now);
             let Change::Put(new) = change else {

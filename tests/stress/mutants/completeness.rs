@@ -9,6 +9,7 @@ const NOT_STEPS: &[&str] = &[
     "check.lua",
     "check.sql",
     "connection.sql",
+    "existing.sql",
     "index_input.lua",
     "migrate_1.sql",
     "migrations.sql",

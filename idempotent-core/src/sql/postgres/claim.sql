@@ -1,6 +1,6 @@
--- Claims a key that has no record, or reads of the record that exists what a claim is decided from. Returns one row, without a
--- state if the claim is granted; or no row if another process inserted a record after this
--- statement began, in which case it has to be run again.
+-- Claims a key that has no record, or reads of an existing record what a claim is decided from.
+-- Returns one row, without a state if the claim is granted; or no row if another process inserted a
+-- record after this statement began, in which case it has to be run again.
 -- It neither locks nor writes an existing record, as an ON CONFLICT DO UPDATE would. It waits for
 -- the uncommitted record of another transaction for as long as lock_timeout says.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned policy (0 retry, 1

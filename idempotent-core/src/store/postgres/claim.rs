@@ -89,7 +89,9 @@ impl PostgresStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
-        let Some((Some(record), now)) = self.read("claim", self.statements.read(id)).await? else {
+        let existing = self.statements.existing(id);
+        let rows = self.execute("claim", existing, Resend::Always).await?;
+        let Some((Some(record), now)) = claimed(&rows)? else {
             return Ok(None);
         };
         match transition::claim(Some(&record), claim, now) {

@@ -75,13 +75,17 @@ macro_rules! statements {
 }
 
 statements! {
-    read, claim, start_over, take_over, hold, shorten, renew, note, complete, release, abandon,
-    resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
+    read, existing, claim, start_over, take_over, hold, shorten, renew, note, complete, release,
+    abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
 }
 
 impl Statements {
     pub(super) fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
         Statement::new(&self.read, vec![bytes(id.as_bytes())])
+    }
+
+    pub(super) fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+        Statement::new(&self.existing, vec![bytes(id.as_bytes())])
     }
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {

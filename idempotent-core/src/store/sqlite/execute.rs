@@ -80,6 +80,14 @@ impl SqliteStore {
         sql::record_from_row(row).map_err(|source| StoreError::unreadable(NAME, operation, source))
     }
 
+    /// Reads what a claim is decided from.
+    pub(super) async fn existing(&self, id: &RecordId) -> Result<TimedRecord, StoreError> {
+        let rows = self.rows(&self.readers, "claim", || self.statements.existing(id)).await?;
+        let row =
+            rows.first().ok_or_else(|| self.store_error("claim", sqlx::Error::RowNotFound))?;
+        sql::claimed_from_row(row).map_err(|source| StoreError::unreadable(NAME, "claim", source))
+    }
+
     pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
         const OPERATION: &str = "find resumable";
         let rows = self.rows(&self.readers, OPERATION, || self.statements.resumable(limit)).await?;

@@ -46,7 +46,7 @@ macro_rules! texts {
 }
 
 texts! {
-    read, claim, take_over, hold, shorten, renew, note, complete, release, abandon,
+    read, existing, claim, take_over, hold, shorten, renew, note, complete, release, abandon,
     resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
 }
 
@@ -126,6 +126,10 @@ impl Statements {
 
     pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
         sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
+    }
+
+    pub(super) fn existing<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+        sqlx::query(self.texts.existing.clone()).bind(id.as_bytes().as_slice())
     }
 
     pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {

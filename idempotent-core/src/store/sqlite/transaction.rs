@@ -102,7 +102,7 @@ impl SqliteStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
-        let (record, now) = self.read("claim", id).await?;
+        let (record, now) = self.existing(id).await?;
         let now = self.waiting.effective_time(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         Ok(matches!(change, Change::Keep).then_some(outcome))
@@ -174,9 +174,9 @@ impl SqliteTransaction {
         if self.write("claim", statements.claim_in_transaction(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
-        let row = statements.read(id).fetch_one(self.open.own_connection()).await;
+        let row = statements.existing(id).fetch_one(self.open.own_connection()).await;
         let row = row.map_err(|error| self.store_error("claim", error))?;
-        let (record, now) = sql::record_from_row(&row)
+        let (record, now) = sql::claimed_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
         let now = waiting.effective_time(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
