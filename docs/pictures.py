@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the guides: `docs/pictures.py` writes idempotent-actix/src/guide/pictures/*.svg.
+"""Draws the pictures of the guides: `docs/pictures.py` writes src/guide/pictures/*.svg of idempotent-actix
+and idempotent-client.
 
 Each picture has a transparent background and follows the reader's color scheme. A page may be dark where the
 system is light: shapes are filled, lines have a middle tone, and text outside of a shape has a halo.
@@ -8,7 +9,7 @@ system is light: shapes are filled, lines have a middle tone, and text outside o
 import pathlib
 from xml.sax.saxutils import escape
 
-TARGET = pathlib.Path(__file__).resolve().parent.parent / "idempotent-actix/src/guide/pictures"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 STYLE = """
 svg{--ink:#1f2328;--halo:#fff;--fill:#f3f5f8;--soft:#57606a;--line:#768390;--blue:#0a5ec2;--green:#1a7f37;--red:#c4232f;--tint:#fff4d6}
@@ -29,6 +30,8 @@ HEAD = (
 
 class Picture:
     """Shapes and texts, written as one SVG."""
+
+    crate = "idempotent-actix"
 
     def __init__(self, name, title, description, width=740):
         self.name, self.title, self.description, self.width = name, title, description, width
@@ -58,7 +61,9 @@ class Picture:
         )
         text += "\n".join(self.under + self.back + self.front) + "\n</svg>\n"
         assert len(text.encode()) <= 8192, f"{self.name} has {len(text.encode())} bytes"
-        (TARGET / f"{self.name}.svg").write_text(text)
+        target = ROOT / self.crate / "src/guide/pictures"
+        target.mkdir(parents=True, exist_ok=True)
+        (target / f"{self.name}.svg").write_text(text)
 
 
 class Sequence(Picture):
@@ -349,6 +354,30 @@ def polling():
     p.finish()
 
 
+def client():
+    p = Sequence("client", "A client that survives a lost response and a crash",
+                 "The operation is stored before its first attempt. After a lost response and a restart, the same key is sent again, and the server replays its response.")
+    p.crate = "idempotent-client"
+    p.lanes = {"client": (75, "Application"), "layer": (275, "idempotent-client"), "handler": (465, "File"), "store": (655, "Server")}
+    p.send("client", "layer", "order 17", "b", "idempotent(), label")
+    p.send("layer", "handler", "store: new key k-1")
+    p.send("layer", "store", "POST /orders", "", "Idempotency-Key: k-1")
+    p.note("store", ["runs, and records", "the response"], 130)
+    p.cross("layer", "the response is lost", "l")
+    p.gap("a random pause")
+    p.send("layer", "store", "POST /orders", "", "Idempotency-Key: k-1")
+    p.cross("client", "the process dies", "l")
+    p.gap("after the restart")
+    p.send("client", "layer", "resume()", "b")
+    p.send("layer", "handler", "what is pending?")
+    p.reply("handler", "layer", "order 17, k-1", "blue")
+    p.send("layer", "store", "POST /orders", "", "Idempotency-Key: k-1")
+    p.reply("store", "layer", "201 Created", "green", "Idempotency-Replayed: true")
+    p.send("layer", "handler", "finished")
+    p.reply("layer", "client", "order 17: 201 Created", "b")
+    p.finish()
+
+
 def state_machine():
     p = Picture("state_machine", "The states of a record",
                 "Absent, in flight, completed and held, and the events that lead from one to the other.", 740)
@@ -423,6 +452,7 @@ def decision_tree():
 
 
 if __name__ == "__main__":
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for draw in (first, retry, in_flight, crash, disconnect, sessions, webhook, steps, polling, state_machine, decision_tree):
+    for draw in (
+        first, retry, in_flight, crash, disconnect, sessions, webhook, steps, polling, client, state_machine, decision_tree
+    ):
         draw()

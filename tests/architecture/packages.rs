@@ -2,7 +2,8 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 3] = ["idempotent-core", "idempotent-macros", "idempotent-actix"];
+const PUBLISHED: [&str; 4] =
+    ["idempotent-core", "idempotent-macros", "idempotent-actix", "idempotent-client"];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.
 /// Unit tests read `golden`.

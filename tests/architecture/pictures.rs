@@ -1,13 +1,18 @@
 //! `guide/pictures.md` defines the guides' pictures as data URLs for rustdoc, which copies no
 //! files. In the repository the guides refer to the SVG files.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, path::Path};
 
 use crate::root;
 
 #[test]
 fn the_pictures_in_the_docs_are_up_to_date() {
-    let guides = root().join("idempotent-actix/src/guide");
+    for package in ["idempotent-actix", "idempotent-client"] {
+        check(&root().join(package).join("src/guide"));
+    }
+}
+
+fn check(guides: &Path) {
     let mut files: Vec<_> = fs::read_dir(guides.join("pictures"))
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -8,6 +8,7 @@
 )]
 #![allow(missing_docs, reason = "tests")]
 
+mod clients;
 mod consumers;
 mod disconnects;
 mod finish;

@@ -43,12 +43,23 @@ the consumers have written. The last four columns before the time must be 0.
 
 ";
 
+const CLIENTS: &str = "\
+## Clients
+
+A client (the shop of `examples/chain`) that is killed (`kill -9`) at random, with a store of
+pending operations. The servers are killed too, and a proxy in front of each loses, delays, repeats
+and truncates messages. *Requests* are those that the proxies got. The last column before the time
+must be 0.
+
+";
+
 /// A table of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     UnderLoad,
     InTurn,
     Consumers,
+    Clients,
 }
 
 /// The number of kills of a long run, whose results are written.
@@ -61,10 +72,11 @@ pub(crate) fn is_long_run() -> bool {
 }
 
 impl Table {
-    const ALL: [(Self, &'static str, &'static [&'static str]); 3] = [
+    const ALL: [(Self, &'static str, &'static [&'static str]); 4] = [
         (Self::UnderLoad, UNDER_LOAD, &["store", "claim", "handlers"]),
         (Self::InTurn, IN_TURN, &["store"]),
         (Self::Consumers, CONSUMERS, &["claim"]),
+        (Self::Clients, CLIENTS, &["servers"]),
     ];
 
     /// The lines of the table in a text.

@@ -25,6 +25,7 @@ pub mod subjects;
 pub mod taps;
 pub mod test_app;
 pub mod timing;
+pub mod unreliable;
 pub mod without_runtime;
 
 use std::time::Duration;

@@ -151,7 +151,7 @@ fn while_locked<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn count_in(file: &Path, query: &str) -> i64 {
+pub(crate) fn count_in(file: &Path, query: &str) -> i64 {
     with_sqlite(file, async |connection| {
         sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await.unwrap()
     })
@@ -238,7 +238,8 @@ impl Payments {
         command
     }
 
-    fn run(command: &mut Command) -> Self {
+    /// Runs a command that prints `listening on http://ADDRESS`, and waits until it does.
+    pub(crate) fn run(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let address =

@@ -1,0 +1,28 @@
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![doc = include_str!("../README.md")]
+
+mod clock;
+mod error;
+pub mod guide;
+mod key;
+mod lookup;
+mod middleware;
+mod operation;
+mod pending;
+mod received;
+mod request;
+mod retries;
+mod specification;
+mod verdict;
+
+#[cfg(feature = "sqlite")]
+pub use self::pending::SqlitePending;
+pub use self::{
+    error::{Error, ErrorKind, Outcome},
+    key::{InvalidKey, Key},
+    lookup::{Known, Lookup, LookupError, Progress},
+    middleware::{Idempotency, Resumed},
+    pending::{PendingOperation, PendingStore, StoredRequest},
+    request::{IdempotentRequest, IdempotentRequestBuilder},
+    specification::Specification,
+};

@@ -1,0 +1,154 @@
+//! Operations whose outcome is not known yet, kept so that they survive the client.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use reqwest::{Request, Url};
+
+use crate::{clock, error::BoxError, key::Key};
+
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqlitePending;
+
+/// An operation, as it is stored before its first attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PendingOperation {
+    /// Its key.
+    pub key: Key,
+    /// The application's name for it, if it has one.
+    pub label: Option<String>,
+    /// Its request.
+    pub request: StoredRequest,
+    /// When it was stored.
+    pub started_at: SystemTime,
+    /// When the server may have forgotten its key.
+    pub expires_at: SystemTime,
+    /// Whether its outcome is known. Only an operation with a label is kept then.
+    pub finished: bool,
+}
+
+/// A request without its credentials.
+///
+/// The headers `Authorization`, `Proxy-Authorization` and `Cookie`, and all that are marked as
+/// [sensitive](HeaderValue::is_sensitive), are not stored. When the operation is resumed, the
+/// default headers of the client or another middleware must add them.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredRequest {
+    /// The method.
+    pub method: Method,
+    /// The URL.
+    pub url: Url,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Where pending operations are kept.
+///
+/// An application can implement it with its own database, and so write the operation in the
+/// transaction that decides on it. [`SqlitePending`] is a file.
+#[async_trait]
+pub trait PendingStore: Send + Sync + 'static {
+    /// Stores an operation durably, and returns it. If there is one with the same label, or with
+    /// the same key, that one is returned and nothing is changed. Finished operations whose
+    /// `expires_at` is before the `started_at` of the new one do not count, and can be removed.
+    ///
+    /// # Errors
+    /// If it fails, the request is not sent.
+    async fn begin(&self, new: PendingOperation) -> Result<PendingOperation, BoxError>;
+
+    /// Notes that the outcome is known: removes the operation, or, if it has a label, marks it as
+    /// finished.
+    ///
+    /// # Errors
+    /// If it fails, the operation stays pending; when it is resumed, the server replays its
+    /// response.
+    async fn finish(&self, key: &Key) -> Result<(), BoxError>;
+
+    /// Returns the operations that are not finished, in the order in which they were stored.
+    ///
+    /// # Errors
+    /// If it fails, nothing is resumed.
+    async fn pending(&self) -> Result<Vec<PendingOperation>, BoxError>;
+
+    /// Removes an operation, whatever its state.
+    ///
+    /// # Errors
+    /// If it fails, the operation may still be there.
+    async fn forget(&self, key: &Key) -> Result<(), BoxError>;
+}
+
+impl PendingOperation {
+    pub(crate) fn new(
+        key: Key,
+        label: Option<String>,
+        request: StoredRequest,
+        ttl: Duration,
+    ) -> Self {
+        let started_at = clock::now();
+        let expires_at = started_at.checked_add(ttl).unwrap_or(started_at);
+        Self { key, label, request, started_at, expires_at, finished: false }
+    }
+}
+
+impl StoredRequest {
+    /// The request, if its body is not a stream.
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        let body = match request.body() {
+            None => Bytes::new(),
+            Some(body) => Bytes::copy_from_slice(body.as_bytes()?),
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in request.headers() {
+            if !is_secret(name, value) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        let (method, url) = (request.method().clone(), request.url().clone());
+        Some(Self { method, url, headers, body })
+    }
+
+    pub(crate) fn to_request(&self) -> Request {
+        let mut request = Request::new(self.method.clone(), self.url.clone());
+        request.headers_mut().clone_from(&self.headers);
+        if !self.body.is_empty() {
+            *request.body_mut() = Some(self.body.clone().into());
+        }
+        request
+    }
+
+    /// Whether both mean the same operation, apart from headers that do not matter.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let content_type = |request: &Self| request.headers.get(header::CONTENT_TYPE).cloned();
+        self.method == other.method
+            && self.url == other.url
+            && self.body == other.body
+            && content_type(self) == content_type(other)
+    }
+}
+
+fn is_secret(name: &HeaderName, value: &HeaderValue) -> bool {
+    value.is_sensitive()
+        || [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE].contains(name)
+}
+
+/// Shows neither headers nor the body.
+impl std::fmt::Debug for StoredRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { method, url, body, .. } = self;
+        let (url, length) = (url.path(), body.len());
+        f.debug_struct("StoredRequest")
+            .field("method", method)
+            .field("path", &url)
+            .field("body_bytes", &length)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Marking a request as an idempotent operation.
+
+use std::{fmt::Display, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Body, Response};
+use reqwest_middleware::RequestBuilder;
+use serde::Serialize;
+
+use crate::{
+    error::{Error, ErrorKind},
+    key::Key,
+    middleware::Marker,
+};
+
+/// Makes a request an idempotent operation.
+pub trait IdempotentRequest {
+    /// Makes the request an operation with one key, which every attempt sends. The client must have
+    /// the [`Idempotency`](crate::Idempotency) middleware.
+    fn idempotent(self) -> IdempotentRequestBuilder;
+}
+
+impl IdempotentRequest for RequestBuilder {
+    fn idempotent(self) -> IdempotentRequestBuilder {
+        IdempotentRequestBuilder { request: self, marker: Marker::default() }
+    }
+}
+
+/// A request that is an idempotent operation, from
+/// [`idempotent`](IdempotentRequest::idempotent).
+#[must_use = "a request does nothing until it is sent"]
+pub struct IdempotentRequestBuilder {
+    request: RequestBuilder,
+    marker: Marker,
+}
+
+impl IdempotentRequestBuilder {
+    /// Names the operation in the application's own terms, such as `order-17`. Needs a store of
+    /// [pending operations](crate::Idempotency::pending).
+    ///
+    /// As long as the server remembers the key, the same label gets the same key, also after a
+    /// restart: an application that does not know whether it has already sent a request sends it
+    /// again with its label, and gets the first response. A label that belongs to another request
+    /// is an error ([`ErrorKind::LabelReused`]).
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.marker.label = Some(label.into());
+        self
+    }
+
+    /// Sets the key instead of a random one: for an operation that was begun elsewhere, or for a
+    /// key that is derived from one.
+    pub fn key(mut self, key: Key) -> Self {
+        self.marker.key = Some(key);
+        self
+    }
+
+    /// Sets the total time for this operation, with all attempts and pauses.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.marker.deadline = Some(deadline);
+        self
+    }
+
+    fn map(self, change: impl FnOnce(RequestBuilder) -> RequestBuilder) -> Self {
+        Self { request: change(self.request), ..self }
+    }
+
+    /// Adds a header.
+    pub fn header<N, V>(self, name: N, value: V) -> Self
+    where
+        HeaderName: TryFrom<N>,
+        <HeaderName as TryFrom<N>>::Error: Into<http::Error>,
+        HeaderValue: TryFrom<V>,
+        <HeaderValue as TryFrom<V>>::Error: Into<http::Error>,
+    {
+        self.map(|request| request.header(name, value))
+    }
+
+    /// Adds headers.
+    pub fn headers(self, headers: HeaderMap) -> Self {
+        self.map(|request| request.headers(headers))
+    }
+
+    /// Sets a bearer token. It is not stored with a pending operation.
+    pub fn bearer_auth(self, token: impl Display) -> Self {
+        self.map(|request| request.bearer_auth(token))
+    }
+
+    /// Sets a user name and a password. They are not stored with a pending operation.
+    pub fn basic_auth(self, user: impl Display, password: Option<impl Display>) -> Self {
+        self.map(|request| request.basic_auth(user, password))
+    }
+
+    /// Adds parameters to the URL.
+    pub fn query<T: Serialize + ?Sized>(self, parameters: &T) -> Self {
+        self.map(|request| request.query(parameters))
+    }
+
+    /// Sets a body of JSON.
+    pub fn json<T: Serialize + ?Sized>(self, body: &T) -> Self {
+        self.map(|request| request.json(body))
+    }
+
+    /// Sets a body of form fields.
+    pub fn form<T: Serialize + ?Sized>(self, fields: &T) -> Self {
+        self.map(|request| request.form(fields))
+    }
+
+    /// Sets the body. A stream is refused ([`ErrorKind::StreamingBody`]), because it cannot be sent
+    /// again.
+    pub fn body(self, body: impl Into<Body>) -> Self {
+        self.map(|request| request.body(body))
+    }
+
+    /// Sends the request until its outcome is known, and returns the response: the first one, or a
+    /// replay of it. A response with status 4xx or 5xx that is the outcome is returned too, such as
+    /// 422 for a key that was used for another request.
+    ///
+    /// # Errors
+    /// Fails if the outcome did not become known, and says whether the operation
+    /// [may have been done](Error::outcome).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the operation may have been done. With a store it stays pending.
+    pub async fn send(self) -> Result<Response, Error> {
+        let Self { request, mut marker } = self;
+        let key = marker.key.get_or_insert_with(Key::random).clone();
+        let (client, request) = request.with_extension(marker.clone()).build_split();
+        let invalid =
+            |error: reqwest::Error| Error::before(ErrorKind::Request, None).caused_by(error);
+        let request = request.map_err(invalid)?;
+        let mut extensions = http::Extensions::new();
+        extensions.insert(marker.clone());
+        let sent = client.execute_with_extensions(request, &mut extensions).await;
+        marker.result(key, sent)
+    }
+}

@@ -1,0 +1,267 @@
+//! What a response says about the operation.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use serde_json::Value;
+
+/// Bodies of refusals are short; a longer body is not read for a code.
+const MAX_PROBLEM: usize = 16 * 1024;
+
+/// What to do after an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The response is the outcome of the operation.
+    Definitive,
+    /// The request can be sent again.
+    Again(Again),
+    /// The server does not know the outcome, and sending the request again will not tell.
+    Unknown {
+        /// What the earlier attempt has set.
+        reference: Option<String>,
+    },
+}
+
+/// How to send a request again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Again {
+    /// The least time to wait, from `Retry-After`.
+    pub(crate) after: Option<Duration>,
+    /// Whether the server has said that this attempt did nothing.
+    pub(crate) did_not_run: bool,
+}
+
+/// Judges a response by its status, its headers, and the code in its body: the problems of
+/// `idempotent-actix` (RFC 9457), Stripe's errors, and those of the Agentic Commerce Protocol.
+pub(crate) fn judge(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &Bytes,
+    since_epoch: Duration,
+) -> Verdict {
+    // A recorded response is the outcome, whatever its status: it would be replayed again.
+    if is_replay(headers) {
+        return Verdict::Definitive;
+    }
+    let after = retry_after(headers, since_epoch);
+    if status.is_success() && !is_poll(status, headers) {
+        return Verdict::Definitive;
+    }
+    let refusal = Refusal::of(body);
+    let again = |did_not_run| Verdict::Again(Again { after, did_not_run });
+    match (status, refusal.code()) {
+        (_, Some("outcome_unknown" | "record_unreadable")) => {
+            Verdict::Unknown { reference: refusal.reference }
+        }
+        (_, Some("in_flight" | "idempotency_key_in_use" | "idempotency_in_flight")) => again(false),
+        // A 202 that is not a poll.
+        (status, _) if status.is_success() => Verdict::Definitive,
+        _ => match advice(headers).or(refusal.retryable) {
+            Some(true) => again(did_not_run(status, &refusal)),
+            None if is_retryable(status, after) => again(did_not_run(status, &refusal)),
+            // A failure that must not be retried leaves the outcome unknown, unless the handler did
+            // not run.
+            Some(false) if status.is_server_error() && refusal.code() != Some("misconfigured") => {
+                Verdict::Unknown { reference: refusal.reference }
+            }
+            _ => Verdict::Definitive,
+        },
+    }
+}
+
+/// Whether the response was recorded earlier. Besides this project's header, those of the Agentic
+/// Commerce Protocol and of Stripe.
+fn is_replay(headers: &HeaderMap) -> bool {
+    ["idempotency-replayed", "idempotent-replayed"]
+        .iter()
+        .any(|name| headers.get(*name).is_some_and(|value| value == "true"))
+}
+
+/// Whether this may be the response of `in_flight = "poll"`: a location to poll, and when to come
+/// back. Its code decides.
+fn is_poll(status: StatusCode, headers: &HeaderMap) -> bool {
+    status == StatusCode::ACCEPTED
+        && headers.contains_key(header::LOCATION)
+        && headers.contains_key(header::RETRY_AFTER)
+}
+
+/// What a server says about retries: Stripe's header, and that of SDKs made by Stainless.
+fn advice(headers: &HeaderMap) -> Option<bool> {
+    let value =
+        ["stripe-should-retry", "x-should-retry"].iter().find_map(|name| headers.get(*name));
+    match value?.as_bytes() {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    }
+}
+
+/// 409 without a known code is the handler's own, unless it says when to come back.
+fn is_retryable(status: StatusCode, after: Option<Duration>) -> bool {
+    match status {
+        StatusCode::CONFLICT => after.is_some(),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => false,
+        other => other.is_server_error(),
+    }
+}
+
+/// RFC 8470 §5.2 (425) and RFC 6585 §4 (429): the request was refused before it was processed.
+fn did_not_run(status: StatusCode, refusal: &Refusal) -> bool {
+    matches!(status, StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
+        || matches!(refusal.code(), Some("overloaded" | "shutting_down"))
+}
+
+/// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).
+fn retry_after(headers: &HeaderMap, since_epoch: Duration) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    let at = at.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(at.saturating_sub(since_epoch))
+}
+
+/// The members of an error's body that matter here.
+#[derive(Debug, Default)]
+struct Refusal {
+    code: Option<String>,
+    retryable: Option<bool>,
+    reference: Option<String>,
+}
+
+impl Refusal {
+    fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    fn of(body: &Bytes) -> Self {
+        if body.len() > MAX_PROBLEM {
+            return Self::default();
+        }
+        let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
+            return Self::default();
+        };
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        // A problem has `type`, `status` and `code` (RFC 9457); Stripe's error is below `error`.
+        let problem = members.contains_key("type") && members.contains_key("code");
+        if problem {
+            return Self {
+                code: text(members.get("code")),
+                retryable: members.get("retryable").and_then(Value::as_bool),
+                reference: text(members.get("reference")),
+            };
+        }
+        let error = members.get("error").and_then(Value::as_object);
+        Self { code: text(error.and_then(|error| error.get("code"))), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_000_000_000);
+
+    fn of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        judge(status, &map, &Bytes::copy_from_slice(body.as_bytes()), NOW)
+    }
+
+    fn again() -> Verdict {
+        Verdict::Again(Again::default())
+    }
+
+    fn not_run() -> Verdict {
+        Verdict::Again(Again { after: None, did_not_run: true })
+    }
+
+    fn problem(code: &str, retryable: bool) -> String {
+        format!(
+            r#"{{"type":"https://e/{code}","title":"t","status":0,"code":"{code}","retryable":{retryable}}}"#
+        )
+    }
+
+    #[test]
+    fn final_responses_are_the_outcome() {
+        for status in
+            [200, 201, 202, 204, 303, 400, 401, 402, 403, 404, 405, 409, 410, 413, 422, 501]
+        {
+            assert_eq!(of(status, &[], ""), Verdict::Definitive, "{status}");
+        }
+        for code in ["key_missing", "key_malformed", "key_reused", "misconfigured"] {
+            assert_eq!(of(500, &[], &problem(code, false)), Verdict::Definitive, "{code}");
+        }
+        assert_eq!(of(429, &[("stripe-should-retry", "false")], ""), Verdict::Definitive);
+    }
+
+    #[test]
+    fn temporary_failures_are_retried() {
+        for status in [408, 500, 502, 503, 504] {
+            assert_eq!(of(status, &[], ""), again(), "{status}");
+        }
+        for status in [425, 429] {
+            assert_eq!(of(status, &[], ""), not_run(), "{status}");
+        }
+        assert_eq!(of(500, &[], &problem("handler_failed", true)), again());
+        assert_eq!(of(503, &[], &problem("store_unavailable", true)), again());
+        assert_eq!(of(503, &[], &problem("overloaded", true)), not_run());
+        assert_eq!(of(404, &[("x-should-retry", "true")], ""), again());
+    }
+
+    #[test]
+    fn a_request_in_progress_is_retried_in_each_dialect() {
+        let stripe = r#"{"error":{"type":"idempotency_error","code":"idempotency_key_in_use"}}"#;
+        let acp = r#"{"type":"invalid_request","code":"idempotency_in_flight","message":"m"}"#;
+        for body in [&problem("in_flight", true), stripe, acp] {
+            assert_eq!(of(409, &[], body), again(), "{body}");
+        }
+        let seconds =
+            Verdict::Again(Again { after: Some(Duration::from_secs(3)), did_not_run: false });
+        assert_eq!(of(409, &[("retry-after", "3")], ""), seconds);
+        let poll = [("location", "/idempotency/keys/k"), ("retry-after", "3")];
+        assert_eq!(of(202, &poll, &problem("in_flight", true)), seconds);
+        assert_eq!(of(202, &poll, r#"{"type":"job","code":"queued"}"#), Verdict::Definitive);
+        assert_eq!(of(200, &poll, &problem("in_flight", true)), Verdict::Definitive);
+    }
+
+    #[test]
+    fn a_recorded_response_is_the_outcome_whatever_its_status() {
+        for name in ["idempotency-replayed", "idempotent-replayed"] {
+            assert_eq!(of(500, &[(name, "true")], ""), Verdict::Definitive, "{name}");
+            assert_eq!(of(500, &[(name, "false")], ""), again(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_outcome_ends_the_operation() {
+        let held = problem("outcome_unknown", false).replace("}", r#","reference":"pi_1"}"#);
+        assert_eq!(of(409, &[], &held), Verdict::Unknown { reference: Some("pi_1".into()) });
+        let unknown = Verdict::Unknown { reference: None };
+        assert_eq!(of(500, &[], &problem("record_unreadable", false)), unknown);
+        assert_eq!(of(500, &[], &problem("handler_timed_out", false)), unknown);
+        assert_eq!(of(500, &[("stripe-should-retry", "false")], ""), unknown);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let after = |value: &str| match of(503, &[("retry-after", value)], "") {
+            Verdict::Again(again) => again.after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(after("0"), Some(Duration::ZERO));
+        assert_eq!(after(" 120 "), Some(Duration::from_secs(120)));
+        let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + NOW + Duration::from_secs(90));
+        assert_eq!(after(&date), Some(Duration::from_secs(90)));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        for invalid in ["", "-1", "1.5", "soon"] {
+            assert_eq!(after(invalid), None, "{invalid}");
+        }
+    }
+}
