@@ -2,9 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// The usual name of the header (draft-ietf-httpapi-idempotency-key-header-07 §2.1).
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The key of one operation: 1 to 255 visible ASCII characters.
 ///

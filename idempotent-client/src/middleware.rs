@@ -16,7 +16,7 @@ use reqwest_middleware::{ClientWithMiddleware, Middleware, Next};
 
 use crate::{
     error::{Error, ErrorKind, Outcome},
-    key::Key,
+    key::{HEADER, Key},
     operation::Operation,
     pending::{PendingOperation, PendingStore, StoredRequest},
     retries::Retries,
@@ -92,7 +92,7 @@ impl Idempotency {
     pub fn new() -> Self {
         Self {
             settings: Arc::new(Settings {
-                header: HeaderName::from_static("idempotency-key"),
+                header: HEADER,
                 retries: Retries::DEFAULT,
                 ttl: Duration::from_secs(24 * 60 * 60),
                 specification: None,
@@ -247,11 +247,15 @@ impl Marker {
 impl Middleware for Idempotency {
     async fn handle(
         &self,
-        request: Request,
+        mut request: Request,
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> reqwest_middleware::Result<Response> {
         let marker = extensions.get::<Marker>().cloned();
+        if marker.is_some() {
+            // The key is in the marker, and the header may have another name.
+            request.headers_mut().remove(HEADER);
+        }
         let header = request.headers().get(&self.settings.header);
         if marker.is_none() && header.is_none() {
             return next.run(request, extensions).await;

@@ -168,17 +168,17 @@ impl Operation {
     }
 }
 
-/// Only a connection that could not be made proves that the request was not received.
 fn failed(error: reqwest_middleware::Error) -> Attempt {
+    let end = |source| Attempt::Ended { kind: ErrorKind::Request, reference: None, source };
     match error {
-        reqwest_middleware::Error::Reqwest(error)
-            if !error.is_builder() && !error.is_redirect() =>
-        {
+        reqwest_middleware::Error::Reqwest(error) if error.is_builder() || error.is_redirect() => {
+            end(Some(error.into()))
+        }
+        reqwest_middleware::Error::Reqwest(error) => {
+            // Only a connection that could not be made proves that the request was not received.
             let again = Again { after: None, did_not_run: error.is_connect() };
             Attempt::Again(again, Some(error.into()))
         }
-        error => {
-            Attempt::Ended { kind: ErrorKind::Request, reference: None, source: Some(error.into()) }
-        }
+        reqwest_middleware::Error::Middleware(error) => end(Some(error.into())),
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     error::{Error, ErrorKind},
-    key::Key,
+    key::{HEADER, Key},
     middleware::Marker,
 };
 
@@ -127,7 +127,11 @@ impl IdempotentRequestBuilder {
         let (client, request) = request.with_extension(marker.clone()).build_split();
         let invalid =
             |error: reqwest::Error| Error::before(ErrorKind::Request, None).caused_by(error);
-        let request = request.map_err(invalid)?;
+        let mut request = request.map_err(invalid)?;
+        // For a client without the middleware; the middleware sets its own header.
+        if let Some(value) = key.to_header() {
+            request.headers_mut().insert(HEADER, value);
+        }
         let mut extensions = http::Extensions::new();
         extensions.insert(marker.clone());
         let sent = client.execute_with_extensions(request, &mut extensions).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Bodies of refusals are short; a longer body is not read for a code.
@@ -45,7 +46,10 @@ pub(crate) fn judge(
         return Verdict::Definitive;
     }
     let after = retry_after(headers, since_epoch);
-    if status.is_success() && !is_poll(status, headers) {
+    if is_poll(status, headers, body) {
+        return Verdict::Again(Again { after, did_not_run: false });
+    }
+    if status.is_success() {
         return Verdict::Definitive;
     }
     let refusal = Refusal::of(body);
@@ -55,8 +59,6 @@ pub(crate) fn judge(
             Verdict::Unknown { reference: refusal.reference }
         }
         (_, Some("in_flight" | "idempotency_key_in_use" | "idempotency_in_flight")) => again(false),
-        // A 202 that is not a poll.
-        (status, _) if status.is_success() => Verdict::Definitive,
         _ => match advice(headers).or(refusal.retryable) {
             Some(true) => again(did_not_run(status, &refusal)),
             None if is_retryable(status, after) => again(did_not_run(status, &refusal)),
@@ -78,12 +80,19 @@ fn is_replay(headers: &HeaderMap) -> bool {
         .any(|name| headers.get(*name).is_some_and(|value| value == "true"))
 }
 
-/// Whether this may be the response of `in_flight = "poll"`: a location to poll, and when to come
-/// back. Its code decides.
-fn is_poll(status: StatusCode, headers: &HeaderMap) -> bool {
+/// Whether this is the response of `in_flight = "poll"`: where and when to look, and two members.
+fn is_poll(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Poll {
+        state: String,
+        #[serde(rename = "reference")]
+        _reference: Option<String>,
+    }
     status == StatusCode::ACCEPTED
         && headers.contains_key(header::LOCATION)
         && headers.contains_key(header::RETRY_AFTER)
+        && serde_json::from_slice(body).is_ok_and(|poll: Poll| poll.state == "in_flight")
 }
 
 /// What a server says about retries: Stripe's header, and that of SDKs made by Stainless.
@@ -195,8 +204,14 @@ mod tests {
         {
             assert_eq!(of(status, &[], ""), Verdict::Definitive, "{status}");
         }
-        for code in ["key_missing", "key_malformed", "key_reused", "misconfigured"] {
-            assert_eq!(of(500, &[], &problem(code, false)), Verdict::Definitive, "{code}");
+        let refusals = [
+            (400, "key_missing"),
+            (400, "key_malformed"),
+            (422, "key_reused"),
+            (500, "misconfigured"),
+        ];
+        for (status, code) in refusals {
+            assert_eq!(of(status, &[], &problem(code, false)), Verdict::Definitive, "{code}");
         }
         assert_eq!(of(429, &[("stripe-should-retry", "false")], ""), Verdict::Definitive);
     }
@@ -226,9 +241,14 @@ mod tests {
             Verdict::Again(Again { after: Some(Duration::from_secs(3)), did_not_run: false });
         assert_eq!(of(409, &[("retry-after", "3")], ""), seconds);
         let poll = [("location", "/idempotency/keys/k"), ("retry-after", "3")];
-        assert_eq!(of(202, &poll, &problem("in_flight", true)), seconds);
-        assert_eq!(of(202, &poll, r#"{"type":"job","code":"queued"}"#), Verdict::Definitive);
-        assert_eq!(of(200, &poll, &problem("in_flight", true)), Verdict::Definitive);
+        let in_flight = r#"{"state":"in_flight","reference":null}"#;
+        assert_eq!(of(202, &poll, in_flight), seconds);
+        // The handler's own responses.
+        assert_eq!(of(200, &poll, in_flight), Verdict::Definitive);
+        assert_eq!(of(202, &[], in_flight), Verdict::Definitive);
+        let job = r#"{"state":"in_flight","reference":null,"id":7}"#;
+        assert_eq!(of(202, &poll, job), Verdict::Definitive);
+        assert_eq!(of(202, &poll, r#"{"state":"queued","reference":null}"#), Verdict::Definitive);
     }
 
     #[test]
@@ -251,9 +271,11 @@ mod tests {
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
-        let after = |value: &str| match of(503, &[("retry-after", value)], "") {
-            Verdict::Again(again) => again.after,
-            other => panic!("{other:?}"),
+        let after = |value: &str| {
+            let Verdict::Again(again) = of(503, &[("retry-after", value)], "") else {
+                panic!("{value} ends the operation")
+            };
+            again.after
         };
         assert_eq!(after("0"), Some(Duration::ZERO));
         assert_eq!(after(" 120 "), Some(Duration::from_secs(120)));

@@ -11,6 +11,7 @@
 )]
 
 mod abandoned;
+mod api_clients;
 mod bodies;
 mod bounds;
 mod clocks;

@@ -36,6 +36,32 @@ fn each_order_has_one_effect_at_a_guarded_server() {
     report("`examples/chain`", &shop, &kills, &[&service.proxy], started);
 }
 
+/// The test above notices a client that has another key for each attempt, and one that forgets
+/// what it has begun.
+#[test]
+fn a_client_without_its_half_of_the_contract_has_double_effects() {
+    for breach in [Breach::KeyForEachAttempt, Breach::ForgetsPending] {
+        let directory = TempDir::new().unwrap();
+        let file = directory.path().join("shipping.db");
+        let service = Service::new("shipping", &file, None);
+        let mut shop = Shop::new(directory.path(), "orders", service.address());
+        match breach {
+            Breach::KeyForEachAttempt => service.proxy.replace_keys(),
+            Breach::ForgetsPending => shop.forgets_pending = true,
+        }
+        let kills = shop.run(&mut [service]);
+        let [rows, orders] = counts(&file);
+        println!("{breach:?}: {rows} effects of {orders} orders, {kills:?}");
+        assert!(rows > orders, "{breach:?}: {rows} effects of {orders} orders, {kills:?}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Breach {
+    KeyForEachAttempt,
+    ForgetsPending,
+}
+
 /// A server whose errors are those of Stripe, with which the shop pays.
 #[test]
 fn each_order_is_charged_once_at_a_server_like_stripes() {
@@ -59,10 +85,14 @@ fn each_order_is_charged_once_at_a_server_like_stripes() {
 
 /// Each order has one row, also after the last late request.
 fn check(shop: &Shop, file: &Path) {
-    let rows = count_in(file, "SELECT count(*) FROM done");
-    let orders = count_in(file, "SELECT count(DISTINCT order_id) FROM done");
     let expected = i64::from(shop.orders);
-    assert_eq!([rows, orders], [expected; 2], "rows, orders in {}", file.display());
+    assert_eq!(counts(file), [expected; 2], "rows, orders in {}", file.display());
+}
+
+/// The number of effects, and of orders that have one.
+fn counts(file: &Path) -> [i64; 2] {
+    ["SELECT count(*) FROM done", "SELECT count(DISTINCT order_id) FROM done"]
+        .map(|query| count_in(file, query))
 }
 
 fn report(server: &str, shop: &Shop, kills: &Kills, proxies: &[&Unreliable], started: Instant) {

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(reopened.pending().await.unwrap(), [one.clone(), two.clone()]);
         store.finish(&one.key).await.unwrap();
         store.finish(&one.key).await.unwrap();
-        assert_eq!(reopened.pending().await.unwrap(), [two.clone()]);
+        assert_eq!(reopened.pending().await.unwrap(), std::slice::from_ref(&two));
         store.forget(&two.key).await.unwrap();
         assert_eq!(reopened.pending().await.unwrap(), []);
     }

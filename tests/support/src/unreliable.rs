@@ -43,6 +43,8 @@ struct State {
     random: fastrand::Rng,
     /// The share of requests to which something happens.
     share: f64,
+    /// Whether each attempt gets another key.
+    replaces_keys: bool,
     requests: u64,
     /// How many requests are being forwarded, or wait for it.
     forwarding: u64,
@@ -56,8 +58,15 @@ impl Unreliable {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let random = fastrand::Rng::with_seed(seed);
-        let state =
-            State { target, random, share, requests: 0, forwarding: 0, faults: BTreeMap::new() };
+        let state = State {
+            target,
+            random,
+            share,
+            replaces_keys: false,
+            requests: 0,
+            forwarding: 0,
+            faults: BTreeMap::new(),
+        };
         let proxy = Self { address, state: Arc::new(Mutex::new(state)) };
         let accepting = proxy.clone();
         thread::spawn(move || {
@@ -78,6 +87,11 @@ impl Unreliable {
         self.state.lock().unwrap().target = target;
     }
 
+    /// Gives each request another key, as a client does that mints a key for each attempt.
+    pub fn replace_keys(&self) {
+        self.state.lock().unwrap().replaces_keys = true;
+    }
+
     /// The number of requests so far, and of each fault.
     #[must_use]
     pub fn counts(&self) -> (u64, BTreeMap<Fault, u64>) {
@@ -91,31 +105,33 @@ impl Unreliable {
         self.state.lock().unwrap().forwarding == 0
     }
 
-    fn draw(&self) -> (SocketAddr, Option<Fault>, f64) {
+    /// The server, what happens to the request, and a number between 0 and 100.
+    fn draw(&self) -> (SocketAddr, Option<Fault>, u32) {
         let mut state = self.state.lock().unwrap();
         state.requests += 1;
         let fault = (state.random.f64() < state.share).then(|| FAULTS[state.random.usize(..5)]);
         if let Some(fault) = fault {
             *state.faults.entry(fault).or_default() += 1;
         }
-        (state.target, fault, state.random.f64())
+        (state.target, fault, state.random.u32(0..100))
     }
 
     fn serve(&self, mut client: &TcpStream) -> io::Result<()> {
-        while let Some(request) = read_message(client)? {
-            let (target, fault, chance) = self.draw();
+        while let Some(mut request) = read_message(client)? {
+            self.replace_key(&mut request);
+            let (target, fault, percent) = self.draw();
             if fault == Some(Fault::LostRequest) {
                 return Ok(());
             }
             self.state.lock().unwrap().forwarding += 1;
             match fault {
-                Some(Fault::Delayed) if chance < 0.2 => thread::sleep(LONG),
-                Some(Fault::Delayed) => thread::sleep(SHORT.mul_f64(chance)),
+                Some(Fault::Delayed) if percent < 20 => thread::sleep(LONG),
+                Some(Fault::Delayed) => thread::sleep(SHORT * percent / 100),
                 Some(Fault::Repeated) => {
                     let (proxy, repeated) = (self.clone(), request.clone());
                     self.state.lock().unwrap().forwarding += 1;
                     thread::spawn(move || {
-                        thread::sleep(SHORT.mul_f64(chance * chance));
+                        thread::sleep(SHORT * percent * percent / 10_000);
                         proxy.forward(target, &repeated)
                     });
                 }
@@ -125,13 +141,24 @@ impl Unreliable {
             match fault {
                 Some(Fault::LostResponse) => return Ok(()),
                 Some(Fault::Truncated) => {
-                    let length = 1 + (chance * (response.len() - 1) as f64) as usize;
-                    return client.write_all(&response[..length.min(response.len() - 1)]);
+                    return client.write_all(&response[..response.len() * percent as usize / 100]);
                 }
                 _ => client.write_all(&response)?,
             }
         }
         Ok(())
+    }
+
+    /// Changes the last characters of the key, if keys are replaced.
+    fn replace_key(&self, request: &mut [u8]) {
+        const NAME: &[u8] = b"idempotency-key: ";
+        let mut state = self.state.lock().unwrap();
+        if !state.replaces_keys {
+            return;
+        }
+        let at = request.windows(NAME.len()).position(|bytes| bytes == NAME).unwrap();
+        let end = at + request[at..].iter().position(|byte| *byte == b'\r').unwrap();
+        request[end - 12..end].fill_with(|| state.random.digit(16) as u8);
     }
 
     /// Sends a request on a new connection, and returns the bytes of the response.

@@ -13,7 +13,7 @@ use test_support::unreliable::Unreliable;
 
 use super::FAULTS;
 use crate::{
-    payments::server::{Payments, await_that},
+    payments::server::{Payments, await_that, change},
     results::is_long_run,
 };
 
@@ -80,6 +80,8 @@ pub(super) struct Kills {
 /// The shop, which is started until every order is confirmed.
 pub(super) struct Shop {
     pub(super) orders: u32,
+    /// Whether the pending operations are lost with each kill.
+    pub(super) forgets_pending: bool,
     file: PathBuf,
     api: &'static str,
     server: SocketAddr,
@@ -87,32 +89,36 @@ pub(super) struct Shop {
 
 impl Shop {
     pub(super) fn new(directory: &Path, api: &'static str, server: SocketAddr) -> Self {
-        let orders = if is_long_run() { 1000 } else { 60 };
-        Self { orders, file: directory.join("shop.db"), api, server }
+        let orders = if is_long_run() { 5000 } else { 300 };
+        Self { orders, forgets_pending: false, file: directory.join("shop.db"), api, server }
     }
 
-    /// Runs the shop until every order is confirmed. Kills it, and the services, at random: more
-    /// often in a long run, and at the end no more.
+    /// Runs the shop until every order is confirmed. Kills the shop and a service in turn, at random
+    /// times, and at the end no more.
     pub(super) fn run(&mut self, services: &mut [Service]) -> Kills {
         let mut random = fastrand::Rng::with_seed(SEED);
         let (mut kills, started) = (Kills::default(), Instant::now());
-        let most = self.orders / 10;
-        let mut next_kill = Instant::now() + Duration::from_millis(random.u64(100..1000));
+        let most = self.orders / 20;
+        let mut next_kill = Instant::now() + Duration::from_millis(random.u64(10..300));
         while !self.run_once(|shop| {
             assert!(started.elapsed() < LIMIT, "{kills:?}");
             let now = Instant::now();
             if now < next_kill || kills.client + kills.servers >= 2 * most {
                 return;
             }
-            if random.bool() && kills.client < most {
+            if kills.client <= kills.servers {
                 kills.client += 1;
                 shop.kill().unwrap();
-            } else if kills.servers < most {
+                shop.wait().unwrap();
+                if self.forgets_pending {
+                    change(&self.file, "DELETE FROM idempotent_pending");
+                }
+            } else {
                 kills.servers += 1;
                 let pause = Duration::from_millis(random.u64(0..300));
                 random.choice(&*services).unwrap().kill(pause);
             }
-            next_kill = Instant::now() + Duration::from_millis(random.u64(50..1000));
+            next_kill = Instant::now() + Duration::from_millis(random.u64(10..300));
         }) {}
         services.iter().for_each(Service::let_late_requests_end);
         kills

@@ -1,0 +1,38 @@
+//! `idempotent-client`: against a server that follows a script, and against guarded handlers.
+
+mod errors;
+mod guarded;
+mod pending;
+mod retries;
+mod scripted;
+
+use std::time::Duration;
+
+use idempotent_client::{Error, Idempotency};
+use reqwest::Response;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+
+/// Short pauses, and a deadline that no test reaches by itself.
+fn idempotency() -> Idempotency {
+    Idempotency::new().pauses(Duration::from_millis(1), Duration::from_millis(20))
+}
+
+fn client(idempotency: &Idempotency) -> ClientWithMiddleware {
+    ClientBuilder::new(http()).with(idempotency.clone()).build()
+}
+
+/// A client without connections that are kept open: a script has one connection per request.
+fn http() -> reqwest::Client {
+    reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap()
+}
+
+/// Runs a future to its end, on a runtime with timers and sockets.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// The status and the body of a response.
+async fn received(response: Result<Response, Error>) -> (u16, String) {
+    let response = response.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}

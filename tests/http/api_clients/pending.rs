@@ -1,0 +1,141 @@
+//! Operations that survive the client.
+
+use std::{path::Path, time::Duration};
+
+use async_trait::async_trait;
+use idempotent_client::{
+    ErrorKind, Idempotency, IdempotentRequest, Key, Outcome, PendingOperation, PendingStore,
+    SqlitePending,
+};
+use tempfile::TempDir;
+
+use super::{
+    client, idempotency, received,
+    scripted::{Line::Ignore, Scripted, respond},
+    wait,
+};
+
+/// A process that has just been started.
+async fn started(file: &Path) -> Idempotency {
+    idempotency().pending(SqlitePending::open(file).await.unwrap())
+}
+
+#[test]
+fn an_operation_is_resumed_with_its_key_and_without_credentials() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("pending.db");
+    let server = Scripted::new([Ignore, respond(201, &[("x", "y")], "done")]);
+    wait(async {
+        let client = client(&started(&file).await);
+        let request = client.post(server.url()).idempotent().bearer_auth("secret").json(&17);
+        let sent = request.label("order-17").header("x-tenant", "t").send();
+        // The process dies before the response.
+        let died = tokio::time::timeout(Duration::from_millis(500), sent).await;
+        assert!(died.is_err());
+    });
+    wait(async {
+        let idempotency = started(&file).await;
+        let client = client(&idempotency);
+        let mut resumed = idempotency.resume(&client).await.unwrap();
+        assert_eq!(resumed.len(), 1);
+        let resumed = resumed.remove(0);
+        assert_eq!(resumed.operation.label.as_deref(), Some("order-17"));
+        assert_eq!(received(resumed.result).await, (201, "done".into()));
+        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
+    });
+    let keys = server.keys();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && !keys[0].is_empty(), "{keys:?}");
+    assert_eq!(server.header("authorization"), ["Bearer secret", ""]);
+    assert_eq!(server.header("x-tenant"), ["t", "t"]);
+    let bodies = server.requests().iter().all(|request| request.ends_with("\r\n\r\n17"));
+    assert!(bodies, "{:#?}", server.requests());
+    let stored = std::fs::read(&file).unwrap();
+    let wal = std::fs::read(directory.path().join("pending.db-wal")).unwrap_or_default();
+    let contains = |bytes: &[u8]| bytes.windows(6).any(|six| six == b"secret");
+    assert!(!contains(&stored) && !contains(&wal), "the credentials are in the file");
+}
+
+#[test]
+fn a_label_has_one_key_also_after_the_response() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("pending.db");
+    let replayed = ("idempotency-replayed", "true");
+    let server = Scripted::new([respond(201, &[], "one"), respond(201, &[replayed], "one")]);
+    for _ in 0..2 {
+        wait(async {
+            let client = client(&started(&file).await);
+            let request = client.post(server.url()).idempotent().label("order-17").json(&17);
+            assert_eq!(received(request.send().await).await, (201, "one".into()));
+            // Another request is another operation.
+            let other = client.post(server.url()).idempotent().label("order-17").json(&18);
+            let error = other.send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LabelReused);
+            assert_eq!(error.outcome(), Outcome::NotDone);
+        });
+    }
+    let keys = server.keys();
+    assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}");
+}
+
+#[test]
+fn an_operation_without_a_label_is_forgotten_with_its_outcome() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("pending.db");
+    let late = || respond(503, &[("retry-after", "60")], "");
+    let server = Scripted::new([respond(422, &[], ""), late(), late()]);
+    wait(async {
+        let idempotency = started(&file).await.deadline(Duration::from_secs(1));
+        let client = client(&idempotency);
+        let send = || client.post(server.url()).idempotent().body("order").send();
+        assert_eq!(send().await.unwrap().status().as_u16(), 422);
+        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
+        // What the client has given up stays.
+        let given_up = send().await.unwrap_err();
+        assert_eq!(given_up.kind(), ErrorKind::Deadline);
+        let mut resumed = idempotency.resume(&client).await.unwrap();
+        let error = resumed.remove(0).result.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Deadline, given_up.key()));
+        idempotency.forget(given_up.key().unwrap()).await.unwrap();
+        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
+    });
+}
+
+/// A store of the application that fails.
+struct Broken;
+
+#[async_trait]
+impl PendingStore for Broken {
+    async fn begin(
+        &self,
+        _: PendingOperation,
+    ) -> Result<PendingOperation, Box<dyn std::error::Error + Send + Sync>> {
+        Err("the disk is full".into())
+    }
+
+    async fn finish(&self, _: &Key) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Err("the disk is full".into())
+    }
+
+    async fn pending(
+        &self,
+    ) -> Result<Vec<PendingOperation>, Box<dyn std::error::Error + Send + Sync>> {
+        Err("the disk is full".into())
+    }
+
+    async fn forget(&self, _: &Key) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Err("the disk is full".into())
+    }
+}
+
+#[test]
+fn nothing_is_sent_that_cannot_be_stored() {
+    let server = Scripted::new([]);
+    let idempotency = idempotency().pending(Broken);
+    let client = client(&idempotency);
+    let error = wait(client.post(server.url()).idempotent().send()).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Store, Outcome::NotDone));
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.to_string(), "the disk is full");
+    assert_eq!(wait(idempotency.resume(&client)).unwrap_err().kind(), ErrorKind::Store);
+    assert_eq!(server.requests().len(), 0);
+}
