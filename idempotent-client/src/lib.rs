@@ -12,6 +12,7 @@ mod pending;
 mod received;
 mod request;
 mod retries;
+mod settings;
 mod specification;
 mod verdict;
 

@@ -1,4 +1,4 @@
-//! Asking a server what became of a key.
+//! Looking a key up at the server.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 /// How long to wait between two lookups, if the server does not say.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The resource at which a server that uses `idempotent-actix` tells a client what became of the
-/// client's own keys (`Idempotency::lookup` of the server).
+/// The resource of a server that uses `idempotent-actix` (`Idempotency::lookup`) at which a client
+/// finds out the state of its own keys.
 ///
 /// The client must authenticate as it does for the operation: to another principal, a key is
 /// unknown.

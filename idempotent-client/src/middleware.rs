@@ -19,7 +19,7 @@ use crate::{
     key::{HEADER, Key},
     operation::Operation,
     pending::{PendingOperation, PendingStore, StoredRequest},
-    retries::Retries,
+    settings::Settings,
     specification::Specification,
 };
 
@@ -51,17 +51,7 @@ const AT_ONCE: usize = 8;
 /// request passes unchanged.
 #[derive(Clone)]
 pub struct Idempotency {
-    pub(crate) settings: Arc<Settings>,
-}
-
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) header: HeaderName,
-    pub(crate) retries: Retries,
-    pub(crate) ttl: Duration,
-    pub(crate) specification: Option<Specification>,
-    pub(crate) max_response: usize,
-    pub(crate) pending: Option<Arc<dyn PendingStore>>,
+    settings: Arc<Settings>,
 }
 
 /// What a call site says of its operation. Travels with the request.
@@ -90,16 +80,7 @@ impl Idempotency {
     /// Creates a middleware with the default settings, and without a store of pending operations.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            settings: Arc::new(Settings {
-                header: HEADER,
-                retries: Retries::DEFAULT,
-                ttl: Duration::from_secs(24 * 60 * 60),
-                specification: None,
-                max_response: 8 * 1024 * 1024,
-                pending: None,
-            }),
-        }
+        Self { settings: Arc::new(Settings::default()) }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -168,8 +149,8 @@ impl Idempotency {
         self.with(|settings| settings.max_response = bytes)
     }
 
-    /// Sends the stored operations that have no outcome yet, eight at a time, and returns what
-    /// became of them. Call it at the start, before new operations.
+    /// Sends the stored operations that have no outcome yet, eight at a time, and returns
+    /// their results. Call it at the start, before new operations.
     ///
     /// `client` must have this middleware. Credentials are not stored, so its default headers or
     /// another middleware must add them.
@@ -308,14 +289,5 @@ impl Idempotency {
             return Err(Error::before(ErrorKind::LabelReused, Some(begun.key)));
         }
         Ok(operation(request, &begun, is_known))
-    }
-}
-
-impl Settings {
-    fn ttl_of(&self, request: &StoredRequest) -> Duration {
-        let published = self.specification.as_ref();
-        published
-            .and_then(|specification| specification.ttl(request.method.as_str(), &request.url))
-            .unwrap_or(self.ttl)
     }
 }

@@ -11,10 +11,10 @@ use crate::{
     clock,
     error::{BoxError, Error, ErrorKind, Outcome},
     key::Key,
-    middleware::Settings,
     pending::PendingOperation,
     received::Received,
     retries::Retries,
+    settings::Settings,
     verdict::{Again, Verdict, judge},
 };
 

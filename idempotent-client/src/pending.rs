@@ -125,7 +125,7 @@ impl StoredRequest {
         request
     }
 
-    /// Whether both mean the same operation, apart from headers that do not matter.
+    /// Whether both have the same method, URL, content type and body.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let content_type = |request: &Self| request.headers.get(header::CONTENT_TYPE).cloned();
         self.method == other.method

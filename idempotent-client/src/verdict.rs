@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
     Definitive,
     /// The request can be sent again.
     Again(Again),
-    /// The server does not know the outcome, and sending the request again will not tell.
+    /// The server does not know the outcome, and a further attempt would not find it out.
     Unknown {
         /// What the earlier attempt has set.
         reference: Option<String>,

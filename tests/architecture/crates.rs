@@ -56,6 +56,13 @@ fn the_core_with_all_stores_depends_on_no_framework() {
 }
 
 #[test]
+fn the_client_depends_on_no_server_and_no_database() {
+    let tree = tree(&["-p", "idempotent-client"]);
+    assert!(tree.contains(&"reqwest".to_owned()), "this is not the dependency tree of the client");
+    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-core", "sqlx", "redis"]);
+}
+
+#[test]
 fn the_macro_crate_has_three_direct_dependencies() {
     let mut direct = tree(&["-p", "idempotent-macros", "--depth", "1"]);
     direct.sort();
@@ -68,7 +75,9 @@ fn published_crates_depend_on_no_test_only_crate() {
     assert_without(&tree(&["-p", "idempotent-core", "--features", features]), TEST_ONLY);
     let features = format!("{features},identity,httpauth");
     assert_without(&tree(&["-p", "idempotent-actix", "--features", &features]), TEST_ONLY);
-    assert_without(&tree(&["-p", "idempotent-macros", "--all-features"]), TEST_ONLY);
+    for package in ["idempotent-macros", "idempotent-client"] {
+        assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
+    }
 }
 
 #[test]

@@ -28,6 +28,24 @@ const CORE: &[&str] = &[
     "sync",
 ];
 
+/// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
+const CLIENT: &[&str] = &[
+    "guide",
+    "lookup",
+    "request",
+    "middleware",
+    "operation",
+    "settings",
+    "specification",
+    "pending",
+    "verdict",
+    "received",
+    "retries",
+    "error",
+    "key",
+    "clock",
+];
+
 /// The modules at the root of `idempotent-actix`. Each may use those that are listed below it.
 const ACTIX: &[&str] = &[
     "__private",
@@ -149,6 +167,11 @@ fn modules_of_the_actix_crate_use_only_those_below() {
 }
 
 #[test]
+fn modules_of_the_client_use_only_those_below() {
+    assert_layered("idempotent-client", CLIENT, 15);
+}
+
+#[test]
 fn modules_of_the_macro_crate_use_only_those_below() {
     assert_layered("idempotent-macros", MACROS, 8);
 }
@@ -161,6 +184,11 @@ fn the_modules_of_the_core_have_no_cycles() {
 #[test]
 fn the_modules_of_the_actix_crate_have_no_cycles() {
     assert_no_cycles("idempotent-actix");
+}
+
+#[test]
+fn the_modules_of_the_client_have_no_cycles() {
+    assert_no_cycles("idempotent-client");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `docs/public-api.md` lists every public name of `idempotent-actix`, with the reason why it is
-//! public.
+//! `docs/public-api.md` lists every public name of `idempotent-actix` and of `idempotent-client`,
+//! with the reason why it is public.
 
 use std::{collections::BTreeSet, fs};
 
@@ -9,10 +9,18 @@ use crate::root;
 
 #[test]
 fn every_public_name_has_a_reason() {
-    let exported = exports("idempotent-actix/src/lib.rs");
     let list = fs::read_to_string(root().join("docs/public-api.md")).unwrap();
-    let documented: BTreeSet<String> = list
-        .lines()
+    for package in ["idempotent-actix", "idempotent-client"] {
+        check(package, &list);
+    }
+}
+
+fn check(package: &str, list: &str) {
+    let exported = exports(&format!("{package}/src/lib.rs"));
+    let title = format!("## `{package}`");
+    let section = list.lines().skip_while(|line| *line != title).skip(1);
+    let documented: BTreeSet<String> = section
+        .take_while(|line| !line.starts_with("## `"))
         .filter_map(|line| line.strip_prefix("| `"))
         .map(|line| {
             let (name, reason) = line.split_once("` | ").expect("a row has a name and a reason");

@@ -45,6 +45,7 @@ fn a_client_without_its_half_of_the_contract_has_double_effects() {
         let file = directory.path().join("shipping.db");
         let service = Service::new("shipping", &file, None);
         let mut shop = Shop::new(directory.path(), "orders", service.address());
+        shop.orders = shop.orders.min(300);
         match breach {
             Breach::KeyForEachAttempt => service.proxy.replace_keys(),
             Breach::ForgetsPending => shop.forgets_pending = true,

@@ -47,7 +47,7 @@ async fn process(
     Ok(HttpResponse::Created().json(id))
 }
 
-/// Serves until the process is told to stop.
+/// Serves until the process gets a signal.
 pub(crate) async fn serve(
     name: &'static str,
     listen: SocketAddr,

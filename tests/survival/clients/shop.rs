@@ -93,8 +93,8 @@ impl Shop {
         Self { orders, forgets_pending: false, file: directory.join("shop.db"), api, server }
     }
 
-    /// Runs the shop until every order is confirmed. Kills the shop and a service in turn, at random
-    /// times, and at the end no more.
+    /// Runs the shop until every order is confirmed. Kills the shop and a service in turn, at
+    /// random times, and at the end no more.
     pub(super) fn run(&mut self, services: &mut [Service]) -> Kills {
         let mut random = fastrand::Rng::with_seed(SEED);
         let (mut kills, started) = (Kills::default(), Instant::now());
