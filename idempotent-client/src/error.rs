@@ -28,6 +28,10 @@ pub enum ErrorKind {
     /// attempt.
     #[error("the operation did not finish before its deadline")]
     Deadline,
+    /// The server refused an attempt (401, 403, 404, 405, 407, 421) after an earlier attempt that
+    /// may have been run. The refusal says nothing about the earlier one.
+    #[error("the server refused an attempt after one that may have been run")]
+    Refused,
     /// The server does not know the outcome itself: it holds the key until someone resolves it, or
     /// has failed in a way that must not be retried.
     #[error("the server does not know the outcome of the operation")]
@@ -39,18 +43,23 @@ pub enum ErrorKind {
     /// The body of the request is a stream, which cannot be sent again. The request was not sent.
     #[error("the body of the request is a stream and cannot be sent again")]
     StreamingBody,
-    /// The label was used for a different request. The request was not sent.
-    #[error("the label belongs to a different request")]
+    /// The label, or the key, belongs to a different request. This request was not sent; the other
+    /// one may have been done.
+    #[error("the label or the key belongs to a different request")]
     LabelReused,
-    /// The store of pending operations failed. Unless the outcome is unknown, the request was not
-    /// sent.
+    /// The operation was not resumed, because its credentials are not stored.
+    #[error("the credentials of the operation are not stored; add them with `Resume::credentials`")]
+    Credentials,
+    /// The store of pending operations failed, or there is none. The request was not sent by this
+    /// call.
     #[error("the store of pending operations failed")]
     Store,
-    /// The request is invalid, or another middleware refused it.
+    /// The request is invalid, or another middleware failed.
     #[error("the request failed")]
     Request,
-    /// The client has no [`Idempotency`](crate::Idempotency) middleware. The request was sent once,
-    /// with its key.
+    /// The request did not reach an [`Idempotency`](crate::Idempotency) middleware: the client has
+    /// none, or another middleware in front of it responded. It was sent at most once, with its
+    /// key.
     #[error("the client has no `Idempotency` middleware; add `.with(Idempotency::new())` to it")]
     NotInstalled,
 }
@@ -59,7 +68,10 @@ pub enum ErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The server did not run the operation: no attempt reached it, or it refused each of them.
+    /// The server did not run the operation: no attempt reached it, or it refused each of them
+    /// before. If the server redirects a request that it has run, and the client follows
+    /// redirects, a connection that fails afterwards looks the same: use
+    /// `reqwest::redirect::Policy::none` with such a server.
     NotDone,
     /// The operation may have been done.
     Unknown,
@@ -134,6 +146,12 @@ impl Error {
             reference: None,
             source: None,
         }
+    }
+
+    pub(crate) fn without_source(&self) -> Self {
+        let Self { kind, outcome, ref key, attempts, last_status, ref reference, .. } = *self;
+        let (key, reference) = (key.clone(), reference.clone());
+        Self { kind, outcome, key, attempts, last_status, reference, source: None }
     }
 
     pub(crate) fn caused_by(self, source: impl Into<BoxError>) -> Self {

@@ -9,16 +9,16 @@ use uuid::Uuid;
 /// The usual name of the header (draft-ietf-httpapi-idempotency-key-header-07 §2.1).
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key of one operation: 1 to 255 visible ASCII characters.
+/// The key of one operation: 1 to 255 visible ASCII characters, without quotes and commas.
 ///
 /// It is written to the header as it is: a UUID without quotes, as the SDKs of most APIs do.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
 
-/// An idempotency key must have 1 to 255 visible ASCII characters.
+/// An idempotency key must have 1 to 255 visible ASCII characters, without quotes and commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an idempotency key must have 1 to 255 visible ASCII characters")]
+#[error("an idempotency key must have 1 to 255 visible ASCII characters, no quote and no comma")]
 #[non_exhaustive]
 pub struct InvalidKey;
 
@@ -52,8 +52,8 @@ impl TryFrom<String> for Key {
     type Error = InvalidKey;
 
     fn try_from(text: String) -> Result<Self, InvalidKey> {
-        let is_visible = |byte: u8| byte.is_ascii_graphic();
-        let valid = (1..=255).contains(&text.len()) && text.bytes().all(is_visible);
+        let is_valid = |byte: u8| byte.is_ascii_graphic() && !b"\",".contains(&byte);
+        let valid = (1..=255).contains(&text.len()) && text.bytes().all(is_valid);
         if valid { Ok(Self(text)) } else { Err(InvalidKey) }
     }
 }
@@ -64,7 +64,7 @@ impl From<Key> for String {
     }
 }
 
-/// Shows the first eight characters: a key gives access to a response.
+/// Shows at most eight characters: a key gives access to a response.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({}…)", self.short())
@@ -72,9 +72,9 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// The first characters, for logs and errors.
+    /// The first characters, for logs and errors; none of a short key.
     pub(crate) fn short(&self) -> &str {
-        self.0.get(..8).unwrap_or(&self.0)
+        self.0.get(..8).filter(|_| self.0.len() >= 16).unwrap_or_default()
     }
 }
 
@@ -99,18 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_1_to_255_visible_ascii_characters() {
+    fn a_key_has_1_to_255_visible_ascii_characters() {
         for valid in ["k", "order-17", &"k".repeat(255)] {
             assert_eq!(valid.parse::<Key>().unwrap().as_str(), valid);
         }
-        for invalid in ["", "a b", "ü", "a\n", &"k".repeat(256)] {
+        for invalid in ["", "a b", "ü", "a\n", "\"k\"", "a,b", &"k".repeat(256)] {
             assert_eq!(invalid.parse::<Key>(), Err(InvalidKey), "{invalid:?}");
         }
     }
 
     #[test]
     fn debug_output_does_not_show_the_whole_key() {
-        let key: Key = "0123456789".parse().unwrap();
-        assert_eq!(format!("{key:?}"), "Key(01234567…)");
+        let debug = |key: &str| format!("{:?}", key.parse::<Key>().unwrap());
+        assert_eq!(debug("0123456789abcdef"), "Key(01234567…)");
+        assert_eq!(debug("order-17"), "Key(…)");
     }
 }

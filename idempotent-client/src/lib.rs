@@ -6,11 +6,13 @@ mod error;
 pub mod guide;
 mod key;
 mod lookup;
+mod marker;
 mod middleware;
 mod operation;
 mod pending;
 mod received;
 mod request;
+mod resume;
 mod retries;
 mod settings;
 mod specification;
@@ -22,8 +24,9 @@ pub use self::{
     error::{Error, ErrorKind, Outcome},
     key::{InvalidKey, Key},
     lookup::{Known, Lookup, LookupError, Progress},
-    middleware::{Idempotency, Resumed},
+    middleware::Idempotency,
     pending::{PendingOperation, PendingStore, StoredRequest},
     request::{IdempotentRequest, IdempotentRequestBuilder},
+    resume::{Resume, Resumed},
     specification::Specification,
 };

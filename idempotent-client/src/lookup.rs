@@ -6,10 +6,12 @@ use http::{StatusCode, header};
 use reqwest::Url;
 use reqwest_middleware::ClientWithMiddleware;
 use serde::Deserialize;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-/// How long to wait between two lookups, if the server does not say.
+/// How long to wait between two lookups of an operation that is in flight.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// The time limit of one lookup.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The resource of a server that uses `idempotent-actix` (`Idempotency::lookup`) at which a client
 /// finds out the state of its own keys.
@@ -29,7 +31,8 @@ pub struct Lookup {
 #[non_exhaustive]
 pub enum Known {
     /// The server has no record of the key: no request with it was accepted, or the record has
-    /// expired. A request that is still on its way may be accepted later.
+    /// expired, or its operation cannot be looked up (see the server's `Idempotency::lookup`). A
+    /// request that is still on its way may be accepted later.
     Absent,
     /// A request with the key is in progress.
     InFlight(Progress),
@@ -75,6 +78,15 @@ pub enum LookupError {
         /// The status of the response.
         status: StatusCode,
     },
+    /// The server did not respond within 10 seconds.
+    #[error("the lookup of an idempotency key timed out")]
+    #[non_exhaustive]
+    TimedOut {},
+    /// The operation is still in progress after the time to wait. Only
+    /// [`reconcile`](Lookup::reconcile) fails so.
+    #[error("the operation with this idempotency key is still in progress")]
+    #[non_exhaustive]
+    InFlight {},
     /// The response is not that of a lookup.
     #[error("the response to the lookup of an idempotency key has an unknown format")]
     #[non_exhaustive]
@@ -102,8 +114,8 @@ impl Lookup {
         Self { client, url, operation: None, wait: Duration::from_secs(2) }
     }
 
-    /// Sets the full name of the operation, such as `POST /shipments`. Without it, the server looks
-    /// in all operations.
+    /// Sets the full name of the operation, such as `POST /v1/shipments`. Without it, the server
+    /// looks in all operations, except those that are mounted in a scope of the application.
     #[must_use]
     pub fn operation(self, name: impl Into<String>) -> Self {
         Self { operation: Some(name.into()), ..self }
@@ -122,10 +134,12 @@ impl Lookup {
     /// # Errors
     /// Fails if the server cannot be reached, or refuses the lookup.
     pub async fn find(&self, key: &str) -> Result<Known, LookupError> {
-        let end = Instant::now() + self.wait;
+        let started = Instant::now();
         loop {
-            let known = self.ask(key).await?;
-            if !matches!(known, Known::InFlight(_)) || Instant::now() + INTERVAL > end {
+            let asked = timeout(TIMEOUT, self.ask(key)).await;
+            let known = asked.map_err(|_| LookupError::TimedOut {})??;
+            let is_over = started.elapsed().saturating_add(INTERVAL) > self.wait;
+            if is_over || !matches!(known, Known::InFlight(_)) {
                 return Ok(known);
             }
             sleep(INTERVAL).await;
@@ -141,9 +155,11 @@ impl Lookup {
             url.query_pairs_mut().append_pair("operation", operation);
         }
         let request = self.client.get(url).header(header::ACCEPT, "application/json");
-        let response = request.send().await?;
+        // The URL contains the key.
+        let response = request.send().await.map_err(reqwest_middleware::Error::without_url)?;
         let status = response.status();
-        let body = response.bytes().await.map_err(reqwest_middleware::Error::from)?;
+        let body = response.bytes().await.map_err(reqwest::Error::without_url);
+        let body = body.map_err(reqwest_middleware::Error::from)?;
         match status {
             StatusCode::OK => serde_json::from_slice(&body)
                 .ok()
@@ -182,37 +198,45 @@ impl Answer {
 mod steps {
     use idempotent_core::{DerivedKey, runtime::Reconciliation};
 
-    use super::{Known, Lookup, LookupError, Progress};
+    use super::{Known, Lookup, LookupError};
 
     impl Lookup {
         /// Reconciles a step of a handler with the server that the step calls, by the derived key
         /// of the step.
         ///
-        /// `result` turns the status and the reference of a completed operation into the result of
-        /// the step; if it returns `None`, the step is run, which sends its request again and gets
-        /// the recorded response.
+        /// `result` turns the reference of an operation that has succeeded (2xx) into the result of
+        /// the step. If it returns `None`, or if the operation has not succeeded, the step is run:
+        /// it sends its request again, and gets the recorded response.
         ///
         /// | what the server knows | the step |
         /// |---|---|
-        /// | completed | `Found(result)`, or `Absent` without a result |
+        /// | completed with 2xx | `Found(result)`, or `Absent` without a result |
+        /// | completed with another status | `Absent` |
         /// | nothing, or abandoned | `Absent`: it is run. Its request has the same key, so a request that is still on its way does no harm |
-        /// | in flight, after the time to wait | `Unknown`: the key of the caller is held |
-        /// | held | `Unknown` |
+        /// | in flight, after the time to wait | it fails ([`LookupError::InFlight`]), and the next attempt asks again |
+        /// | held | `Unknown`: the key of the caller is held too |
         ///
-        /// The server must remember its keys for at least as long as the caller remembers its own.
+        /// The step must send the same request as the earlier attempt, as the same principal. The
+        /// server must remember its keys for at least as long as the caller remembers its own.
         ///
         /// # Errors
-        /// Fails if the server cannot be reached. The step then fails too, without being run.
+        /// Fails if the server cannot be reached, or if the operation is in flight. The step then
+        /// fails too, without being run.
         pub async fn reconcile<T>(
             &self,
             key: &DerivedKey,
-            result: impl FnOnce(http::StatusCode, Option<&str>) -> Option<T>,
+            result: impl FnOnce(Option<&str>) -> Option<T>,
         ) -> Result<Reconciliation<T>, LookupError> {
             Ok(match self.find(&key.to_string()).await? {
-                Known::Completed { status, reference } => result(status, reference.as_deref())
-                    .map_or(Reconciliation::Absent, Reconciliation::Found),
-                Known::Absent | Known::Abandoned(Progress { .. }) => Reconciliation::Absent,
-                Known::InFlight(_) | Known::Held(_) => Reconciliation::Unknown,
+                Known::Completed { status, reference } if status.is_success() => {
+                    result(reference.as_deref())
+                        .map_or(Reconciliation::Absent, Reconciliation::Found)
+                }
+                Known::Completed { .. } | Known::Absent | Known::Abandoned(_) => {
+                    Reconciliation::Absent
+                }
+                Known::InFlight(_) => return Err(LookupError::InFlight {}),
+                Known::Held(_) => Reconciliation::Unknown,
             })
         }
     }

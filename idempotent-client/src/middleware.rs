@@ -1,30 +1,27 @@
 //! The middleware.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
 use http::{Extensions, HeaderName};
 use reqwest::{Request, Response};
-use reqwest_middleware::{ClientWithMiddleware, Middleware, Next};
+use reqwest_middleware::{Middleware, Next};
 
 use crate::{
     error::{Error, ErrorKind, Outcome},
     key::{HEADER, Key},
-    operation::Operation,
+    marker::Marker,
+    operation::{Operation, Origin},
     pending::{PendingOperation, PendingStore, StoredRequest},
     settings::Settings,
     specification::Specification,
 };
 
-/// How many operations are resumed at the same time.
-const AT_ONCE: usize = 8;
+const SCHEME: &str = "the URL is neither http nor https";
+pub(crate) const NO_STORE: &str = "there is no store of pending operations";
 
 /// A middleware for reqwest that sends each marked request with an idempotency key, and sends it
 /// again until its outcome is known.
@@ -51,29 +48,7 @@ const AT_ONCE: usize = 8;
 /// request passes unchanged.
 #[derive(Clone)]
 pub struct Idempotency {
-    settings: Arc<Settings>,
-}
-
-/// What a call site says of its operation. Travels with the request.
-#[derive(Clone, Default)]
-pub(crate) struct Marker {
-    pub(crate) key: Option<Key>,
-    pub(crate) label: Option<String>,
-    pub(crate) deadline: Option<Duration>,
-    /// The stored operation, if it is being resumed.
-    pub(crate) resumed: Option<Arc<PendingOperation>>,
-    /// Set by the middleware.
-    pub(crate) is_guarded: Arc<AtomicBool>,
-}
-
-/// An operation that was resumed, and its outcome.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Resumed {
-    /// The operation, as it was stored.
-    pub operation: PendingOperation,
-    /// Its response, or why there is still none.
-    pub result: Result<Response, Error>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl Idempotency {
@@ -120,16 +95,17 @@ impl Idempotency {
         })
     }
 
-    /// Sets how long the server remembers a key, if it publishes no
-    /// [specification](Self::specification) that says so. 24 hours by default. No key is sent when
-    /// less than the time limit of an attempt is left of that.
+    /// Sets how long the server remembers a key, if there is no
+    /// [specification](Self::specification). 24 hours by default. A key is not sent when less than
+    /// the time limit of the attempt is left of that.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.with(|settings| settings.ttl = ttl)
     }
 
     /// Sets the specification that the server publishes, which says how long it remembers the keys
-    /// of each operation.
+    /// of each operation. The shortest of these times holds for an operation that the specification
+    /// does not name. All requests of the client are taken for requests to that server.
     #[must_use]
     pub fn specification(self, specification: Specification) -> Self {
         self.with(|settings| settings.specification = Some(specification))
@@ -147,27 +123,6 @@ impl Idempotency {
     #[must_use]
     pub fn max_response(self, bytes: usize) -> Self {
         self.with(|settings| settings.max_response = bytes)
-    }
-
-    /// Sends the stored operations that have no outcome yet, eight at a time, and returns
-    /// their results. Call it at the start, before new operations.
-    ///
-    /// `client` must have this middleware. Credentials are not stored, so its default headers or
-    /// another middleware must add them.
-    ///
-    /// # Errors
-    /// Fails if the store fails, or if there is none.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the operations without an outcome stay pending.
-    pub async fn resume(&self, client: &ClientWithMiddleware) -> Result<Vec<Resumed>, Error> {
-        let failed = |source| Error::before(ErrorKind::Store, None).caused_by(source);
-        let store = self.settings.pending.as_ref();
-        let store =
-            store.ok_or_else(|| failed("there is no store of pending operations".into()))?;
-        let pending = store.pending().await.map_err(failed)?;
-        let resumed = stream::iter(pending).map(|operation| resume_one(client, operation));
-        Ok(resumed.buffered(AT_ONCE).collect().await)
     }
 
     /// Forgets the operation with this key, whatever its state: after its outcome was found out in
@@ -191,39 +146,6 @@ impl Default for Idempotency {
     }
 }
 
-async fn resume_one(client: &ClientWithMiddleware, operation: PendingOperation) -> Resumed {
-    let mut extensions = Extensions::new();
-    let marker = Marker { resumed: Some(Arc::new(operation.clone())), ..Marker::default() };
-    extensions.insert(marker.clone());
-    let request = operation.request.to_request();
-    let sent = client.execute_with_extensions(request, &mut extensions).await;
-    let result = marker.result(operation.key.clone(), sent);
-    Resumed { operation, result }
-}
-
-impl Marker {
-    /// The result of a request that was sent with this marker.
-    pub(crate) fn result(
-        &self,
-        key: Key,
-        sent: reqwest_middleware::Result<Response>,
-    ) -> Result<Response, Error> {
-        let not_guarded = !self.is_guarded.load(Ordering::Relaxed);
-        match sent {
-            Err(reqwest_middleware::Error::Middleware(error)) => match error.downcast() {
-                Ok(error) => Err(error),
-                Err(error) => Err(Error::before(ErrorKind::Request, Some(key)).caused_by(error)),
-            },
-            Ok(_) | Err(_) if not_guarded => {
-                let error = Error::before(ErrorKind::NotInstalled, Some(key));
-                Err(Error { outcome: Outcome::Unknown, attempts: 1, ..error })
-            }
-            Ok(response) => Ok(response),
-            Err(error) => Err(Error::before(ErrorKind::Request, Some(key)).caused_by(error)),
-        }
-    }
-}
-
 #[async_trait]
 impl Middleware for Idempotency {
     async fn handle(
@@ -238,15 +160,19 @@ impl Middleware for Idempotency {
             request.headers_mut().remove(HEADER);
         }
         let header = request.headers().get(&self.settings.header);
-        if marker.is_none() && header.is_none() {
-            return next.run(request, extensions).await;
-        }
-        let from_header = header.and_then(|value| value.to_str().ok()?.parse().ok());
-        let marker = marker.unwrap_or_default();
-        marker.is_guarded.store(true, Ordering::Relaxed);
-        let operation = self.begin(request, from_header, marker).await;
-        let sent = match operation {
-            Ok(operation) => operation.run(extensions, next).await,
+        let marker = match (marker, header) {
+            (Some(marker), _) => Ok(marker),
+            (None, Some(header)) => Marker::of_header(header),
+            (None, None) => return next.run(request, extensions).await,
+        };
+        let sent = match marker {
+            Ok(marker) => {
+                marker.is_guarded.store(true, Ordering::Relaxed);
+                match self.begin(request, marker).await {
+                    Ok(operation) => operation.run(extensions, next).await,
+                    Err(error) => Err(error),
+                }
+            }
             Err(error) => Err(error),
         };
         sent.map_err(reqwest_middleware::Error::middleware)
@@ -254,40 +180,51 @@ impl Middleware for Idempotency {
 }
 
 impl Idempotency {
-    /// Determines the key of an operation, and stores the operation.
-    async fn begin(
-        &self,
-        request: Request,
-        from_header: Option<Key>,
-        marker: Marker,
-    ) -> Result<Operation, Error> {
+    /// Stores an operation, unless it is stored already.
+    async fn begin(&self, request: Request, marker: Marker) -> Result<Operation, Error> {
         let settings = &self.settings;
         let mut retries = settings.retries;
         retries.deadline = marker.deadline.unwrap_or(retries.deadline);
-        let operation = |request, stored: &PendingOperation, is_known| {
-            Operation::new(settings.clone(), request, stored, retries, is_known)
+        let operation = |request, stored: &PendingOperation, origin| {
+            Operation::new(settings.clone(), request, stored, retries, origin)
         };
-        if let Some(resumed) = marker.resumed {
-            return Ok(operation(request, &resumed, true));
+        if let Some(resumed) = &marker.resumed {
+            return Ok(operation(request, resumed, Origin::Resumed));
         }
-        let key = marker.key.or(from_header).unwrap_or_else(Key::random);
+        // A key that was chosen, and a label, may belong to an operation that was begun earlier.
+        let may_be_done = marker.key.is_some() || marker.label.is_some();
+        let outcome = if may_be_done { Outcome::Unknown } else { Outcome::NotDone };
+        let chosen = marker.key.is_some();
+        let key = marker.key.unwrap_or_else(Key::random);
+        let error = |kind| Error { outcome, ..Error::before(kind, Some(key.clone())) };
         let Some(stored) = StoredRequest::of(&request) else {
             return Err(Error::before(ErrorKind::StreamingBody, Some(key)));
         };
-        let ttl = settings.ttl_of(&stored);
-        let new = PendingOperation::new(key.clone(), marker.label, stored, ttl);
-        let Some(store) = &settings.pending else {
-            return Ok(operation(request, &new, false));
-        };
-        let begun = store
-            .begin(new.clone())
-            .await
-            .map_err(|source| Error::before(ErrorKind::Store, Some(key)).caused_by(source))?;
-        // An operation with this label or key was begun earlier.
-        let is_known = begun != new;
-        if is_known && !begun.request.is_same(&new.request) {
-            return Err(Error::before(ErrorKind::LabelReused, Some(begun.key)));
+        if !matches!(stored.url.scheme(), "http" | "https") {
+            return Err(Error::before(ErrorKind::Request, Some(key)).caused_by(SCHEME));
         }
-        Ok(operation(request, &begun, is_known))
+        let new = PendingOperation {
+            label: marker.label,
+            has_credentials: StoredRequest::has_credentials(&request),
+            ..PendingOperation::new(key.clone(), marker.begun_at, settings.ttl_of(&stored), stored)
+        };
+        let origin = if chosen { Origin::Known } else { Origin::New };
+        let Some(store) = &settings.pending else {
+            if new.label.is_some() {
+                return Err(error(ErrorKind::Store).caused_by(NO_STORE));
+            }
+            return Ok(operation(request, &new, origin));
+        };
+        let begun = store.begin(&new).await;
+        match begun.map_err(|source| error(ErrorKind::Store).caused_by(source))? {
+            None => Ok(operation(request, &new, origin)),
+            Some(known) if known.request.is_same(&new.request) && (!chosen || known.key == key) => {
+                Ok(operation(request, &known, Origin::Known))
+            }
+            Some(known) => {
+                let error = Error::before(ErrorKind::LabelReused, Some(known.key));
+                Err(Error { outcome: Outcome::Unknown, ..error })
+            }
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! One operation: its attempts, until its outcome is known.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::{Extensions, StatusCode};
 use reqwest::{Request, Response};
@@ -25,10 +28,22 @@ pub(crate) struct Operation {
     key: Key,
     expires_at: SystemTime,
     retries: Retries,
+    origin: Origin,
     /// Whether an attempt may have been run.
     may_be_done: bool,
     attempts: u32,
     last_status: Option<StatusCode>,
+}
+
+/// Where an operation comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It begins here.
+    New,
+    /// It may have been begun earlier, perhaps by another process.
+    Known,
+    /// As above; who resumes it notes its outcome.
+    Resumed,
 }
 
 /// What an attempt has led to.
@@ -45,13 +60,12 @@ enum Attempt {
 }
 
 impl Operation {
-    /// `is_known` says whether the operation was begun earlier, perhaps in another process.
     pub(crate) fn new(
         settings: Arc<Settings>,
         mut request: Request,
         stored: &PendingOperation,
         retries: Retries,
-        is_known: bool,
+        origin: Origin,
     ) -> Self {
         if let Some(value) = stored.key.to_header() {
             request.headers_mut().insert(settings.header.clone(), value);
@@ -62,13 +76,14 @@ impl Operation {
             key: stored.key.clone(),
             expires_at: stored.expires_at,
             retries,
-            may_be_done: is_known,
+            may_be_done: origin != Origin::New,
+            origin,
             attempts: 0,
             last_status: None,
         }
     }
 
-    /// Sends the request until its outcome is known, or until the deadline.
+    /// Sends the request until its outcome is known, or until the deadline, and notes the outcome.
     ///
     /// If the future is dropped, the operation stays pending.
     pub(crate) async fn run(
@@ -76,31 +91,55 @@ impl Operation {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response, Error> {
-        let deadline = Instant::now() + self.retries.deadline;
+        let result = self.attempts(extensions, next).await;
+        if let Some(store) =
+            self.settings.pending.as_ref().filter(|_| self.origin != Origin::Resumed)
+        {
+            let noted = match &result {
+                Ok(_) => store.finish(&self.key).await,
+                // Otherwise it could be done later, after the caller was told that it was not.
+                Err(error) if error.outcome == Outcome::NotDone => store.forget(&self.key).await,
+                Err(_) => Ok(()),
+            };
+            if let Err(error) = noted {
+                tracing::warn!(
+                    key = self.key.short(),
+                    error,
+                    "the outcome of an operation could not be noted; it stays pending"
+                );
+            }
+        }
+        result
+    }
+
+    async fn attempts(
+        &mut self,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response, Error> {
+        let started = Instant::now();
         loop {
+            let left = self.retries.deadline.saturating_sub(started.elapsed());
+            let limit = self.retries.attempt_timeout.min(left);
             // Later, the server could take the request for a new operation.
-            if clock::now() + self.retries.attempt_timeout > self.expires_at {
+            if clock::now().checked_add(limit).is_none_or(|end| end > self.expires_at) {
                 return Err(self.error(ErrorKind::Expired));
             }
             let Some(request) = self.request.try_clone() else {
                 return Err(self.error(ErrorKind::StreamingBody));
             };
             self.attempts += 1;
-            let (again, source) =
-                match self.attempt(request, extensions, next.clone(), deadline).await {
-                    Attempt::Done(response) => {
-                        self.finish().await;
-                        return Ok(response);
-                    }
-                    Attempt::Again(again, source) => (again, source),
-                    Attempt::Ended { kind, reference, source } => {
-                        self.may_be_done = true;
-                        return Err(Error { reference, source, ..self.error(kind) });
-                    }
-                };
+            let (again, source) = match self.attempt(request, extensions, next.clone(), limit).await
+            {
+                Attempt::Done(response) => return Ok(response),
+                Attempt::Again(again, source) => (again, source),
+                Attempt::Ended { kind, reference, source } => {
+                    return Err(Error { reference, source, ..self.error(kind) });
+                }
+            };
             self.may_be_done |= !again.did_not_run;
             let pause = self.retries.pause(self.attempts, again.after);
-            if Instant::now() + pause >= deadline {
+            if pause >= self.retries.deadline.saturating_sub(started.elapsed()) {
                 return Err(Error { source, ..self.error(ErrorKind::Deadline) });
             }
             tracing::debug!(
@@ -120,9 +159,8 @@ impl Operation {
         request: Request,
         extensions: &mut Extensions,
         next: Next<'_>,
-        deadline: Instant,
+        limit: Duration,
     ) -> Attempt {
-        let limit = self.retries.attempt_timeout.min(deadline - Instant::now());
         let received = timeout(limit, async {
             let response = next.run(request, extensions).await?;
             self.last_status = Some(response.status());
@@ -130,13 +168,18 @@ impl Operation {
         });
         match received.await {
             Err(elapsed) => Attempt::Again(Again::default(), Some(elapsed.into())),
-            Ok(Err(error)) => failed(error),
+            Ok(Err(error)) => self.failed(error),
             Ok(Ok(received)) => {
+                let (status, headers) = (received.status(), received.headers());
                 let now = clock::since_epoch(clock::now());
-                match judge(received.status(), received.headers(), received.start(), now) {
+                match judge(status, headers, received.start(), now, self.may_be_done) {
                     Verdict::Definitive => Attempt::Done(received.into_response()),
                     Verdict::Again(again) => Attempt::Again(again, None),
+                    Verdict::Refused => {
+                        Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
+                    }
                     Verdict::Unknown { reference } => {
+                        self.may_be_done = true;
                         Attempt::Ended { kind: ErrorKind::Held, reference, source: None }
                     }
                 }
@@ -144,17 +187,22 @@ impl Operation {
         }
     }
 
-    /// Notes that the outcome is known.
-    async fn finish(&self) {
-        let Some(store) = &self.settings.pending else { return };
-        if let Err(error) = store.finish(&self.key).await {
-            tracing::warn!(
-                key = self.key.short(),
-                error,
-                "the outcome of an operation could not be noted; it stays pending, and the server \
-                 will replay its response"
-            );
-        }
+    fn failed(&mut self, error: reqwest_middleware::Error) -> Attempt {
+        let source = match error {
+            reqwest_middleware::Error::Reqwest(error) => {
+                // Only a connection that could not be made shows that nothing was received.
+                let again = Again { after: None, did_not_run: error.is_connect() };
+                let is_final = error.is_builder() || error.is_redirect();
+                let error = error.without_url();
+                if !is_final {
+                    return Attempt::Again(again, Some(error.into()));
+                }
+                error.into()
+            }
+            reqwest_middleware::Error::Middleware(error) => error.into(),
+        };
+        self.may_be_done = true;
+        Attempt::Ended { kind: ErrorKind::Request, reference: None, source: Some(source) }
     }
 
     fn error(&self, kind: ErrorKind) -> Error {
@@ -165,20 +213,5 @@ impl Operation {
             last_status: self.last_status,
             ..Error::before(kind, Some(self.key.clone()))
         }
-    }
-}
-
-fn failed(error: reqwest_middleware::Error) -> Attempt {
-    let end = |source| Attempt::Ended { kind: ErrorKind::Request, reference: None, source };
-    match error {
-        reqwest_middleware::Error::Reqwest(error) if error.is_builder() || error.is_redirect() => {
-            end(Some(error.into()))
-        }
-        reqwest_middleware::Error::Reqwest(error) => {
-            // Only a connection that could not be made proves that the request was not received.
-            let again = Again { after: None, did_not_run: error.is_connect() };
-            Attempt::Again(again, Some(error.into()))
-        }
-        reqwest_middleware::Error::Middleware(error) => end(Some(error.into())),
     }
 }

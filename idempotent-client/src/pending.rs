@@ -17,7 +17,6 @@ pub use self::sqlite::SqlitePending;
 
 /// An operation, as it is stored before its first attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PendingOperation {
     /// Its key.
     pub key: Key,
@@ -25,7 +24,9 @@ pub struct PendingOperation {
     pub label: Option<String>,
     /// Its request.
     pub request: StoredRequest,
-    /// When it was stored.
+    /// Whether the request had credentials, which are not stored.
+    pub has_credentials: bool,
+    /// When its key was used first.
     pub started_at: SystemTime,
     /// When the server may have forgotten its key.
     pub expires_at: SystemTime,
@@ -35,11 +36,10 @@ pub struct PendingOperation {
 
 /// A request without its credentials.
 ///
-/// The headers `Authorization`, `Proxy-Authorization` and `Cookie`, and all that are marked as
-/// [sensitive](HeaderValue::is_sensitive), are not stored. When the operation is resumed, the
-/// default headers of the client or another middleware must add them.
+/// The headers `Authorization`, `Proxy-Authorization`, `Cookie`, `X-Api-Key` and `X-Auth-Token`,
+/// and all that are marked as [sensitive](HeaderValue::is_sensitive), are not stored. Credentials
+/// in other headers, in the URL or in the body are.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StoredRequest {
     /// The method.
     pub method: Method,
@@ -53,17 +53,18 @@ pub struct StoredRequest {
 
 /// Where pending operations are kept.
 ///
-/// An application can implement it with its own database, and so write the operation in the
-/// transaction that decides on it. [`SqlitePending`] is a file.
+/// An application can implement it with its own database. `SqlitePending` (feature `sqlite`) is a
+/// file. One process at a time uses a store.
 #[async_trait]
 pub trait PendingStore: Send + Sync + 'static {
-    /// Stores an operation durably, and returns it. If there is one with the same label, or with
-    /// the same key, that one is returned and nothing is changed. Finished operations whose
-    /// `expires_at` is before the `started_at` of the new one do not count, and can be removed.
+    /// Stores an operation durably. If there is one with the same label, or else with the same key,
+    /// it stores nothing and returns that one; if that one has no label yet, it gets that of the
+    /// new one. A finished operation must be kept for as long as its label may come again, at least
+    /// until it `expires_at`.
     ///
     /// # Errors
     /// If it fails, the request is not sent.
-    async fn begin(&self, new: PendingOperation) -> Result<PendingOperation, BoxError>;
+    async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError>;
 
     /// Notes that the outcome is known: removes the operation, or, if it has a label, marks it as
     /// finished.
@@ -89,13 +90,15 @@ pub trait PendingStore: Send + Sync + 'static {
 impl PendingOperation {
     pub(crate) fn new(
         key: Key,
-        label: Option<String>,
-        request: StoredRequest,
+        begun_at: Option<SystemTime>,
         ttl: Duration,
+        request: StoredRequest,
     ) -> Self {
-        let started_at = clock::now();
-        let expires_at = started_at.checked_add(ttl).unwrap_or(started_at);
-        Self { key, label, request, started_at, expires_at, finished: false }
+        const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+        let started_at = begun_at.unwrap_or_else(clock::now);
+        let expires_at = started_at.checked_add(ttl.min(CENTURY)).unwrap_or(started_at);
+        let (label, has_credentials, finished) = (None, false, false);
+        Self { key, label, request, has_credentials, started_at, expires_at, finished }
     }
 }
 
@@ -114,6 +117,11 @@ impl StoredRequest {
         }
         let (method, url) = (request.method().clone(), request.url().clone());
         Some(Self { method, url, headers, body })
+    }
+
+    /// Whether a request has headers that are not stored.
+    pub(crate) fn has_credentials(request: &Request) -> bool {
+        request.headers().iter().any(|(name, value)| is_secret(name, value))
     }
 
     pub(crate) fn to_request(&self) -> Request {
@@ -136,8 +144,9 @@ impl StoredRequest {
 }
 
 fn is_secret(name: &HeaderName, value: &HeaderValue) -> bool {
-    value.is_sensitive()
-        || [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE].contains(name)
+    const SECRETS: [&str; 5] =
+        ["authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"];
+    value.is_sensitive() || SECRETS.contains(&name.as_str())
 }
 
 /// Shows neither headers nor the body.

@@ -1,6 +1,9 @@
 //! Marking a request as an idempotent operation.
 
-use std::{fmt::Display, time::Duration};
+use std::{
+    fmt::Display,
+    time::{Duration, SystemTime},
+};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Response};
@@ -10,7 +13,7 @@ use serde::Serialize;
 use crate::{
     error::{Error, ErrorKind},
     key::{HEADER, Key},
-    middleware::Marker,
+    marker::Marker,
 };
 
 /// Makes a request an idempotent operation.
@@ -35,22 +38,33 @@ pub struct IdempotentRequestBuilder {
 }
 
 impl IdempotentRequestBuilder {
-    /// Names the operation in the application's own terms, such as `order-17`. Needs a store of
-    /// [pending operations](crate::Idempotency::pending).
+    /// Names the operation in the application's own terms, such as `order-17`. This needs a store
+    /// of [pending operations](crate::Idempotency::pending).
     ///
     /// As long as the server remembers the key, the same label gets the same key, also after a
     /// restart: an application that does not know whether it has already sent a request sends it
-    /// again with its label, and gets the first response. A label that belongs to another request
-    /// is an error ([`ErrorKind::LabelReused`]).
+    /// again with its label, and gets the first response. Afterwards, the label is refused
+    /// ([`ErrorKind::Expired`]). A label that belongs to another request is refused too
+    /// ([`ErrorKind::LabelReused`]).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.marker.label = Some(label.into());
         self
     }
 
     /// Sets the key instead of a random one: for an operation that was begun elsewhere, or for a
-    /// key that is derived from one.
+    /// key that is derived from one. The header of the key does the same.
+    ///
+    /// The age of the key counts from this call, unless it is [set](Self::begun_at) or the
+    /// operation is pending.
     pub fn key(mut self, key: Key) -> Self {
         self.marker.key = Some(key);
+        self
+    }
+
+    /// Sets when the key was used first, so that it is not sent after the server may have
+    /// forgotten it.
+    pub fn begun_at(mut self, at: SystemTime) -> Self {
+        self.marker.begun_at = Some(at);
         self
     }
 
@@ -112,8 +126,7 @@ impl IdempotentRequestBuilder {
     }
 
     /// Sends the request until its outcome is known, and returns the response: the first one, or a
-    /// replay of it. A response with status 4xx or 5xx that is the outcome is returned too, such as
-    /// 422 for a key that was used for another request.
+    /// replay of it. A final response with status 4xx or 5xx is returned too, such as 402.
     ///
     /// # Errors
     /// Fails if the outcome did not become known, and says whether the operation
@@ -122,17 +135,20 @@ impl IdempotentRequestBuilder {
     /// # Cancel safety
     /// If the future is dropped, the operation may have been done. With a store it stays pending.
     pub async fn send(self) -> Result<Response, Error> {
-        let Self { request, mut marker } = self;
-        let key = marker.key.get_or_insert_with(Key::random).clone();
-        let (client, request) = request.with_extension(marker.clone()).build_split();
+        let Self { mut request, mut marker } = self;
+        let mut extensions = std::mem::take(request.extensions());
+        let (client, request) = request.build_split();
         let invalid =
             |error: reqwest::Error| Error::before(ErrorKind::Request, None).caused_by(error);
         let mut request = request.map_err(invalid)?;
+        if let (None, Some(header)) = (&marker.key, request.headers().get(HEADER)) {
+            marker.key = Marker::of_header(header)?.key;
+        }
+        let key = marker.key.clone().unwrap_or_else(Key::random);
         // For a client without the middleware; the middleware sets its own header.
         if let Some(value) = key.to_header() {
             request.headers_mut().insert(HEADER, value);
         }
-        let mut extensions = http::Extensions::new();
         extensions.insert(marker.clone());
         let sent = client.execute_with_extensions(request, &mut extensions).await;
         marker.result(key, sent)

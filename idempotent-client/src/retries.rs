@@ -20,15 +20,18 @@ impl Retries {
     };
 
     /// The pause after an attempt: exponential backoff with full jitter, and never less than the
-    /// server asks for. The jitter is added to that, so that the clients of an overloaded server do
-    /// not come back together.
+    /// server asks for.
     pub(crate) fn pause(&self, attempts: u32, after: Option<Duration>) -> Duration {
         let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
         let longest = self.first_pause.saturating_mul(doubled).min(self.longest_pause);
         let jittered = longest.mul_f64(fastrand::f64());
         match after {
             None => jittered,
-            Some(after) => after.saturating_add(jittered.min(self.first_pause)),
+            // With jitter, so that clients with the same `Retry-After` do not come together.
+            Some(after) => {
+                let more = self.first_pause.min(self.longest_pause).mul_f64(fastrand::f64());
+                after.max(jittered).saturating_add(more)
+            }
         }
     }
 }

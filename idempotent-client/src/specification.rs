@@ -54,18 +54,21 @@ impl Specification {
         Self { base: path.trim_end_matches('/').to_owned(), ..self }
     }
 
-    /// How long the keys of an operation are remembered; the shortest time, if several match.
+    /// How long the keys of an operation are remembered. The shortest time, if several operations
+    /// match; that of all operations, if none does.
     pub(crate) fn ttl(&self, method: &str, url: &Url) -> Option<Duration> {
-        let path = url.path().strip_prefix(self.base.as_str())?;
-        let matching = self.operations.iter().filter(|operation| {
+        let path = url.path().strip_prefix(self.base.as_str());
+        let is_match = |operation: &&OperationPolicy| {
             operation.routes.iter().any(|route| {
+                let pattern = route.path.as_deref();
                 route.method == method
-                    && route.path.as_deref().is_some_and(|pattern| matches(pattern, path))
+                    && pattern.zip(path).is_some_and(|(pattern, path)| matches(pattern, path))
             })
-        });
-        let ttls = matching
-            .filter_map(|operation| Duration::try_from_secs_f64(operation.ttl_seconds).ok());
-        ttls.min()
+        };
+        let ttl =
+            |operation: &OperationPolicy| Duration::try_from_secs_f64(operation.ttl_seconds).ok();
+        let matching = self.operations.iter().filter(is_match).filter_map(ttl).min();
+        matching.or_else(|| self.operations.iter().filter_map(ttl).min())
     }
 }
 
@@ -119,7 +122,10 @@ mod tests {
         };
         assert_eq!(ttl("POST", "/api/orders"), Some(Duration::from_secs(60)));
         assert_eq!(ttl("PUT", "/api/orders/7?a=b"), Some(Duration::from_millis(30_500)));
-        assert_eq!(ttl("POST", "/orders"), None);
-        assert_eq!(ttl("DELETE", "/api/orders/7"), None);
+        let shortest = Some(Duration::from_secs(1));
+        assert_eq!(ttl("POST", "/orders"), shortest);
+        assert_eq!(ttl("DELETE", "/api/orders/7"), shortest);
+        let none = Specification::parse(r#"{"operations": []}"#).unwrap();
+        assert_eq!(none.ttl("POST", &"https://example.com/orders".parse().unwrap()), None);
     }
 }

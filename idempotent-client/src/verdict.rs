@@ -17,6 +17,8 @@ pub(crate) enum Verdict {
     Definitive,
     /// The request can be sent again.
     Again(Again),
+    /// The response says nothing about earlier attempts, which may have been run.
+    Refused,
     /// The server does not know the outcome, and a further attempt would not find it out.
     Unknown {
         /// What the earlier attempt has set.
@@ -40,6 +42,7 @@ pub(crate) fn judge(
     headers: &HeaderMap,
     body: &Bytes,
     since_epoch: Duration,
+    may_be_done: bool,
 ) -> Verdict {
     // A recorded response is the outcome, whatever its status: it would be replayed again.
     if is_replay(headers) {
@@ -62,11 +65,12 @@ pub(crate) fn judge(
         _ => match advice(headers).or(refusal.retryable) {
             Some(true) => again(did_not_run(status, &refusal)),
             None if is_retryable(status, after) => again(did_not_run(status, &refusal)),
-            // A failure that must not be retried leaves the outcome unknown, unless the handler did
-            // not run.
-            Some(false) if status.is_server_error() && refusal.code() != Some("misconfigured") => {
+            // The draft has no code for a request in progress, and it may be the earlier attempt.
+            None if may_be_done && status == StatusCode::CONFLICT => again(false),
+            Some(false) if status.is_server_error() => {
                 Verdict::Unknown { reference: refusal.reference }
             }
+            _ if may_be_done && is_in_front(status) => Verdict::Refused,
             _ => Verdict::Definitive,
         },
     }
@@ -116,9 +120,15 @@ fn is_retryable(status: StatusCode, after: Option<Duration>) -> bool {
     }
 }
 
-/// RFC 8470 §5.2 (425) and RFC 6585 §4 (429): the request was refused before it was processed.
+/// Whether such a response often comes from what is in front of the operation: a gateway, a router,
+/// or the authentication.
+fn is_in_front(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 404 | 405 | 407 | 421)
+}
+
+/// 425 means that the server did not process the request (RFC 8470 §5.2).
 fn did_not_run(status: StatusCode, refusal: &Refusal) -> bool {
-    matches!(status, StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS)
+    status == StatusCode::TOO_EARLY
         || matches!(refusal.code(), Some("overloaded" | "shutting_down"))
 }
 
@@ -175,12 +185,26 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1_000_000_000);
 
     fn of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+        after(false, status, headers, body)
+    }
+
+    /// The verdict after an attempt that may have been run.
+    fn later(status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+        after(true, status, headers, body)
+    }
+
+    fn after(
+        may_be_done: bool,
+        status: u16,
+        headers: &[(&'static str, &str)],
+        body: &str,
+    ) -> Verdict {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
         let status = StatusCode::from_u16(status).unwrap();
-        judge(status, &map, &Bytes::copy_from_slice(body.as_bytes()), NOW)
+        judge(status, &map, &Bytes::copy_from_slice(body.as_bytes()), NOW, may_be_done)
     }
 
     fn again() -> Verdict {
@@ -204,12 +228,7 @@ mod tests {
         {
             assert_eq!(of(status, &[], ""), Verdict::Definitive, "{status}");
         }
-        let refusals = [
-            (400, "key_missing"),
-            (400, "key_malformed"),
-            (422, "key_reused"),
-            (500, "misconfigured"),
-        ];
+        let refusals = [(400, "key_missing"), (400, "key_malformed"), (422, "key_reused")];
         for (status, code) in refusals {
             assert_eq!(of(status, &[], &problem(code, false)), Verdict::Definitive, "{code}");
         }
@@ -221,9 +240,9 @@ mod tests {
         for status in [408, 500, 502, 503, 504] {
             assert_eq!(of(status, &[], ""), again(), "{status}");
         }
-        for status in [425, 429] {
-            assert_eq!(of(status, &[], ""), not_run(), "{status}");
-        }
+        assert_eq!(of(425, &[], ""), not_run());
+        assert_eq!(of(429, &[], ""), again());
+        assert_eq!(of(429, &[], &problem("overloaded", true)), not_run());
         assert_eq!(of(500, &[], &problem("handler_failed", true)), again());
         assert_eq!(of(503, &[], &problem("store_unavailable", true)), again());
         assert_eq!(of(503, &[], &problem("overloaded", true)), not_run());
@@ -264,9 +283,25 @@ mod tests {
         let held = problem("outcome_unknown", false).replace("}", r#","reference":"pi_1"}"#);
         assert_eq!(of(409, &[], &held), Verdict::Unknown { reference: Some("pi_1".into()) });
         let unknown = Verdict::Unknown { reference: None };
+        assert_eq!(of(500, &[], &problem("misconfigured", false)), unknown);
         assert_eq!(of(500, &[], &problem("record_unreadable", false)), unknown);
         assert_eq!(of(500, &[], &problem("handler_timed_out", false)), unknown);
         assert_eq!(of(500, &[("stripe-should-retry", "false")], ""), unknown);
+    }
+
+    #[test]
+    fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
+        let replayed = [("idempotency-replayed", "true")];
+        for status in [401, 403, 404, 405, 407, 421] {
+            assert_eq!(later(status, &[], ""), Verdict::Refused, "{status}");
+            assert_eq!(later(status, &replayed, ""), Verdict::Definitive, "{status}");
+        }
+        // The draft's example of a request in progress has no code.
+        assert_eq!(later(409, &[], r#"{"type":"t","title":"A request is outstanding"}"#), again());
+        assert_eq!(later(409, &replayed, ""), Verdict::Definitive);
+        for status in [200, 201, 400, 402, 422] {
+            assert_eq!(later(status, &[], ""), Verdict::Definitive, "{status}");
+        }
     }
 
     #[test]

@@ -32,8 +32,10 @@ const CORE: &[&str] = &[
 const CLIENT: &[&str] = &[
     "guide",
     "lookup",
+    "resume",
     "request",
     "middleware",
+    "marker",
     "operation",
     "settings",
     "specification",

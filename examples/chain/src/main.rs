@@ -23,8 +23,8 @@
 //! …
 //! ```
 //! * The shop keeps each order with its key in `shop.db` until it knows the outcome ([`shop`]).
-//! * A service calls the next one in a step, with the derived key of the step. A later attempt looks
-//!   that key up at the next service first ([`next`]).
+//! * A service calls the next one in a step, with the derived key of the step. A later attempt
+//!   looks that key up at the next service first ([`next`]).
 //! * The effect of a service and the response that it records are one commit ([`services`]).
 
 use std::{error::Error, net::SocketAddr, path::PathBuf};

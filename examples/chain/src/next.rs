@@ -44,7 +44,7 @@ impl Next {
             .step("next")
             // Every service sets the id as its reference, so a lookup is enough.
             .reconcile(async |key: DerivedKey| {
-                let id = |_, id: Option<&str>| id.map(str::to_owned);
+                let id = |id: Option<&str>| id.map(str::to_owned);
                 Ok(self.lookup.reconcile(&key, id).await.map_err(failed)?)
             })
             .run(async |key| {

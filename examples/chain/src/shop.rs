@@ -4,7 +4,9 @@ use std::{error::Error, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use futures_util::{StreamExt, stream};
-use idempotent_client::{Idempotency, IdempotentRequest, IdempotentRequestBuilder, SqlitePending};
+use idempotent_client::{
+    Idempotency, IdempotentRequest, IdempotentRequestBuilder, Resumed, SqlitePending,
+};
 use reqwest::{Client, Url, header};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
@@ -54,14 +56,15 @@ pub(crate) async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let client = ClientBuilder::new(http_client(options.api)?).with(idempotency.clone()).build();
 
     // What an earlier process has begun.
-    for resumed in idempotency.resume(&client).await? {
-        match (&resumed.operation.label, resumed.result) {
-            (Some(order), Ok(response)) if response.status().is_success() => {
-                confirm(&pool, order).await?;
-            }
-            (order, result) => println!("{order:?}: {result:?}"),
+    let confirm_resumed = async |resumed: Resumed| match (&resumed.operation.label, &resumed.result)
+    {
+        (Some(order), Ok(response)) if response.status().is_success() => {
+            // If this fails, the order is made again below, with the same key.
+            let _ = confirm(&pool, order).await;
         }
-    }
+        _ => println!("{resumed:?}"),
+    };
+    idempotency.resume(&client).for_each(confirm_resumed).await?;
     let ids = (1..=options.orders).map(|number| format!("order-{number}"));
     let making = stream::iter(ids).map(|id| make(&pool, &client, options, id));
     let made: Vec<_> = making.buffer_unordered(options.at_once).collect().await;

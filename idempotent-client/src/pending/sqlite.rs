@@ -19,6 +19,8 @@ use sqlx::{
 use super::{PendingOperation, PendingStore, StoredRequest};
 use crate::{clock, error::BoxError, key::Key};
 
+/// How long after its key has expired a finished operation is removed.
+const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS idempotent_pending (
     number     INTEGER PRIMARY KEY,
     key        TEXT NOT NULL UNIQUE,
@@ -27,6 +29,7 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS idempotent_pending (
     url        TEXT NOT NULL,
     headers    BLOB NOT NULL, -- lines of `name: value`
     body       BLOB NOT NULL,
+    has_credentials INTEGER NOT NULL,
     started_at INTEGER NOT NULL, -- ms since 1970
     expires_at INTEGER NOT NULL,
     finished   INTEGER NOT NULL DEFAULT 0
@@ -34,17 +37,19 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS idempotent_pending (
 const REMOVE_EXPIRED: &str =
     "DELETE FROM idempotent_pending WHERE finished = 1 AND expires_at < ?1";
 const INSERT: &str = "INSERT INTO idempotent_pending
-        (key, label, method, url, headers, body, started_at, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        (key, label, method, url, headers, body, has_credentials, started_at, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT DO NOTHING";
 const COLUMNS: &str =
-    "SELECT key, label, method, url, headers, body, started_at, expires_at, finished
+    "SELECT key, label, method, url, headers, body, has_credentials, started_at, expires_at,
+        finished
     FROM idempotent_pending";
 
-/// Pending operations in a SQLite file.
+/// Pending operations in a SQLite file, which one process at a time uses.
 ///
-/// Several processes can share the file. The file contains the bodies of the pending requests, so
-/// protect it like other business data.
+/// The file contains the requests of the pending operations, and of the finished ones that have a
+/// label, so protect it like other business data. A finished operation is removed 30 days after its
+/// key has expired. Until then its label is refused.
 #[derive(Clone, Debug)]
 pub struct SqlitePending {
     pool: SqlitePool,
@@ -70,10 +75,10 @@ impl SqlitePending {
 
 #[async_trait]
 impl PendingStore for SqlitePending {
-    async fn begin(&self, new: PendingOperation) -> Result<PendingOperation, BoxError> {
+    async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
-        let started_at = millis(new.started_at)?;
-        sqlx::query(REMOVE_EXPIRED).bind(started_at).execute(&mut *transaction).await?;
+        let before = clock::now().checked_sub(REMEMBERED).unwrap_or(UNIX_EPOCH);
+        sqlx::query(REMOVE_EXPIRED).bind(millis(before)?).execute(&mut *transaction).await?;
         let inserted = sqlx::query(INSERT)
             .bind(new.key.as_str())
             .bind(&new.label)
@@ -81,12 +86,13 @@ impl PendingStore for SqlitePending {
             .bind(new.request.url.as_str())
             .bind(encode_headers(&new.request.headers))
             .bind(&new.request.body[..])
-            .bind(started_at)
+            .bind(new.has_credentials)
+            .bind(millis(new.started_at)?)
             .bind(millis(new.expires_at)?)
             .execute(&mut *transaction)
             .await?;
-        let stored = if inserted.rows_affected() == 1 {
-            new
+        let known = if inserted.rows_affected() == 1 {
+            None
         } else {
             let same = format!("{COLUMNS} WHERE key = ?1 OR label = ?2 ORDER BY label IS NOT ?2");
             let row = sqlx::query(sqlx::AssertSqlSafe(same))
@@ -94,10 +100,18 @@ impl PendingStore for SqlitePending {
                 .bind(&new.label)
                 .fetch_one(&mut *transaction)
                 .await?;
-            decode(&row)?
+            let known = decode(&row)?;
+            if known.label.is_none() {
+                sqlx::query("UPDATE idempotent_pending SET label = ?2 WHERE key = ?1")
+                    .bind(known.key.as_str())
+                    .bind(&new.label)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            Some(known)
         };
         transaction.commit().await?;
-        Ok(stored)
+        Ok(known)
     }
 
     async fn finish(&self, key: &Key) -> Result<(), BoxError> {
@@ -135,6 +149,7 @@ fn decode(row: &SqliteRow) -> Result<PendingOperation, BoxError> {
             headers: decode_headers(&bytes("headers")?)?,
             body: Bytes::from(bytes("body")?),
         },
+        has_credentials: row.try_get("has_credentials")?,
         started_at: time(row.try_get("started_at")?),
         expires_at: time(row.try_get("expires_at")?),
         finished: row.try_get("finished")?,
@@ -183,27 +198,33 @@ mod tests {
         let url = Url::parse("https://example.com").unwrap().join(path).unwrap();
         let body = Bytes::from_static(b"\0body\xff");
         let request = StoredRequest { method: Method::PATCH, url, headers, body };
-        let ttl = Duration::from_secs(60);
-        let mut new = PendingOperation::new(Key::random(), label.map(str::to_owned), request, ttl);
-        new.started_at = whole_millis(new.started_at);
-        new.expires_at = whole_millis(new.expires_at);
-        new
+        let now = Some(whole_millis(clock::now()));
+        PendingOperation {
+            label: label.map(str::to_owned),
+            has_credentials: label.is_none(),
+            ..PendingOperation::new(Key::random(), now, Duration::from_secs(60), request)
+        }
     }
 
     fn whole_millis(at: SystemTime) -> SystemTime {
         time(millis(at).unwrap())
     }
 
+    async fn open() -> (tempfile::TempDir, SqlitePending) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
+        (directory, store)
+    }
+
     #[tokio::test]
     async fn an_operation_is_stored_until_it_is_finished() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("pending.db");
-        let store = SqlitePending::open(&file).await.unwrap();
+        let (directory, store) = open().await;
         let (one, two) = (operation(None, "/one"), operation(None, "/two?a=b"));
-        assert_eq!(store.begin(one.clone()).await.unwrap(), one);
-        assert_eq!(store.begin(two.clone()).await.unwrap(), two);
+        assert_eq!(store.begin(&one).await.unwrap(), None);
+        assert_eq!(store.begin(&two).await.unwrap(), None);
+        assert_eq!(store.begin(&one).await.unwrap().as_ref(), Some(&one));
         // Another process.
-        let reopened = SqlitePending::open(&file).await.unwrap();
+        let reopened = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
         assert_eq!(reopened.pending().await.unwrap(), [one.clone(), two.clone()]);
         store.finish(&one.key).await.unwrap();
         store.finish(&one.key).await.unwrap();
@@ -213,29 +234,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_label_keeps_its_key_until_the_key_expires() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
-        let first = operation(Some("order-17"), "/orders");
-        assert_eq!(store.begin(first.clone()).await.unwrap(), first);
-        assert_eq!(store.begin(operation(Some("order-17"), "/")).await.unwrap(), first);
-        store.finish(&first.key).await.unwrap();
-        assert_eq!(store.pending().await.unwrap(), []);
-        let finished = PendingOperation { finished: true, ..first.clone() };
-        assert_eq!(store.begin(operation(Some("order-17"), "/")).await.unwrap(), finished);
-        let mut later = operation(Some("order-17"), "/");
-        later.started_at = first.expires_at + Duration::from_millis(1);
-        assert_eq!(store.begin(later.clone()).await.unwrap(), later);
+    async fn a_label_keeps_its_key_long_after_the_key_has_expired() {
+        let (_directory, store) = open().await;
+        let ago = |days: u64| whole_millis(clock::now()) - Duration::from_secs(days * 24 * 60 * 60);
+        for (days, is_kept) in [(0, true), (29, true), (31, false)] {
+            let (label, other) = (format!("order-{days}"), operation(None, "/orders"));
+            let mut first = operation(Some(&label), "/orders");
+            (first.started_at, first.expires_at) = (ago(days), ago(days));
+            assert_eq!(store.begin(&first).await.unwrap(), None);
+            let again = store.begin(&operation(Some(&label), "/")).await.unwrap();
+            assert_eq!(again.as_ref(), Some(&first), "it has no outcome");
+            store.finish(&first.key).await.unwrap();
+            assert_eq!(store.pending().await.unwrap(), []);
+            store.begin(&other).await.unwrap();
+            store.finish(&other.key).await.unwrap();
+            let again = store.begin(&operation(Some(&label), "/")).await.unwrap();
+            let finished = PendingOperation { finished: true, ..first };
+            assert_eq!(again, is_kept.then_some(finished), "{days}");
+            store.forget(&again.map_or(other.key, |again| again.key)).await.unwrap();
+            for pending in store.pending().await.unwrap() {
+                store.forget(&pending.key).await.unwrap();
+            }
+        }
     }
 
     #[tokio::test]
-    async fn an_expired_operation_without_an_outcome_is_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
-        let first = operation(Some("order-17"), "/orders");
-        store.begin(first.clone()).await.unwrap();
-        let mut later = operation(Some("order-17"), "/orders");
-        later.started_at = first.expires_at + Duration::from_secs(60);
-        assert_eq!(store.begin(later).await.unwrap(), first);
+    async fn an_operation_can_get_its_label_later() {
+        let (_directory, store) = open().await;
+        let first = operation(None, "/orders");
+        store.begin(&first).await.unwrap();
+        let labelled = PendingOperation { label: Some("order-17".to_owned()), ..first.clone() };
+        assert_eq!(store.begin(&labelled).await.unwrap(), Some(first));
+        let again = store.begin(&operation(Some("order-17"), "/")).await.unwrap();
+        assert_eq!(again, Some(labelled));
     }
 }

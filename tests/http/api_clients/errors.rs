@@ -2,11 +2,12 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use idempotent_client::{Error, ErrorKind, IdempotentRequest, Outcome};
+use idempotent_client::{Error, ErrorKind, IdempotentRequest, Key, Outcome};
 use reqwest::{Body, Url};
+use reqwest_middleware::ClientBuilder;
 
 use super::{
-    client, idempotency,
+    client, http, idempotency,
     scripted::{
         Line::{self, Close, Ignore},
         Scripted, respond,
@@ -42,7 +43,7 @@ fn an_operation_that_reached_no_server_was_not_done() {
 
 #[test]
 fn an_operation_that_was_refused_before_it_ran_was_not_done() {
-    let error = error_of([respond(429, &[("retry-after", "60")], "")]);
+    let error = error_of([respond(425, &[("retry-after", "60")], "")]);
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Deadline, Outcome::NotDone));
     let overloaded = r#"{"type":"t","code":"overloaded","retryable":true}"#;
     let error = error_of([respond(503, &[("retry-after", "60")], overloaded)]);
@@ -52,7 +53,7 @@ fn an_operation_that_was_refused_before_it_ran_was_not_done() {
 #[test]
 fn an_operation_that_may_have_run_has_an_unknown_outcome() {
     for first in [Close, Ignore, respond(503, &[], ""), respond(409, &[("retry-after", "0")], "")] {
-        let error = error_of([first, respond(429, &[("retry-after", "60")], "")]);
+        let error = error_of([first, respond(425, &[("retry-after", "60")], "")]);
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     }
@@ -87,7 +88,78 @@ fn an_invalid_request_is_not_sent() {
     let error = wait(client.post("not a URL").idempotent().send()).unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Request, Outcome::NotDone));
     let error = wait(client.post("ftp://127.0.0.1/").idempotent().send()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Request);
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Request, Outcome::NotDone));
+    for key in ["", "a,b", "\"quoted\"", "two words"] {
+        let server = Scripted::new([]);
+        let post = || client.post(server.url()).header("Idempotency-Key", key);
+        let error = wait(post().idempotent().send()).unwrap_err();
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Request, Outcome::NotDone));
+        assert!(wait(post().send()).is_err(), "{key}");
+        assert_eq!(server.requests().len(), 0, "{key}");
+    }
+    let label = client.post(Scripted::new([]).url()).idempotent().label("order-17");
+    let error = wait(label.send()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "there is no store of pending operations");
+}
+
+#[test]
+fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
+    for status in [401, 404] {
+        let error = error_of([Close, respond(status, &[], "")]);
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Refused, Outcome::Unknown));
+        assert_eq!(error.last_status().unwrap().as_u16(), status);
+    }
+}
+
+#[test]
+fn no_number_makes_the_client_panic() {
+    let after = u64::MAX.to_string();
+    let server = Scripted::new([respond(503, &[("retry-after", &after)], "")]);
+    let endless = idempotency().ttl(Duration::MAX).attempt_timeout(Duration::MAX);
+    let sent = client(&endless).post(server.url()).idempotent().deadline(Duration::MAX).send();
+    // The pause would be endless.
+    let waited = wait(async { tokio::time::timeout(Duration::from_millis(300), sent).await });
+    assert!(waited.is_err() || waited.unwrap().is_err());
+    let server = Scripted::new([respond(503, &[("retry-after", &after)], "")]);
+    let error = wait(client(&idempotency()).post(server.url()).idempotent().send()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadline);
+}
+
+/// A middleware around the client's, which wraps its errors as others do.
+struct Wrapping;
+
+#[derive(Debug, thiserror::Error)]
+#[error("wrapped")]
+struct Wrapped(#[source] reqwest_middleware::Error);
+
+#[async_trait::async_trait]
+impl reqwest_middleware::Middleware for Wrapping {
+    async fn handle(
+        &self,
+        request: reqwest::Request,
+        extensions: &mut http_1::Extensions,
+        next: reqwest_middleware::Next<'_>,
+    ) -> reqwest_middleware::Result<reqwest::Response> {
+        let sent = next.run(request, extensions).await;
+        sent.map_err(|error| reqwest_middleware::Error::middleware(Wrapped(error)))
+    }
+}
+
+#[test]
+fn an_error_that_another_middleware_wraps_keeps_its_outcome() {
+    let server = Scripted::new([Close, respond(425, &[("retry-after", "60")], "")]);
+    let client = ClientBuilder::new(http())
+        .with(Wrapping)
+        .with(idempotency().deadline(Duration::from_secs(5)))
+        .build();
+    let error = wait(client.post(server.url()).idempotent().send()).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Deadline, Outcome::Unknown));
+    assert_eq!(
+        (error.attempts(), error.key().map(Key::as_str)),
+        (2, server.keys().first().map(String::as_str))
+    );
 }
 
 #[test]

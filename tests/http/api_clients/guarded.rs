@@ -98,7 +98,8 @@ fn the_published_ttl_limits_the_age_of_a_key() {
         // Longer than the ttl of an export, and shorter than that of a transfer.
         let patient = idempotency()
             .specification(published)
-            .attempt_timeout(Duration::from_secs(3 * 60 * 60));
+            .attempt_timeout(Duration::from_secs(3 * 60 * 60))
+            .deadline(Duration::from_secs(3 * 60 * 60));
         let client = client(&patient, "alice");
         let error = client.post(url(&server, "/exports/csv")).idempotent().send().await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Expired);
@@ -156,8 +157,7 @@ fn a_step_is_reconciled_with_what_the_next_service_knows() {
             .wait(Duration::from_millis(100));
         let record = RecordId::from_bytes([1; 32]);
         let key = record.derive_key("ship");
-        let reconcile =
-            || lookup.reconcile(&key, |status, id| Some((status.as_u16(), id?.to_owned())));
+        let reconcile = || lookup.reconcile(&key, |id| id.map(str::to_owned));
         assert_eq!(reconcile().await.unwrap(), Reconciliation::Absent);
         app.probe.hold();
         let request = client.post(url(&server, "/transfers")).idempotent();
@@ -165,11 +165,12 @@ fn a_step_is_reconciled_with_what_the_next_service_knows() {
         while app.probe.runs() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(reconcile().await.unwrap(), Reconciliation::Unknown, "in flight");
+        let error = reconcile().await.unwrap_err();
+        assert!(matches!(error, LookupError::InFlight { .. }), "{error}");
         app.probe.release_all();
         sending.await.unwrap().unwrap();
-        assert_eq!(reconcile().await.unwrap(), Reconciliation::Found((201, "tr_1".to_owned())));
-        let none = lookup.reconcile(&key, |_, _| None::<()>).await.unwrap();
+        assert_eq!(reconcile().await.unwrap(), Reconciliation::Found("tr_1".to_owned()));
+        let none = lookup.reconcile(&key, |_| None::<()>).await.unwrap();
         assert_eq!(none, Reconciliation::Absent, "without a result");
     });
 }

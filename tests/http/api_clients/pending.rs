@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use async_trait::async_trait;
 use idempotent_client::{
     ErrorKind, Idempotency, IdempotentRequest, Key, Outcome, PendingOperation, PendingStore,
-    SqlitePending,
+    Resume, Resumed, SqlitePending,
 };
 use tempfile::TempDir;
 
@@ -18,6 +18,14 @@ use super::{
 /// A process that has just been started.
 async fn started(file: &Path) -> Idempotency {
     idempotency().pending(SqlitePending::open(file).await.unwrap())
+}
+
+/// Resumes what is pending, and returns the results.
+async fn resume(resume: Resume<'_>) -> Vec<Resumed> {
+    let mut results = Vec::new();
+    let number = resume.for_each(async |resumed| results.push(resumed)).await.unwrap();
+    assert_eq!(number, results.len());
+    results
 }
 
 #[test]
@@ -36,16 +44,22 @@ fn an_operation_is_resumed_with_its_key_and_without_credentials() {
     wait(async {
         let idempotency = started(&file).await;
         let client = client(&idempotency);
-        let mut resumed = idempotency.resume(&client).await.unwrap();
-        assert_eq!(resumed.len(), 1);
-        let resumed = resumed.remove(0);
-        assert_eq!(resumed.operation.label.as_deref(), Some("order-17"));
+        // Without its credentials it could be run for another principal.
+        let refused = resume(idempotency.resume(&client)).await.remove(0).result.unwrap_err();
+        assert_eq!((refused.kind(), refused.outcome()), (ErrorKind::Credentials, Outcome::Unknown));
+        let with_credentials = || {
+            idempotency.resume(&client).credentials(|operation, headers| {
+                assert_eq!(operation.label.as_deref(), Some("order-17"));
+                headers.insert("authorization", "Bearer new".parse().unwrap());
+            })
+        };
+        let resumed = resume(with_credentials()).await.remove(0);
         assert_eq!(received(resumed.result).await, (201, "done".into()));
-        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
+        assert_eq!(resume(with_credentials()).await.len(), 0);
     });
     let keys = server.keys();
     assert!(keys.len() == 2 && keys[0] == keys[1] && !keys[0].is_empty(), "{keys:?}");
-    assert_eq!(server.header("authorization"), ["Bearer secret", ""]);
+    assert_eq!(server.header("authorization"), ["Bearer secret", "Bearer new"]);
     assert_eq!(server.header("x-tenant"), ["t", "t"]);
     let bodies = server.requests().iter().all(|request| request.ends_with("\r\n\r\n17"));
     assert!(bodies, "{:#?}", server.requests());
@@ -69,8 +83,9 @@ fn a_label_has_one_key_also_after_the_response() {
             // Another request is another operation.
             let other = client.post(server.url()).idempotent().label("order-17").json(&18);
             let error = other.send().await.unwrap_err();
+            // The other one may have been done.
             assert_eq!(error.kind(), ErrorKind::LabelReused);
-            assert_eq!(error.outcome(), Outcome::NotDone);
+            assert_eq!(error.outcome(), Outcome::Unknown);
         });
     }
     let keys = server.keys();
@@ -88,15 +103,74 @@ fn an_operation_without_a_label_is_forgotten_with_its_outcome() {
         let client = client(&idempotency);
         let send = || client.post(server.url()).idempotent().body("order").send();
         assert_eq!(send().await.unwrap().status().as_u16(), 422);
-        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
-        // What the client has given up stays.
+        assert_eq!(resume(idempotency.resume(&client)).await.len(), 0);
+        // What the client has given up stays, because it may have been done.
         let given_up = send().await.unwrap_err();
-        assert_eq!(given_up.kind(), ErrorKind::Deadline);
-        let mut resumed = idempotency.resume(&client).await.unwrap();
-        let error = resumed.remove(0).result.unwrap_err();
+        assert_eq!((given_up.kind(), given_up.outcome()), (ErrorKind::Deadline, Outcome::Unknown));
+        let error = resume(idempotency.resume(&client)).await.remove(0).result.unwrap_err();
         assert_eq!((error.kind(), error.key()), (ErrorKind::Deadline, given_up.key()));
         idempotency.forget(given_up.key().unwrap()).await.unwrap();
-        assert_eq!(idempotency.resume(&client).await.unwrap().len(), 0);
+        assert_eq!(resume(idempotency.resume(&client)).await.len(), 0);
+    });
+}
+
+#[test]
+fn an_operation_that_was_not_done_is_not_done_later() {
+    let directory = TempDir::new().unwrap();
+    let refused = respond(425, &[("retry-after", "60")], "");
+    let server = Scripted::new([refused]);
+    wait(async {
+        let idempotency = started(&directory.path().join("pending.db")).await;
+        let client = client(&idempotency);
+        let error = client.post(server.url()).idempotent().send().await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::NotDone);
+        assert_eq!(resume(idempotency.resume(&client)).await.len(), 0);
+    });
+}
+
+#[test]
+fn a_result_that_was_not_handled_is_handled_by_the_next_process() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("pending.db");
+    let server = Scripted::new([Ignore, respond(201, &[], "one"), respond(201, &[], "one")]);
+    wait(async {
+        let client = client(&started(&file).await);
+        let sent = client.post(server.url()).idempotent().send();
+        assert!(tokio::time::timeout(Duration::from_millis(500), sent).await.is_err());
+    });
+    wait(async {
+        let idempotency = started(&file).await;
+        let client = client(&idempotency);
+        // The process dies while it handles the response.
+        let handling = idempotency.resume(&client).for_each(async |_| std::future::pending().await);
+        assert!(tokio::time::timeout(Duration::from_millis(500), handling).await.is_err());
+    });
+    wait(async {
+        let idempotency = started(&file).await;
+        let client = client(&idempotency);
+        let resumed = resume(idempotency.resume(&client)).await.remove(0);
+        assert_eq!(received(resumed.result).await, (201, "one".into()));
+    });
+    let keys = server.keys();
+    assert!(keys.len() == 3 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+#[test]
+fn a_label_is_refused_after_its_key_has_expired() {
+    let directory = TempDir::new().unwrap();
+    let server = Scripted::new([respond(201, &[], "")]);
+    wait(async {
+        let store = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
+        let idempotency = idempotency()
+            .pending(store)
+            .ttl(Duration::from_millis(1200))
+            .attempt_timeout(Duration::from_secs(1));
+        let client = client(&idempotency);
+        let send = || client.post(server.url()).idempotent().label("order-17").send();
+        assert_eq!(send().await.unwrap().status().as_u16(), 201);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let error = send().await.unwrap_err();
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Expired, Outcome::Unknown));
     });
 }
 
@@ -107,8 +181,8 @@ struct Broken;
 impl PendingStore for Broken {
     async fn begin(
         &self,
-        _: PendingOperation,
-    ) -> Result<PendingOperation, Box<dyn std::error::Error + Send + Sync>> {
+        _: &PendingOperation,
+    ) -> Result<Option<PendingOperation>, Box<dyn std::error::Error + Send + Sync>> {
         Err("the disk is full".into())
     }
 
@@ -136,6 +210,7 @@ fn nothing_is_sent_that_cannot_be_stored() {
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Store, Outcome::NotDone));
     let source = std::error::Error::source(&error).unwrap();
     assert_eq!(source.to_string(), "the disk is full");
-    assert_eq!(wait(idempotency.resume(&client)).unwrap_err().kind(), ErrorKind::Store);
+    let resumed = wait(idempotency.resume(&client).for_each(async |_| {}));
+    assert_eq!(resumed.unwrap_err().kind(), ErrorKind::Store);
     assert_eq!(server.requests().len(), 0);
 }

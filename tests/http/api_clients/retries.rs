@@ -4,6 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use idempotent_client::{ErrorKind, IdempotentRequest, Key};
 use reqwest::header::{HeaderName, HeaderValue};
+use reqwest_middleware::ClientBuilder;
 
 use super::{
     client, http, idempotency, received,
@@ -51,6 +52,37 @@ fn a_request_that_has_a_key_is_guarded() {
     let request = client(&idempotency()).post(server.url()).header("Idempotency-Key", "k-1");
     assert_eq!(wait(request.send()).unwrap().status().as_u16(), 201);
     assert_eq!(server.keys(), ["k-1", "k-1"]);
+}
+
+#[test]
+fn the_key_and_the_extensions_of_the_request_are_kept() {
+    #[derive(Clone)]
+    struct Tenant(&'static str);
+
+    /// Another middleware, which reads an extension.
+    struct Tenants;
+
+    #[async_trait::async_trait]
+    impl reqwest_middleware::Middleware for Tenants {
+        async fn handle(
+            &self,
+            mut request: reqwest::Request,
+            extensions: &mut http_1::Extensions,
+            next: reqwest_middleware::Next<'_>,
+        ) -> reqwest_middleware::Result<reqwest::Response> {
+            let Tenant(name) = *extensions.get().expect("an extension");
+            request.headers_mut().insert("x-tenant", HeaderValue::from_static(name));
+            next.run(request, extensions).await
+        }
+    }
+
+    let server = Scripted::new([respond(503, &[], ""), respond(201, &[], "")]);
+    let client = ClientBuilder::new(http()).with(idempotency()).with(Tenants).build();
+    let request = client.post(server.url()).with_extension(Tenant("t-7"));
+    let request = request.header("Idempotency-Key", "k-1").idempotent();
+    assert_eq!(wait(request.send()).unwrap().status().as_u16(), 201);
+    assert_eq!(server.keys(), ["k-1", "k-1"]);
+    assert_eq!(server.header("x-tenant"), ["t-7", "t-7"]);
 }
 
 #[test]
@@ -155,8 +187,8 @@ fn without_the_middleware_the_request_is_sent_once_with_its_key() {
     assert_eq!(error.kind(), ErrorKind::NotInstalled);
     assert_eq!(
         error.to_string(),
-        "the client has no `Idempotency` middleware; add `.with(Idempotency::new())` to it \
-         (1 attempt); it may have been done"
+        "the client has no `Idempotency` middleware; add `.with(Idempotency::new())` to it; \
+         it may have been done"
     );
     assert_eq!(server.keys(), [error.key().unwrap().as_str()]);
 }

@@ -1,0 +1,89 @@
+//! What a call site says of its operation. It travels with the request.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use http::HeaderValue;
+use reqwest::Response;
+
+use crate::{
+    error::{BoxError, Error, ErrorKind, Outcome},
+    key::{InvalidKey, Key},
+    pending::PendingOperation,
+};
+
+#[derive(Clone, Default)]
+pub(crate) struct Marker {
+    /// The key, if the application has chosen it.
+    pub(crate) key: Option<Key>,
+    pub(crate) begun_at: Option<SystemTime>,
+    pub(crate) label: Option<String>,
+    pub(crate) deadline: Option<Duration>,
+    /// The stored operation, if it is being resumed.
+    pub(crate) resumed: Option<Arc<PendingOperation>>,
+    /// Set by the middleware.
+    pub(crate) is_guarded: Arc<AtomicBool>,
+}
+
+impl Marker {
+    /// The marker of a request whose key is in its header.
+    pub(crate) fn of_header(header: &HeaderValue) -> Result<Self, Error> {
+        let key = header.to_str().ok().and_then(|text| text.parse().ok());
+        match key {
+            Some(key) => Ok(Self { key: Some(key), ..Self::default() }),
+            None => Err(Error::before(ErrorKind::Request, None).caused_by(InvalidKey)),
+        }
+    }
+
+    /// The result of a request that was sent with this marker.
+    pub(crate) fn result(
+        &self,
+        key: Key,
+        sent: reqwest_middleware::Result<Response>,
+    ) -> Result<Response, Error> {
+        let error = match sent {
+            Ok(response) if self.is_guarded.load(Ordering::Relaxed) => return Ok(response),
+            Ok(_) => return Err(unknown(ErrorKind::NotInstalled, key)),
+            Err(error) => error,
+        };
+        let error: BoxError = match error {
+            reqwest_middleware::Error::Middleware(error) => match error.downcast::<Error>() {
+                Ok(error) => return Err(error),
+                // A middleware around this one has wrapped the error.
+                Err(error) => {
+                    let inner = error.chain().find_map(inner_error).map(Error::without_source);
+                    if let Some(inner) = inner {
+                        return Err(inner.caused_by(error));
+                    }
+                    error.into()
+                }
+            },
+            reqwest_middleware::Error::Reqwest(error) => error.without_url().into(),
+        };
+        let kind = if self.is_guarded.load(Ordering::Relaxed) {
+            ErrorKind::Request
+        } else {
+            ErrorKind::NotInstalled
+        };
+        Err(unknown(kind, key).caused_by(error))
+    }
+}
+
+/// The error of this crate that a middleware has passed on.
+fn inner_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
+    // The source of such an error is the source of what it contains.
+    if let Some(reqwest_middleware::Error::Middleware(error)) = cause.downcast_ref() {
+        return error.downcast_ref();
+    }
+    cause.downcast_ref()
+}
+
+/// The error of a request that was perhaps sent by another middleware.
+fn unknown(kind: ErrorKind, key: Key) -> Error {
+    Error { outcome: Outcome::Unknown, ..Error::before(kind, Some(key)) }
+}
