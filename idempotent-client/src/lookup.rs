@@ -83,7 +83,7 @@ pub enum LookupError {
     #[non_exhaustive]
     TimedOut {},
     /// The operation is still in progress after the time to wait. Only
-    /// [`reconcile`](Lookup::reconcile) fails so.
+    /// `Lookup::reconcile` fails so.
     #[error("the operation with this idempotency key is still in progress")]
     #[non_exhaustive]
     InFlight {},
