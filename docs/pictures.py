@@ -373,8 +373,8 @@ def client():
     p.reply("handler", "layer", "order 17, k-1", "blue")
     p.send("layer", "store", "POST /orders", "", "Idempotency-Key: k-1")
     p.reply("store", "layer", "201 Created", "green", "Idempotency-Replayed: true")
-    p.send("layer", "handler", "finished")
     p.reply("layer", "client", "order 17: 201 Created", "b")
+    p.send("layer", "handler", "finished")
     p.finish()
 
 

@@ -28,8 +28,9 @@ pub enum ErrorKind {
     /// attempt.
     #[error("the operation did not finish before its deadline")]
     Deadline,
-    /// The server refused an attempt (401, 403, 404, 405, 407, 421) after an earlier attempt that
-    /// may have been run. The refusal says nothing about the earlier one.
+    /// The server refused two attempts (401, 403, 404, 405, 407, 421) after an earlier attempt that
+    /// may have been run, perhaps by another call with the same key. The refusals say nothing about
+    /// the earlier one.
     #[error("the server refused an attempt after one that may have been run")]
     Refused,
     /// The server does not know the outcome itself: it holds the key until someone resolves it, or

@@ -31,6 +31,8 @@ pub(crate) struct Operation {
     origin: Origin,
     /// Whether an attempt may have been run.
     may_be_done: bool,
+    /// Whether an attempt got a response that says nothing about earlier ones.
+    was_refused: bool,
     attempts: u32,
     last_status: Option<StatusCode>,
 }
@@ -78,6 +80,7 @@ impl Operation {
             retries,
             may_be_done: origin != Origin::New,
             origin,
+            was_refused: false,
             attempts: 0,
             last_status: None,
         }
@@ -175,6 +178,11 @@ impl Operation {
                 match judge(status, headers, received.start(), now, self.may_be_done) {
                     Verdict::Definitive => Attempt::Done(received.into_response()),
                     Verdict::Again(again) => Attempt::Again(again, None),
+                    // If the response is the handler's own, the server replays it.
+                    Verdict::Refused if !self.was_refused => {
+                        self.was_refused = true;
+                        Attempt::Again(Again::default(), None)
+                    }
                     Verdict::Refused => {
                         Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
                     }

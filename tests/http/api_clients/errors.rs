@@ -7,7 +7,7 @@ use reqwest::{Body, Url};
 use reqwest_middleware::ClientBuilder;
 
 use super::{
-    client, http, idempotency,
+    client, http, idempotency, received,
     scripted::{
         Line::{self, Close, Ignore},
         Scripted, respond,
@@ -107,9 +107,15 @@ fn an_invalid_request_is_not_sent() {
 #[test]
 fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
     for status in [401, 404] {
-        let error = error_of([Close, respond(status, &[], "")]);
+        let error = error_of([Close, respond(status, &[], ""), respond(status, &[], "")]);
         assert_eq!((error.kind(), error.outcome()), (ErrorKind::Refused, Outcome::Unknown));
         assert_eq!(error.last_status().unwrap().as_u16(), status);
+        // The handler's own response is replayed.
+        let replayed = [("idempotency-replayed", "true")];
+        let script = [Close, respond(status, &[], "own"), respond(status, &replayed, "own")];
+        let server = Scripted::new(script);
+        let sent = client(&idempotency()).post(server.url()).idempotent().send();
+        assert_eq!(wait(async { received(sent.await).await }), (status, "own".into()));
     }
 }
 

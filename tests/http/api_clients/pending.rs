@@ -1,11 +1,15 @@
 //! Operations that survive the client.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use idempotent_client::{
     ErrorKind, Idempotency, IdempotentRequest, Key, Outcome, PendingOperation, PendingStore,
-    Resume, Resumed, SqlitePending,
+    Resume, Resumed, SqlitePending, StoredRequest,
 };
 use tempfile::TempDir;
 
@@ -174,29 +178,98 @@ fn a_label_is_refused_after_its_key_has_expired() {
     });
 }
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A store that an application has written. Clones share it.
+#[derive(Clone, Default)]
+struct Own(Arc<Mutex<Vec<PendingOperation>>>);
+
+#[async_trait]
+impl PendingStore for Own {
+    async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
+        let mut stored = self.0.lock().unwrap();
+        let same_label =
+            |known: &&PendingOperation| new.label.is_some() && known.label == new.label;
+        let known = stored.iter().find(same_label);
+        let known = known.or_else(|| stored.iter().find(|known| known.key == new.key)).cloned();
+        if known.is_none() {
+            stored.push(new.clone());
+        }
+        Ok(known)
+    }
+
+    async fn finish(&self, key: &Key) -> Result<(), BoxError> {
+        let mut stored = self.0.lock().unwrap();
+        stored.retain(|known| known.key != *key || known.label.is_some());
+        for known in stored.iter_mut().filter(|known| known.key == *key) {
+            known.finished = true;
+        }
+        Ok(())
+    }
+
+    async fn pending(&self) -> Result<Vec<PendingOperation>, BoxError> {
+        let stored = self.0.lock().unwrap();
+        // As from the columns of a table.
+        let pending = stored.iter().filter(|known| !known.finished).map(|known| PendingOperation {
+            key: known.key.as_str().parse().unwrap(),
+            label: known.label.clone(),
+            request: StoredRequest {
+                method: known.request.method.clone(),
+                url: known.request.url.clone(),
+                headers: known.request.headers.clone(),
+                body: known.request.body.clone(),
+            },
+            has_credentials: known.has_credentials,
+            started_at: known.started_at,
+            expires_at: known.expires_at,
+            finished: known.finished,
+        });
+        Ok(pending.collect())
+    }
+
+    async fn forget(&self, key: &Key) -> Result<(), BoxError> {
+        self.0.lock().unwrap().retain(|known| known.key != *key);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_application_can_keep_pending_operations_itself() {
+    let store = Own::default();
+    let server = Scripted::new([Ignore, respond(201, &[], "one"), respond(201, &[], "one")]);
+    let idempotency = idempotency().pending(store.clone());
+    wait(async {
+        let client = client(&idempotency);
+        let send = || client.post(server.url()).idempotent().label("order-17").send();
+        assert!(tokio::time::timeout(Duration::from_millis(500), send()).await.is_err());
+        let resumed = resume(idempotency.resume(&client)).await.remove(0);
+        assert_eq!(received(resumed.result).await, (201, "one".into()));
+        assert_eq!(resume(idempotency.resume(&client)).await.len(), 0);
+        assert_eq!(received(send().await).await, (201, "one".into()));
+    });
+    let keys = server.keys();
+    assert!(keys.len() == 3 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    assert!(store.0.lock().unwrap()[0].finished);
+}
+
 /// A store of the application that fails.
 struct Broken;
 
 #[async_trait]
 impl PendingStore for Broken {
-    async fn begin(
-        &self,
-        _: &PendingOperation,
-    ) -> Result<Option<PendingOperation>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn begin(&self, _: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
         Err("the disk is full".into())
     }
 
-    async fn finish(&self, _: &Key) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn finish(&self, _: &Key) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
 
-    async fn pending(
-        &self,
-    ) -> Result<Vec<PendingOperation>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn pending(&self) -> Result<Vec<PendingOperation>, BoxError> {
         Err("the disk is full".into())
     }
 
-    async fn forget(&self, _: &Key) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn forget(&self, _: &Key) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
 }
