@@ -28,9 +28,9 @@ pub enum ErrorKind {
     /// attempt.
     #[error("the operation did not finish before its deadline")]
     Deadline,
-    /// The server refused two attempts (401, 403, 404, 405, 407, 421) after an earlier attempt that
-    /// may have been run, perhaps by another call with the same key. The refusals say nothing about
-    /// the earlier one.
+    /// Two attempts were refused (3xx, 401, 403, 404, 405, 407, 421, 501, 505) after an earlier
+    /// attempt that may have been run, perhaps by another call with the same key. The refusals say
+    /// nothing about the earlier one.
     #[error("the server refused an attempt after one that may have been run")]
     Refused,
     /// The server does not know the outcome itself: it holds the key until someone resolves it, or
@@ -70,9 +70,9 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum Outcome {
     /// The server did not run the operation: no attempt reached it, or it refused each of them
-    /// before. If the server redirects a request that it has run, and the client follows
-    /// redirects, a connection that fails afterwards looks the same: use
-    /// `reqwest::redirect::Policy::none` with such a server.
+    /// before. A connection that fails after a redirect, or after a retry of reqwest itself or of
+    /// another middleware, looks the same: with a server that redirects what it has run, use
+    /// `reqwest::redirect::Policy::none`, and leave retries to this middleware.
     NotDone,
     /// The operation may have been done.
     Unknown,

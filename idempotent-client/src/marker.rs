@@ -19,8 +19,10 @@ use crate::{
 
 #[derive(Clone, Default)]
 pub(crate) struct Marker {
-    /// The key, if the application has chosen it.
+    /// The key. Every pass through the middleware uses it.
     pub(crate) key: Option<Key>,
+    /// Whether the application has chosen the key.
+    pub(crate) is_chosen: bool,
     pub(crate) begun_at: Option<SystemTime>,
     pub(crate) label: Option<String>,
     pub(crate) deadline: Option<Duration>,
@@ -35,9 +37,16 @@ impl Marker {
     pub(crate) fn of_header(header: &HeaderValue) -> Result<Self, Error> {
         let key = header.to_str().ok().and_then(|text| text.parse().ok());
         match key {
-            Some(key) => Ok(Self { key: Some(key), ..Self::default() }),
+            Some(key) => Ok(Self { key: Some(key), is_chosen: true, ..Self::default() }),
             None => Err(Error::before(ErrorKind::Request, None).caused_by(InvalidKey)),
         }
+    }
+
+    /// The outcome before the first attempt: a key that was chosen, and a label, may belong to an
+    /// operation that was begun earlier.
+    pub(crate) fn outcome_before(&self) -> Outcome {
+        let may_be_done = self.is_chosen || self.label.is_some();
+        if may_be_done { Outcome::Unknown } else { Outcome::NotDone }
     }
 
     /// The result of a request that was sent with this marker.

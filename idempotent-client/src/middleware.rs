@@ -126,7 +126,8 @@ impl Idempotency {
     }
 
     /// Forgets the operation with this key, whatever its state: after its outcome was found out in
-    /// another way.
+    /// another way, or to use its label again. Each response has its key as an extension
+    /// (`response.extensions().get::<Key>()`), and each [`Error`] as [`Error::key`].
     ///
     /// # Errors
     /// Fails if the store fails.
@@ -154,25 +155,26 @@ impl Middleware for Idempotency {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> reqwest_middleware::Result<Response> {
-        let marker = extensions.get::<Marker>().cloned();
-        if marker.is_some() {
-            // The key is in the marker, and the header may have another name.
-            request.headers_mut().remove(HEADER);
-        }
-        let header = request.headers().get(&self.settings.header);
-        let marker = match (marker, header) {
+        let header = request.headers().get(&self.settings.header).cloned();
+        let marker = match (extensions.get::<Marker>().cloned(), header) {
+            // `send` sets the usual header; a header with another name is the application's.
+            (Some(marker), Some(header)) if !marker.is_chosen && self.settings.header != HEADER => {
+                Marker::of_header(&header).map(|chosen| Marker {
+                    key: chosen.key,
+                    is_chosen: true,
+                    ..marker
+                })
+            }
             (Some(marker), _) => Ok(marker),
-            (None, Some(header)) => Marker::of_header(header),
+            (None, Some(header)) => Marker::of_header(&header),
             (None, None) => return next.run(request, extensions).await,
         };
+        request.headers_mut().remove(HEADER);
         let sent = match marker {
-            Ok(marker) => {
-                marker.is_guarded.store(true, Ordering::Relaxed);
-                match self.begin(request, marker).await {
-                    Ok(operation) => operation.run(extensions, next).await,
-                    Err(error) => Err(error),
-                }
-            }
+            Ok(marker) => match self.begin(request, marker).await {
+                Ok(operation) => operation.run(extensions, next).await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         sent.map_err(reqwest_middleware::Error::middleware)
@@ -188,43 +190,53 @@ impl Idempotency {
         let operation = |request, stored: &PendingOperation, origin| {
             Operation::new(settings.clone(), request, stored, retries, origin)
         };
+        // A middleware around this one may send the request several times.
+        let was_sent = marker.is_guarded.swap(true, Ordering::Relaxed);
         if let Some(resumed) = &marker.resumed {
             return Ok(operation(request, resumed, Origin::Resumed));
         }
-        // A key that was chosen, and a label, may belong to an operation that was begun earlier.
-        let may_be_done = marker.key.is_some() || marker.label.is_some();
-        let outcome = if may_be_done { Outcome::Unknown } else { Outcome::NotDone };
-        let chosen = marker.key.is_some();
+        let mut outcome = marker.outcome_before();
+        if was_sent {
+            outcome = Outcome::Unknown;
+        }
+        let origin = if was_sent || marker.is_chosen { Origin::Known } else { Origin::New };
         let key = marker.key.unwrap_or_else(Key::random);
-        let error = |kind| Error { outcome, ..Error::before(kind, Some(key.clone())) };
+        let error = |kind| {
+            // The key of a label may be another one.
+            let key = marker.is_chosen.then(|| key.clone());
+            Error { outcome, ..Error::before(kind, key) }
+        };
         let Some(stored) = StoredRequest::of(&request) else {
-            return Err(Error::before(ErrorKind::StreamingBody, Some(key)));
+            return Err(error(ErrorKind::StreamingBody));
         };
         if !matches!(stored.url.scheme(), "http" | "https") {
-            return Err(Error::before(ErrorKind::Request, Some(key)).caused_by(SCHEME));
+            return Err(error(ErrorKind::Request).caused_by(SCHEME));
         }
         let new = PendingOperation {
             label: marker.label,
             has_credentials: StoredRequest::has_credentials(&request),
             ..PendingOperation::new(key.clone(), marker.begun_at, settings.ttl_of(&stored), stored)
         };
-        let origin = if chosen { Origin::Known } else { Origin::New };
         let Some(store) = &settings.pending else {
             if new.label.is_some() {
                 return Err(error(ErrorKind::Store).caused_by(NO_STORE));
             }
             return Ok(operation(request, &new, origin));
         };
+        let _noting = settings.noting.lock().await;
         let begun = store.begin(&new).await;
-        match begun.map_err(|source| error(ErrorKind::Store).caused_by(source))? {
-            None => Ok(operation(request, &new, origin)),
-            Some(known) if known.request.is_same(&new.request) && (!chosen || known.key == key) => {
-                Ok(operation(request, &known, Origin::Known))
-            }
-            Some(known) => {
-                let error = Error::before(ErrorKind::LabelReused, Some(known.key));
-                Err(Error { outcome: Outcome::Unknown, ..error })
-            }
+        let known = begun.map_err(|source| error(ErrorKind::Store).caused_by(source))?;
+        let Some(known) = known else {
+            return Ok(operation(request, &new, origin));
+        };
+        let has_other_label =
+            new.label.is_some() && known.label.is_some() && known.label != new.label;
+        let has_other_key = marker.is_chosen && known.key != key;
+        if has_other_label || has_other_key || !known.request.is_same(&new.request) {
+            let error = Error::before(ErrorKind::LabelReused, Some(known.key));
+            return Err(Error { outcome: Outcome::Unknown, ..error });
         }
+        let origin = if known.finished { Origin::Finished } else { Origin::Known };
+        Ok(operation(request, &known, origin))
     }
 }

@@ -17,12 +17,13 @@ use crate::{
     pending::PendingOperation,
     received::Received,
     retries::Retries,
-    settings::Settings,
-    verdict::{Again, Verdict, judge},
+    settings::{Call, Settings},
+    verdict::{Again, Verdict, is_replay, judge},
 };
 
 /// An operation with its key.
 pub(crate) struct Operation {
+    call: Call,
     settings: Arc<Settings>,
     request: Request,
     key: Key,
@@ -46,6 +47,8 @@ pub(crate) enum Origin {
     Known,
     /// As above; who resumes it notes its outcome.
     Resumed,
+    /// Its outcome was known before, and only its response is wanted.
+    Finished,
 }
 
 /// What an attempt has led to.
@@ -73,6 +76,7 @@ impl Operation {
             request.headers_mut().insert(settings.header.clone(), value);
         }
         Self {
+            call: settings.start_call(&stored.key),
             settings,
             request,
             key: stored.key.clone(),
@@ -95,22 +99,30 @@ impl Operation {
         next: Next<'_>,
     ) -> Result<Response, Error> {
         let result = self.attempts(extensions, next).await;
-        if let Some(store) =
-            self.settings.pending.as_ref().filter(|_| self.origin != Origin::Resumed)
-        {
-            let noted = match &result {
-                Ok(_) => store.finish(&self.key).await,
-                // Otherwise it could be done later, after the caller was told that it was not.
-                Err(error) if error.outcome == Outcome::NotDone => store.forget(&self.key).await,
-                Err(_) => Ok(()),
-            };
-            if let Err(error) = noted {
-                tracing::warn!(
-                    key = self.key.short(),
-                    error,
-                    "the outcome of an operation could not be noted; it stays pending"
-                );
+        let Some(store) = self.settings.pending.clone().filter(|_| self.origin != Origin::Resumed)
+        else {
+            return result;
+        };
+        let _noting = self.settings.noting.lock().await;
+        let (result, noted) = match result {
+            Ok(response) => (Ok(response), store.finish(&self.key).await),
+            Err(error) if error.outcome != Outcome::NotDone => (Err(error), Ok(())),
+            // Another call with this key may do it.
+            Err(error) if !self.call.is_alone() => {
+                (Err(Error { outcome: Outcome::Unknown, ..error }), Ok(()))
             }
+            // Otherwise it could be done later, after the caller was told that it was not.
+            Err(error) => match store.forget(&self.key).await {
+                Ok(()) => (Err(error), Ok(())),
+                Err(source) => (Err(Error { outcome: Outcome::Unknown, ..error }), Err(source)),
+            },
+        };
+        if let Err(error) = noted {
+            tracing::warn!(
+                key = self.key.short(),
+                error,
+                "the outcome of an operation could not be noted; it stays pending"
+            );
         }
         result
     }
@@ -164,6 +176,7 @@ impl Operation {
         next: Next<'_>,
         limit: Duration,
     ) -> Attempt {
+        let url = request.url().clone();
         let received = timeout(limit, async {
             let response = next.run(request, extensions).await?;
             self.last_status = Some(response.status());
@@ -175,15 +188,23 @@ impl Operation {
             Ok(Ok(received)) => {
                 let (status, headers) = (received.status(), received.headers());
                 let now = clock::since_epoch(clock::now());
-                match judge(status, headers, received.start(), now, self.may_be_done) {
-                    Verdict::Definitive => Attempt::Done(received.into_response()),
+                let is_open = self.may_be_done && self.origin != Origin::Finished;
+                let verdict = judge(status, headers, received.start(), now, is_open);
+                // A login page, perhaps.
+                let is_elsewhere = is_open && *received.url() != url && !is_replay(headers);
+                match verdict {
+                    Verdict::Definitive if !is_elsewhere => {
+                        let mut response = received.into_response();
+                        response.extensions_mut().insert(self.key.clone());
+                        Attempt::Done(response)
+                    }
                     Verdict::Again(again) => Attempt::Again(again, None),
                     // If the response is the handler's own, the server replays it.
-                    Verdict::Refused if !self.was_refused => {
+                    Verdict::Refused | Verdict::Definitive if !self.was_refused => {
                         self.was_refused = true;
                         Attempt::Again(Again::default(), None)
                     }
-                    Verdict::Refused => {
+                    Verdict::Refused | Verdict::Definitive => {
                         Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
                     }
                     Verdict::Unknown { reference } => {

@@ -63,7 +63,7 @@ pub trait PendingStore: Send + Sync + 'static {
     /// until it `expires_at`.
     ///
     /// # Errors
-    /// If it fails, the request is not sent.
+    /// If it fails, the request is not sent, and the operation must not be stored.
     async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError>;
 
     /// Notes that the outcome is known: removes the operation, or, if it has a label, marks it as

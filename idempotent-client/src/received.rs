@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
-use reqwest::{Body, Response, ResponseBuilderExt};
+use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
 /// A response whose body was read, or the start of its body if it is long.
 pub(crate) struct Received {
@@ -27,6 +27,11 @@ impl Received {
 
     pub(crate) fn status(&self) -> StatusCode {
         self.response.status()
+    }
+
+    /// The URL of the response, which is another one after a redirect.
+    pub(crate) fn url(&self) -> &Url {
+        self.response.url()
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {

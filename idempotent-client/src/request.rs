@@ -43,9 +43,9 @@ impl IdempotentRequestBuilder {
     ///
     /// As long as the server remembers the key, the same label gets the same key, also after a
     /// restart: an application that does not know whether it has already sent a request sends it
-    /// again with its label, and gets the first response. Afterwards, the label is refused
-    /// ([`ErrorKind::Expired`]). A label that belongs to another request is refused too
-    /// ([`ErrorKind::LabelReused`]).
+    /// again with its label, and gets the first response. For 30 days after that, `SqlitePending`
+    /// refuses the label ([`ErrorKind::Expired`]). A label that belongs to another request is
+    /// refused too ([`ErrorKind::LabelReused`]).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.marker.label = Some(label.into());
         self
@@ -57,7 +57,7 @@ impl IdempotentRequestBuilder {
     /// The age of the key counts from this call, unless it is [set](Self::begun_at) or the
     /// operation is pending.
     pub fn key(mut self, key: Key) -> Self {
-        self.marker.key = Some(key);
+        (self.marker.key, self.marker.is_chosen) = (Some(key), true);
         self
     }
 
@@ -126,7 +126,8 @@ impl IdempotentRequestBuilder {
     }
 
     /// Sends the request until its outcome is known, and returns the response: the first one, or a
-    /// replay of it. A final response with status 4xx or 5xx is returned too, such as 402.
+    /// replay of it. A final response with status 4xx or 5xx is returned too, such as 402. The
+    /// [`Key`] is an extension of the response.
     ///
     /// # Errors
     /// Fails if the outcome did not become known, and says whether the operation
@@ -138,13 +139,15 @@ impl IdempotentRequestBuilder {
         let Self { mut request, mut marker } = self;
         let mut extensions = std::mem::take(request.extensions());
         let (client, request) = request.build_split();
-        let invalid =
-            |error: reqwest::Error| Error::before(ErrorKind::Request, None).caused_by(error);
-        let mut request = request.map_err(invalid)?;
+        let outcome = marker.outcome_before();
+        let mut request = request.map_err(|error| {
+            Error { outcome, ..Error::before(ErrorKind::Request, marker.key.clone()) }
+                .caused_by(error)
+        })?;
         if let (None, Some(header)) = (&marker.key, request.headers().get(HEADER)) {
-            marker.key = Marker::of_header(header)?.key;
+            (marker.key, marker.is_chosen) = (Marker::of_header(header)?.key, true);
         }
-        let key = marker.key.clone().unwrap_or_else(Key::random);
+        let key = marker.key.get_or_insert_with(Key::random).clone();
         // For a client without the middleware; the middleware sets its own header.
         if let Some(value) = key.to_header() {
             request.headers_mut().insert(HEADER, value);

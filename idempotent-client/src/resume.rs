@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use futures_util::{StreamExt, stream};
+use futures_util::future::join_all;
 use http::{Extensions, HeaderMap};
 use reqwest::Response;
 use reqwest_middleware::ClientWithMiddleware;
@@ -50,8 +50,9 @@ impl Idempotency {
 impl<'a> Resume<'a> {
     /// Sets how an operation whose request had credentials gets them again, because they are not
     /// stored: as the same principal as before, to whom its key belongs. Without this, such
-    /// operations are not sent ([`ErrorKind::Credentials`]). Default headers of the client are not
-    /// concerned.
+    /// operations are not sent ([`ErrorKind::Credentials`]). It is not needed for default headers
+    /// of the client, and for middleware that was added after this one. Extensions of the request
+    /// are not stored.
     pub fn credentials(
         self,
         add: impl Fn(&PendingOperation, &mut HeaderMap) + Send + Sync + 'a,
@@ -62,30 +63,40 @@ impl<'a> Resume<'a> {
     /// Sends the operations, eight at a time, and calls a function with each result, one after the
     /// other. Returns how many there were.
     ///
-    /// An operation that has an outcome is pending until the function has returned. So if the
-    /// process dies meanwhile, the next one resumes it again.
+    /// An operation that has an outcome stays pending until the function has returned `Ok`. So if
+    /// the function fails, or the process dies meanwhile, the next process resumes it again. An
+    /// operation whose key has [expired](ErrorKind::Expired) is not sent, and stays until it is
+    /// [forgotten](Idempotency::forget).
     ///
     /// # Errors
     /// Fails if the store fails, or if there is none.
     ///
     /// # Cancel safety
     /// If the future is dropped, the operations whose results were not handled stay pending.
-    pub async fn for_each(self, mut handle: impl AsyncFnMut(Resumed)) -> Result<usize, Error> {
+    pub async fn for_each<E: fmt::Display>(
+        self,
+        mut handle: impl AsyncFnMut(Resumed) -> Result<(), E>,
+    ) -> Result<usize, Error> {
         let failed = |source| Error::before(ErrorKind::Store, None).caused_by(source);
         let store = self.idempotency.settings.pending.as_ref();
         let store = store.ok_or_else(|| failed(NO_STORE.into()))?;
         let pending = store.pending().await.map_err(failed)?;
-        let number = pending.len();
-        let resumed = stream::iter(pending).map(|operation| self.resume(operation));
-        let mut resumed = std::pin::pin!(resumed.buffer_unordered(AT_ONCE));
-        while let Some(resumed) = resumed.next().await {
-            let key = resumed.result.is_ok().then(|| resumed.operation.key.clone());
-            handle(resumed).await;
-            if let Some(key) = key {
-                store.finish(&key).await.map_err(failed)?;
+        for some in pending.chunks(AT_ONCE) {
+            let resuming = some.iter().map(|operation| self.resume(operation.clone()));
+            for resumed in join_all(resuming).await {
+                let (key, has_outcome) = (resumed.operation.key.clone(), resumed.result.is_ok());
+                match handle(resumed).await {
+                    Ok(()) if has_outcome => store.finish(&key).await.map_err(failed)?,
+                    Ok(()) => {}
+                    Err(error) => tracing::warn!(
+                        key = key.short(),
+                        %error,
+                        "the result of a resumed operation was not handled; it stays pending"
+                    ),
+                }
             }
         }
-        Ok(number)
+        Ok(pending.len())
     }
 
     async fn resume(&self, operation: PendingOperation) -> Resumed {

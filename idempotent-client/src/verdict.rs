@@ -57,8 +57,11 @@ pub(crate) fn judge(
     }
     let refusal = Refusal::of(body);
     let again = |did_not_run| Verdict::Again(Again { after, did_not_run });
-    match (status, refusal.code()) {
-        (_, Some("outcome_unknown" | "record_unreadable")) => {
+    match (status.as_u16(), refusal.code()) {
+        // A key that was used for another request was used before.
+        (_, Some("outcome_unknown" | "record_unreadable")) | (422, Some("key_reused"))
+            if may_be_done || refusal.code() != Some("key_reused") =>
+        {
             Verdict::Unknown { reference: refusal.reference }
         }
         (_, Some("in_flight" | "idempotency_key_in_use" | "idempotency_in_flight")) => again(false),
@@ -70,7 +73,14 @@ pub(crate) fn judge(
             Some(false) if status.is_server_error() => {
                 Verdict::Unknown { reference: refusal.reference }
             }
-            _ if may_be_done && is_in_front(status) => Verdict::Refused,
+            advice if may_be_done && (advice == Some(false) || is_in_front(status)) => {
+                // A final status of the handler's own says what it is.
+                if is_retryable(status, after) || is_in_front(status) {
+                    Verdict::Refused
+                } else {
+                    Verdict::Definitive
+                }
+            }
             _ => Verdict::Definitive,
         },
     }
@@ -78,7 +88,7 @@ pub(crate) fn judge(
 
 /// Whether the response was recorded earlier. Besides this project's header, those of the Agentic
 /// Commerce Protocol and of Stripe.
-fn is_replay(headers: &HeaderMap) -> bool {
+pub(crate) fn is_replay(headers: &HeaderMap) -> bool {
     ["idempotency-replayed", "idempotent-replayed"]
         .iter()
         .any(|name| headers.get(*name).is_some_and(|value| value == "true"))
@@ -121,9 +131,9 @@ fn is_retryable(status: StatusCode, after: Option<Duration>) -> bool {
 }
 
 /// Whether such a response often comes from what is in front of the operation: a gateway, a router,
-/// or the authentication.
+/// or the authentication, which may redirect.
 fn is_in_front(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 401 | 403 | 404 | 405 | 407 | 421)
+    matches!(status.as_u16(), 300..=399 | 401 | 403 | 404 | 405 | 407 | 421 | 501 | 505)
 }
 
 /// 425 means that the server did not process the request (RFC 8470 §5.2).
@@ -292,7 +302,7 @@ mod tests {
     #[test]
     fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
         let replayed = [("idempotency-replayed", "true")];
-        for status in [401, 403, 404, 405, 407, 421] {
+        for status in [302, 401, 403, 404, 405, 407, 421, 501, 505] {
             assert_eq!(later(status, &[], ""), Verdict::Refused, "{status}");
             assert_eq!(later(status, &replayed, ""), Verdict::Definitive, "{status}");
         }
@@ -302,6 +312,14 @@ mod tests {
         for status in [200, 201, 400, 402, 422] {
             assert_eq!(later(status, &[], ""), Verdict::Definitive, "{status}");
         }
+        for status in [408, 409, 425, 429] {
+            let no = [("x-should-retry", "false"), ("retry-after", "1")];
+            assert_eq!(of(status, &no, ""), Verdict::Definitive, "{status}");
+            assert_eq!(later(status, &no, ""), Verdict::Refused, "{status}");
+        }
+        assert_eq!(later(402, &[("x-should-retry", "false")], ""), Verdict::Definitive);
+        let reused = Verdict::Unknown { reference: None };
+        assert_eq!(later(422, &[], &problem("key_reused", false)), reused);
     }
 
     #[test]

@@ -22,7 +22,7 @@
 //! order-2|1
 //! …
 //! ```
-//! * The shop keeps each order with its key in `shop.db` until it knows the outcome ([`shop`]).
+//! * The shop keeps each order with its key in `shop.db`, so that it survives the shop ([`shop`]).
 //! * A service calls the next one in a step, with the derived key of the step. A later attempt
 //!   looks that key up at the next service first ([`next`]).
 //! * The effect of a service and the response that it records are one commit ([`services`]).

@@ -59,10 +59,12 @@ pub(crate) async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let confirm_resumed = async |resumed: Resumed| match (&resumed.operation.label, &resumed.result)
     {
         (Some(order), Ok(response)) if response.status().is_success() => {
-            // If this fails, the order is made again below, with the same key.
-            let _ = confirm(&pool, order).await;
+            confirm(&pool, order).await
         }
-        _ => println!("{resumed:?}"),
+        _ => {
+            println!("{resumed:?}");
+            Ok(())
+        }
     };
     idempotency.resume(&client).for_each(confirm_resumed).await?;
     let ids = (1..=options.orders).map(|number| format!("order-{number}"));

@@ -15,11 +15,11 @@ use super::{
     wait,
 };
 
-/// The error of an operation whose attempts follow a script, with a short deadline.
+/// The error of an operation whose attempts follow a script, which ends before the deadline.
 fn error_of(script: impl IntoIterator<Item = Line>) -> Error {
     let server = Scripted::new(script);
-    let client = client(&idempotency().attempt_timeout(Duration::from_millis(200)));
-    let sent = client.post(server.url()).idempotent().deadline(Duration::from_millis(400)).send();
+    let client = client(&idempotency().attempt_timeout(Duration::from_secs(2)));
+    let sent = client.post(server.url()).idempotent().deadline(Duration::from_secs(20)).send();
     let error = wait(sent).unwrap_err();
     assert_eq!(server.keys().first(), error.key().map(|key| key.as_str().to_owned()).as_ref());
     error
@@ -120,6 +120,15 @@ fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
 }
 
 #[test]
+fn a_login_page_is_not_the_outcome_of_an_earlier_attempt() {
+    let login = Scripted::new([respond(200, &[], "log in"), respond(200, &[], "log in")]);
+    let to_login = || respond(302, &[("location", login.url().as_str())], "");
+    let error = error_of([Close, to_login(), to_login()]);
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Refused, Outcome::Unknown));
+    assert_eq!(login.requests().len(), 2);
+}
+
+#[test]
 fn no_number_makes_the_client_panic() {
     let after = u64::MAX.to_string();
     let server = Scripted::new([respond(503, &[("retry-after", &after)], "")]);
@@ -153,6 +162,31 @@ impl reqwest_middleware::Middleware for Wrapping {
     }
 }
 
+/// A middleware around the client's, which sends each request twice.
+struct Twice;
+
+#[async_trait::async_trait]
+impl reqwest_middleware::Middleware for Twice {
+    async fn handle(
+        &self,
+        request: reqwest::Request,
+        extensions: &mut http_1::Extensions,
+        next: reqwest_middleware::Next<'_>,
+    ) -> reqwest_middleware::Result<reqwest::Response> {
+        next.clone().run(request.try_clone().expect("a body"), extensions).await?;
+        next.run(request, extensions).await
+    }
+}
+
+#[test]
+fn an_operation_that_another_middleware_sends_again_keeps_its_key() {
+    let server = Scripted::new([respond(201, &[], ""), respond(201, &[], "")]);
+    let client = ClientBuilder::new(http()).with(Twice).with(idempotency()).build();
+    wait(client.post(server.url()).idempotent().send()).unwrap();
+    let keys = server.keys();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && !keys[0].is_empty(), "{keys:?}");
+}
+
 #[test]
 fn an_error_that_another_middleware_wraps_keeps_its_outcome() {
     let server = Scripted::new([Close, respond(425, &[("retry-after", "60")], "")]);
@@ -177,7 +211,7 @@ fn a_key_is_not_sent_when_the_server_may_have_forgotten_it() {
     // Between two attempts too.
     let server = Scripted::new([respond(503, &[("retry-after", "1")], "")]);
     let short =
-        idempotency().ttl(Duration::from_millis(1500)).attempt_timeout(Duration::from_secs(1));
+        idempotency().ttl(Duration::from_millis(10_500)).attempt_timeout(Duration::from_secs(10));
     let error = wait(client(&short).post(server.url()).idempotent().send()).unwrap_err();
     assert_eq!((error.kind(), error.attempts()), (ErrorKind::Expired, 1));
     assert_eq!(error.outcome(), Outcome::Unknown);

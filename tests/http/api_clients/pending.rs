@@ -24,10 +24,29 @@ async fn started(file: &Path) -> Idempotency {
     idempotency().pending(SqlitePending::open(file).await.unwrap())
 }
 
+/// Drops a future as when its process dies, after the server has got this many requests.
+async fn die_after(requests: usize, server: &Scripted, future: impl Future) {
+    let reached = async {
+        while server.requests().len() < requests {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // The response arrives, if there is one.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    tokio::select! {
+        _ = future => panic!("it ended"),
+        () = reached => {}
+    }
+}
+
 /// Resumes what is pending, and returns the results.
 async fn resume(resume: Resume<'_>) -> Vec<Resumed> {
     let mut results = Vec::new();
-    let number = resume.for_each(async |resumed| results.push(resumed)).await.unwrap();
+    let handle = async |resumed| {
+        results.push(resumed);
+        Ok::<_, &str>(())
+    };
+    let number = resume.for_each(handle).await.unwrap();
     assert_eq!(number, results.len());
     results
 }
@@ -42,8 +61,7 @@ fn an_operation_is_resumed_with_its_key_and_without_credentials() {
         let request = client.post(server.url()).idempotent().bearer_auth("secret").json(&17);
         let sent = request.label("order-17").header("x-tenant", "t").send();
         // The process dies before the response.
-        let died = tokio::time::timeout(Duration::from_millis(500), sent).await;
-        assert!(died.is_err());
+        die_after(1, &server, sent).await;
     });
     wait(async {
         let idempotency = started(&file).await;
@@ -119,6 +137,58 @@ fn an_operation_without_a_label_is_forgotten_with_its_outcome() {
 }
 
 #[test]
+fn resuming_can_be_a_task_and_a_finished_label_gets_any_response() {
+    let directory = TempDir::new().unwrap();
+    let server = Scripted::new([respond(402, &[], "one"), respond(401, &[], "two")]);
+    wait(async {
+        let idempotency = started(&directory.path().join("pending.db")).await;
+        let client = client(&idempotency);
+        let send = || client.post(server.url()).idempotent().label("order-17").send();
+        assert_eq!(received(send().await).await.0, 402);
+        // The outcome is known: this is the response of the server now.
+        let response = send().await.unwrap();
+        let key = response.extensions().get::<Key>().cloned().unwrap();
+        assert_eq!(received(Ok(response)).await.0, 401);
+        idempotency.forget(&key).await.unwrap();
+        let task = tokio::spawn(async move {
+            idempotency.resume(&client).for_each(async |_| Ok::<_, &str>(())).await
+        });
+        assert_eq!(task.await.unwrap().unwrap(), 0);
+    });
+}
+
+/// A store that cannot forget.
+struct Unforgetting(Own);
+
+#[async_trait]
+impl PendingStore for Unforgetting {
+    async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
+        self.0.begin(new).await
+    }
+
+    async fn finish(&self, key: &Key) -> Result<(), BoxError> {
+        self.0.finish(key).await
+    }
+
+    async fn pending(&self) -> Result<Vec<PendingOperation>, BoxError> {
+        self.0.pending().await
+    }
+
+    async fn forget(&self, _: &Key) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+}
+
+#[test]
+fn an_operation_that_is_not_forgotten_may_be_done() {
+    let server = Scripted::new([respond(425, &[("retry-after", "60")], "")]);
+    let client = client(&idempotency().pending(Unforgetting(Own::default())));
+    let error =
+        wait(client.post(server.url()).idempotent().deadline(Duration::from_secs(5)).send());
+    assert_eq!(error.unwrap_err().outcome(), Outcome::Unknown);
+}
+
+#[test]
 fn an_operation_that_was_not_done_is_not_done_later() {
     let directory = TempDir::new().unwrap();
     let refused = respond(425, &[("retry-after", "60")], "");
@@ -136,18 +206,21 @@ fn an_operation_that_was_not_done_is_not_done_later() {
 fn a_result_that_was_not_handled_is_handled_by_the_next_process() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("pending.db");
-    let server = Scripted::new([Ignore, respond(201, &[], "one"), respond(201, &[], "one")]);
+    let one = || respond(201, &[], "one");
+    let server = Scripted::new([Ignore, one(), one(), one()]);
     wait(async {
         let client = client(&started(&file).await);
-        let sent = client.post(server.url()).idempotent().send();
-        assert!(tokio::time::timeout(Duration::from_millis(500), sent).await.is_err());
+        die_after(1, &server, client.post(server.url()).idempotent().send()).await;
     });
     wait(async {
         let idempotency = started(&file).await;
         let client = client(&idempotency);
         // The process dies while it handles the response.
-        let handling = idempotency.resume(&client).for_each(async |_| std::future::pending().await);
-        assert!(tokio::time::timeout(Duration::from_millis(500), handling).await.is_err());
+        let dies = async |_| std::future::pending::<Result<(), &str>>().await;
+        die_after(2, &server, idempotency.resume(&client).for_each(dies)).await;
+        // Or it fails.
+        let handled = idempotency.resume(&client).for_each(async |_| Err("the disk is full"));
+        assert_eq!(handled.await.unwrap(), 1);
     });
     wait(async {
         let idempotency = started(&file).await;
@@ -156,7 +229,7 @@ fn a_result_that_was_not_handled_is_handled_by_the_next_process() {
         assert_eq!(received(resumed.result).await, (201, "one".into()));
     });
     let keys = server.keys();
-    assert!(keys.len() == 3 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    assert!(keys.len() == 4 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
 }
 
 #[test]
@@ -167,12 +240,12 @@ fn a_label_is_refused_after_its_key_has_expired() {
         let store = SqlitePending::open(directory.path().join("pending.db")).await.unwrap();
         let idempotency = idempotency()
             .pending(store)
-            .ttl(Duration::from_millis(1200))
-            .attempt_timeout(Duration::from_secs(1));
+            .ttl(Duration::from_secs(12))
+            .attempt_timeout(Duration::from_secs(10));
         let client = client(&idempotency);
         let send = || client.post(server.url()).idempotent().label("order-17").send();
         assert_eq!(send().await.unwrap().status().as_u16(), 201);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(2100)).await;
         let error = send().await.unwrap_err();
         assert_eq!((error.kind(), error.outcome()), (ErrorKind::Expired, Outcome::Unknown));
     });
@@ -188,14 +261,16 @@ struct Own(Arc<Mutex<Vec<PendingOperation>>>);
 impl PendingStore for Own {
     async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
         let mut stored = self.0.lock().unwrap();
-        let same_label =
-            |known: &&PendingOperation| new.label.is_some() && known.label == new.label;
-        let known = stored.iter().find(same_label);
-        let known = known.or_else(|| stored.iter().find(|known| known.key == new.key)).cloned();
-        if known.is_none() {
+        let same_label = |known: &PendingOperation| new.label.is_some() && known.label == new.label;
+        let at = stored.iter().position(same_label);
+        let at = at.or_else(|| stored.iter().position(|known| known.key == new.key));
+        let Some(at) = at else {
             stored.push(new.clone());
-        }
-        Ok(known)
+            return Ok(None);
+        };
+        let known = stored[at].clone();
+        stored[at].label = known.label.clone().or_else(|| new.label.clone());
+        Ok(Some(known))
     }
 
     async fn finish(&self, key: &Key) -> Result<(), BoxError> {
@@ -241,7 +316,7 @@ fn an_application_can_keep_pending_operations_itself() {
     wait(async {
         let client = client(&idempotency);
         let send = || client.post(server.url()).idempotent().label("order-17").send();
-        assert!(tokio::time::timeout(Duration::from_millis(500), send()).await.is_err());
+        die_after(1, &server, send()).await;
         let resumed = resume(idempotency.resume(&client)).await.remove(0);
         assert_eq!(received(resumed.result).await, (201, "one".into()));
         assert_eq!(resume(idempotency.resume(&client)).await.len(), 0);
@@ -283,7 +358,7 @@ fn nothing_is_sent_that_cannot_be_stored() {
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Store, Outcome::NotDone));
     let source = std::error::Error::source(&error).unwrap();
     assert_eq!(source.to_string(), "the disk is full");
-    let resumed = wait(idempotency.resume(&client).for_each(async |_| {}));
+    let resumed = wait(idempotency.resume(&client).for_each(async |_| Ok::<_, &str>(())));
     assert_eq!(resumed.unwrap_err().kind(), ErrorKind::Store);
     assert_eq!(server.requests().len(), 0);
 }

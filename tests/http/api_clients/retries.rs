@@ -180,6 +180,17 @@ fn the_header_and_the_key_can_be_chosen() {
 }
 
 #[test]
+fn a_key_in_the_chosen_header_is_kept() {
+    let server = Scripted::new([respond(503, &[], ""), respond(201, &[], "")]);
+    let idempotency = idempotency().header(HeaderName::from_static("paypal-request-id"));
+    let request = client(&idempotency).post(server.url()).header("PayPal-Request-Id", "order-17");
+    let response = wait(request.idempotent().send()).unwrap();
+    assert_eq!(response.extensions().get::<Key>().map(Key::as_str), Some("order-17"));
+    assert_eq!(server.header("paypal-request-id"), ["order-17", "order-17"]);
+    assert_eq!(server.keys(), ["", ""]);
+}
+
+#[test]
 fn without_the_middleware_the_request_is_sent_once_with_its_key() {
     let server = Scripted::new([respond(503, &[], "")]);
     let bare = reqwest_middleware::ClientWithMiddleware::from(http());

@@ -35,7 +35,7 @@ pub(super) fn truncated() -> Line {
     Send("HTTP/1.1 201 Created\r\ncontent-length: 10\r\n\r\n12345".to_owned())
 }
 
-/// A running server. After its last line it accepts no connection.
+/// A running server. After its last line it closes each connection.
 pub(super) struct Scripted {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -49,11 +49,15 @@ impl Scripted {
         let (seen, script) = (requests.clone(), script.into_iter().collect::<Vec<_>>());
         thread::spawn(move || {
             let mut ignored = Vec::new();
-            for line in script {
+            // After the script, requests are only recorded.
+            for line in script.into_iter().chain(std::iter::repeat_with(|| Close)) {
                 let (mut stream, _) = listener.accept().unwrap();
                 let (mut request, mut buffer) = (String::new(), [0; 4096]);
                 while !is_complete(&request) {
-                    let read = stream.read(&mut buffer).unwrap();
+                    let read = stream.read(&mut buffer).unwrap_or(0);
+                    if read == 0 {
+                        break;
+                    }
                     request += std::str::from_utf8(&buffer[..read]).unwrap();
                 }
                 seen.lock().unwrap().push(request);
@@ -63,9 +67,6 @@ impl Scripted {
                     Ignore => ignored.push(stream),
                 }
             }
-            drop(listener);
-            // Until the test ends.
-            thread::park();
         });
         Self { address, requests }
     }

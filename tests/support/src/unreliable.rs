@@ -113,6 +113,9 @@ impl Unreliable {
         if let Some(fault) = fault {
             *state.faults.entry(fault).or_default() += 1;
         }
+        if fault != Some(Fault::LostRequest) {
+            state.forwarding += 1;
+        }
         (state.target, fault, state.random.u32(0..100))
     }
 
@@ -123,7 +126,6 @@ impl Unreliable {
             if fault == Some(Fault::LostRequest) {
                 return Ok(());
             }
-            self.state.lock().unwrap().forwarding += 1;
             match fault {
                 Some(Fault::Delayed) if percent < 20 => thread::sleep(LONG),
                 Some(Fault::Delayed) => thread::sleep(SHORT * percent / 100),
