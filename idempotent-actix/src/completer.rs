@@ -46,7 +46,7 @@ const AT_ONCE: usize = 4;
 ///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct Order { amount: u64 }
-/// # async fn charge(_: &Operation, _: u64) -> actix_web::Result<String> { todo!() }
+/// # async fn charge(_: &Operation, _: u64) -> actix_web::Result<String> { Ok("ch_1".into()) }
 /// #[idempotent(scope = "scope::bearer_token")]
 /// #[post("/orders")]
 /// async fn create_order(

@@ -233,7 +233,9 @@ impl Operation {
     ///
     /// # struct Bank;
     /// # impl Bank {
-    /// #     async fn charge(&self, _: DerivedKey) -> actix_web::Result<String> { todo!() }
+    /// #     async fn charge(&self, _: DerivedKey) -> actix_web::Result<String> {
+    /// #         Ok("ch_1".into())
+    /// #     }
     /// # }
     /// #[idempotent(scope = "scope::bearer_token")]
     /// #[post("/v1/payments")]

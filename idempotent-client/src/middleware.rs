@@ -37,7 +37,8 @@ pub(crate) const NO_STORE: &str = "there is no store of pending operations";
 ///     .with(Idempotency::new())
 ///     .build();
 /// let order = serde_json::json!({ "amount": 100 });
-/// let response = client.post("https://api.example/orders").idempotent().json(&order).send().await?;
+/// let request = client.post("https://api.example/orders").idempotent().json(&order);
+/// let response = request.send().await?;
 /// # let _ = response;
 /// # Ok(())
 /// # }

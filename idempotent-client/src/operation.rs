@@ -111,7 +111,7 @@ impl Operation {
             Err(error) if !self.call.is_alone() => {
                 (Err(Error { outcome: Outcome::Unknown, ..error }), Ok(()))
             }
-            // Otherwise it could be done later, after the caller was told that it was not.
+            // Otherwise `resume` could still do what is reported as not done.
             Err(error) => match store.forget(&self.key).await {
                 Ok(()) => (Err(error), Ok(())),
                 Err(source) => (Err(Error { outcome: Outcome::Unknown, ..error }), Err(source)),

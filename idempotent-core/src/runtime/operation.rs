@@ -204,7 +204,9 @@ impl Operation {
     /// # use idempotent_core::{DerivedKey, runtime::{Operation, OperationError}};
     /// # struct Bank;
     /// # impl Bank {
-    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, OperationError> { todo!() }
+    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, OperationError> {
+    /// #         Ok("ch_1".into())
+    /// #     }
     /// # }
     /// async fn pay(operation: &Operation, bank: &Bank) -> Result<String, OperationError> {
     ///     operation.step("charge").run(|key| bank.charge(key)).await

@@ -1,6 +1,9 @@
 //! What an operation without a definitive response says.
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    net::TcpListener,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use idempotent_client::{Error, ErrorKind, IdempotentRequest, Key, Outcome};
 use reqwest::{Body, Url};
@@ -27,7 +30,7 @@ fn error_of(script: impl IntoIterator<Item = Line>) -> Error {
 
 #[test]
 fn an_operation_that_reached_no_server_was_not_done() {
-    // Nobody listens on this port any more.
+    // The port is closed again.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url: Url = format!("http://{address}/orders").parse().unwrap();
     let sent =
@@ -180,9 +183,10 @@ impl reqwest_middleware::Middleware for Twice {
 
 #[test]
 fn an_operation_that_another_middleware_sends_again_keeps_its_key() {
-    let server = Scripted::new([respond(201, &[], ""), respond(201, &[], "")]);
+    let server = Scripted::new([respond(201, &[], ""), respond(425, &[("retry-after", "90")], "")]);
     let client = ClientBuilder::new(http()).with(Twice).with(idempotency()).build();
-    wait(client.post(server.url()).idempotent().send()).unwrap();
+    let error = wait(client.post(server.url()).idempotent().send()).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Deadline, Outcome::Unknown));
     let keys = server.keys();
     assert!(keys.len() == 2 && keys[0] == keys[1] && !keys[0].is_empty(), "{keys:?}");
 }
@@ -208,6 +212,12 @@ fn a_key_is_not_sent_when_the_server_may_have_forgotten_it() {
     let short = idempotency().ttl(Duration::from_secs(60)).attempt_timeout(Duration::from_secs(61));
     let error = wait(client(&short).post(server.url()).idempotent().send()).unwrap_err();
     assert_eq!((error.kind(), error.attempts()), (ErrorKind::Expired, 0));
+    // The key was used first in another process.
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let chosen = client(&idempotency()).post(server.url()).idempotent().begun_at(long_ago);
+    let error = wait(chosen.key("k-1".parse().unwrap()).send()).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Expired, Outcome::Unknown));
+    assert_eq!(server.requests().len(), 0);
     // Between two attempts too.
     let server = Scripted::new([respond(503, &[("retry-after", "1")], "")]);
     let short =
