@@ -23,11 +23,14 @@ const KEYS: KeyPattern = KeyPattern::Replays(1000);
 const HOT: KeyPattern = KeyPattern::Replays(1);
 
 const FIRST: &[&str] = &["layer", "floor", "bare"];
+/// `layer-alone` executes each claim and each completion alone, without group commit.
+const FIRST_SQL: &[&str] = &["layer", "floor", "layer-alone", "bare"];
 const CLAIM_TRANSACTION: &[&str] = &["layer-transaction", "floor-effect", "bare"];
 const CLAIM_LEASE: &[&str] = &["layer-lease", "floor-effect", "bare"];
 const STEP: &[&str] = &["layer-step", "floor-step", "layer"];
 const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
 const REPLAYS: &[&str] = &["layer", "floor-read", "bare"];
+const REPLAYS_POSTGRES: &[&str] = &["layer", "floor-read", "layer-alone", "bare"];
 
 const fn row(
     name: &'static str,
@@ -75,7 +78,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "postgres/first",
         (StoreKind::Postgres, KeyPattern::Fresh),
-        FIRST,
+        FIRST_SQL,
         "`INSERT`, then `UPDATE`, each committed",
         Some(0.95),
     ),
@@ -86,8 +89,14 @@ pub(crate) const ROWS: &[Row] = &[
         "`INSERT`, then two `UPDATE`, each committed",
         None,
     ),
-    row("postgres/replay", (StoreKind::Postgres, KEYS), REPLAYS, "one `SELECT`", Some(0.95)),
-    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS, "one `SELECT`", Some(0.90)),
+    row(
+        "postgres/replay",
+        (StoreKind::Postgres, KEYS),
+        REPLAYS_POSTGRES,
+        "one `SELECT`",
+        Some(0.95),
+    ),
+    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS_POSTGRES, "one `SELECT`", Some(0.90)),
     row(
         "postgres/transaction",
         (StoreKind::Postgres, KeyPattern::Fresh),
@@ -105,7 +114,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "sqlite/first",
         (StoreKind::Sqlite, KeyPattern::Fresh),
-        FIRST,
+        FIRST_SQL,
         "`INSERT`, then `UPDATE`, each committed",
         None,
     ),

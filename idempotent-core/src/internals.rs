@@ -31,6 +31,22 @@ pub fn alter_postgres(
     store.altered(alter)
 }
 
+/// The store with all claims and completions in batches, even a single one.
+#[cfg(feature = "sqlite")]
+pub fn batched_sqlite(
+    store: crate::store::sqlite::SqliteStore,
+) -> crate::store::sqlite::SqliteStore {
+    store.batched()
+}
+
+/// The store with all claims and completions in batches, even a single one.
+#[cfg(feature = "postgres")]
+pub fn batched_postgres(
+    store: crate::store::postgres::PostgresStore,
+) -> crate::store::postgres::PostgresStore {
+    store.batched()
+}
+
 /// The store with another text in place of a file of its scripts.
 #[cfg(feature = "redis")]
 pub fn alter_redis(

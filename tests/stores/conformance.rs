@@ -24,6 +24,11 @@ async fn the_sqlite_store_conforms() {
     conformance::check(Sqlite::new).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sqlite_store_conforms_in_batches() {
+    conformance::check(Sqlite::batched).await;
+}
+
 /// Where a test cannot set the clock back, the cases about that pass without checking anything.
 #[tokio::test]
 async fn the_clock_of_each_subject_can_be_set_back() {
@@ -84,6 +89,15 @@ async fn the_sqlite_store_follows_the_state_machine_through_long_histories() {
     let mut outcomes = Vec::new();
     for seed in 0..4 {
         outcomes.extend(follow(Arc::new(Sqlite::new().await), &history(seed, 400)).await);
+    }
+    assert_not_vacuous(&outcomes, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sqlite_store_follows_the_state_machine_in_batches() {
+    let mut outcomes = Vec::new();
+    for seed in 0..4 {
+        outcomes.extend(follow(Arc::new(Sqlite::batched().await), &history(seed, 400)).await);
     }
     assert_not_vacuous(&outcomes, 2);
 }

@@ -23,6 +23,7 @@ use test_support::servers::{
     postgres::{Postgres, shared},
 };
 
+mod batches;
 mod claims;
 mod commits;
 mod contention;

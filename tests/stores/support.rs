@@ -10,6 +10,7 @@ use idempotent_core::{
     OwnerToken, Store,
     clock::{ManualClock, Timestamp},
     conformance::Subject,
+    internals::batched_sqlite,
     store::{memory::MemoryStore, sqlite::SqliteStore},
 };
 use sqlx::{
@@ -103,8 +104,17 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     pub(crate) async fn new() -> Self {
+        Self::altered(|store| store).await
+    }
+
+    /// Executes all claims and completions in batches.
+    pub(crate) async fn batched() -> Self {
+        Self::altered(batched_sqlite).await
+    }
+
+    async fn altered(alter: fn(SqliteStore) -> SqliteStore) -> Self {
         let file = File::new();
-        let stores = [file.open().await, file.open().await];
+        let stores = [alter(file.open().await), alter(file.open().await)];
         Self { stores, turn: AtomicUsize::new(0), pool: file.pool().await, _file: file }
     }
 }

@@ -1,13 +1,13 @@
 //! The layer, used as an application uses it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use idempotent_actix::{
     Idempotency, Operation, OperationError, Tx, idempotent,
     scope::{self, ScopeId},
-    store::{self, MemoryStore, Store},
+    store::{self, MemoryStore, PostgresStore, SqliteStore, Store},
 };
 use idempotent_core::{
     BodyForm, Digester, Key, Policy, RecordId, Runtime,
@@ -21,10 +21,23 @@ pub(super) async fn open(options: &Options) -> Idempotency {
     if options.store == "memory:" {
         return build(MemoryStore::new().max_records(options.records).max_bytes(1 << 40), options);
     }
-    let store = store::connect(&options.store).await.unwrap();
+    let store = if options.kind == "layer-alone" {
+        without_batches(&options.store).await
+    } else {
+        store::connect(&options.store).await.unwrap()
+    };
     store.migrate().await.unwrap();
     hold_leases(store.clone(), options.leases).await;
     build(store, options)
+}
+
+/// Opens a store that executes each claim and each completion alone.
+async fn without_batches(url: &str) -> Arc<dyn Store> {
+    if url.starts_with("postgres") {
+        Arc::new(PostgresStore::connect(url).await.unwrap().group_commit(false))
+    } else {
+        Arc::new(SqliteStore::connect(url).await.unwrap().group_commit(false))
+    }
 }
 
 fn build(store: impl Store, options: &Options) -> Idempotency {
@@ -56,7 +69,7 @@ async fn hold_leases(store: impl Store, leases: usize) {
 
 pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
     match (kind, store.split(':').next()) {
-        ("layer", _) => app.service(guarded),
+        ("layer" | "layer-alone", _) => app.service(guarded),
         ("layer-step", _) => app.service(with_step),
         ("layer-short-ttl", _) => app.service(short_ttl),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),

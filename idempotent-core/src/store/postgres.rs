@@ -1,10 +1,15 @@
 //! The store in a Postgres database.
 
-use std::{fmt, num::NonZeroU16, sync::Arc};
+use std::{
+    fmt,
+    num::{NonZeroU16, NonZeroUsize},
+    sync::Arc,
+};
 
 use sqlx::PgPool;
 
 use self::{
+    batches::{ALONE, Groups},
     connect::Pools,
     io_thread::on_io_thread,
     names::Names,
@@ -12,9 +17,10 @@ use self::{
     statements::Statements,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::TableName;
+use super::sql::{GroupCommitLimits, TableName};
 use crate::{error::StoreError, store::Store};
 
+mod batches;
 mod claim;
 mod connect;
 mod error;
@@ -174,6 +180,7 @@ const NAME: &str = "postgres";
 pub struct PostgresStore {
     pools: Pools,
     statements: Arc<Statements>,
+    groups: Arc<Groups>,
     partitions: u16,
     namespace: Option<Arc<str>>,
 }
@@ -246,7 +253,13 @@ impl PostgresStore {
             bounded: mode == StatementMode::Prepared && !(own_sessions && pools.steps.is_own()),
             ..Names::default()
         };
-        Self { pools, statements: Arc::new(Statements::new(names)), partitions: 0, namespace: None }
+        Self {
+            pools,
+            statements: Arc::new(Statements::new(names)),
+            groups: Arc::default(),
+            partitions: 0,
+            namespace: None,
+        }
     }
 
     /// Sets the name of the table; the default is `idempotency_records`.
@@ -256,7 +269,7 @@ impl PostgresStore {
     /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
         let names = Names { table: TableName::new(name)?, ..self.statements.names.clone() };
-        Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
+        Ok(self.with_names(names))
     }
 
     /// Sets the schema of the table; the default is the first schema in the server's `search_path`.
@@ -266,7 +279,46 @@ impl PostgresStore {
     /// As for [`table`](Self::table).
     pub fn schema(self, name: &str) -> Result<Self, InvalidTableName> {
         let names = Names { schema: Some(TableName::new(name)?), ..self.statements.names.clone() };
-        Ok(Self { statements: Arc::new(Statements::new(names)), ..self })
+        Ok(self.with_names(names))
+    }
+
+    /// The batches of another table are separate.
+    fn with_names(self, names: Names) -> Self {
+        let groups = Arc::new(Groups::new(self.groups.limits));
+        Self { statements: Arc::new(Statements::new(names)), groups, ..self }
+    }
+
+    /// Sets whether claims and completions are executed in batches under load; the default is
+    /// `true`.
+    ///
+    /// A claim or a completion that arrives while eight others of its kind are under way joins the
+    /// next batch: one statement and one commit for all that have arrived until the batch before it
+    /// ends. Nothing waits for a timer, and below that load nothing changes. Each step keeps its own
+    /// outcome and its own time limits; if a batch fails, its steps are executed alone.
+    #[must_use]
+    pub fn group_commit(self, enabled: bool) -> Self {
+        let alone = if enabled { ALONE } else { usize::MAX };
+        let limits = self.groups.limits;
+        self.with_limits(GroupCommitLimits { alone, ..limits })
+    }
+
+    /// Sets the largest number of steps in a batch; the default is 64.
+    #[must_use]
+    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
+        let limits = self.groups.limits;
+        self.with_limits(GroupCommitLimits { steps, ..limits })
+    }
+
+    /// Sets about how many bytes a batch sends at most, unless a single step is larger; the default
+    /// is 1 MiB. The process and the server each keep a batch in memory.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
+        let limits = self.groups.limits;
+        self.with_limits(GroupCommitLimits { bytes, ..limits })
+    }
+
+    fn with_limits(self, limits: GroupCommitLimits) -> Self {
+        Self { groups: Arc::new(Groups::new(limits)), ..self }
     }
 
     /// Sets the number of hash partitions that [`migrate`](Self::migrate) creates for a new table;

@@ -11,13 +11,18 @@ use crate::{
 };
 
 mod error;
+mod group_commit;
 mod migrations;
 #[cfg(feature = "postgres")]
 mod open_transaction;
 mod pool;
 mod row;
+mod runtime_thread;
 
 pub(crate) use error::{ClaimContention, MissingTable, UnsafeSetting};
+pub(crate) use group_commit::{
+    Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
+};
 pub(crate) use migrations::{AppliedVersion, Migration, SchemaTooOld, pending_migrations};
 #[cfg(feature = "postgres")]
 pub(crate) use open_transaction::{
@@ -29,6 +34,7 @@ pub(crate) use pool::ConnectionLifecycle;
 pub(crate) use pool::in_runtime;
 pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
 pub(crate) use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
+pub(crate) use runtime_thread::RuntimeThread;
 
 /// How many held records one statement of a purge marks.
 pub(crate) const MARKED_PER_STATEMENT: u32 = 10_000;

@@ -1,16 +1,26 @@
 //! The store in a SQLite file.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::{NonZeroU16, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use self::{
-    statements::Statements, waiting_renewals::WaitingRenewals, write_lock::WriteLockObserver,
+    batches::{ALONE, Group, WriteStep},
+    statements::Statements,
+    waiting_renewals::WaitingRenewals,
+    write_lock::WriteLockObserver,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{ClaimContention, ConnectionPool, MARKED_PER_STATEMENT, TableName, fence};
+use super::sql::{
+    ClaimContention, ConnectionPool, GroupCommitLimits, MARKED_PER_STATEMENT, TableName, fence,
+};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
@@ -25,12 +35,14 @@ use crate::{
     transition::{self, Change},
 };
 
+mod batches;
 mod connect;
 mod error;
 mod execute;
 mod handler_transaction;
 mod hooks;
 mod migrate;
+mod repeated;
 mod retry;
 mod statements;
 mod transaction;
@@ -97,6 +109,7 @@ pub struct SqliteStore {
     writer: ConnectionPool<SqliteConnection>,
     readers: ConnectionPool<SqliteConnection>,
     statements: Arc<Statements>,
+    group: Arc<Group>,
     namespace: Option<Arc<str>>,
     waiting: WaitingRenewals,
     /// Tracks who holds the write lock. Only useful if the write connection is the store's own.
@@ -168,6 +181,7 @@ impl SqliteStore {
             writer,
             readers,
             statements: Arc::new(Statements::new(TableName::default())),
+            group: Group::new(GroupCommitLimits::new(ALONE)),
             waiting,
             lock: Arc::default(),
             namespace: None,
@@ -180,7 +194,42 @@ impl SqliteStore {
     /// Fails if the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a
     /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
-        Ok(Self { statements: Arc::new(Statements::new(TableName::new(name)?)), ..self })
+        let statements = Arc::new(Statements::new(TableName::new(name)?));
+        // The batches of another table are separate.
+        Ok(Self { statements, group: Group::new(self.group.limits()), ..self })
+    }
+
+    /// Sets whether claims of new keys and completions are executed in batches under load; the
+    /// default is `true`.
+    ///
+    /// A step that arrives while another one is under way joins the next batch: one transaction for
+    /// all that have arrived until the batch before it ends. Nothing waits for a timer, and without
+    /// concurrent steps nothing changes. Each step keeps its own outcome; if a batch fails, its
+    /// steps are executed alone.
+    #[must_use]
+    pub fn group_commit(self, enabled: bool) -> Self {
+        let alone = if enabled { ALONE } else { usize::MAX };
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { alone, ..limits })
+    }
+
+    /// Sets the largest number of steps in a batch; the default is 64.
+    #[must_use]
+    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { steps, ..limits })
+    }
+
+    /// Sets about how many bytes a batch writes at most, unless a single step is larger; the
+    /// default is 1 MiB.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { bytes, ..limits })
+    }
+
+    fn with_limits(self, limits: GroupCommitLimits) -> Self {
+        Self { group: Group::new(limits), ..self }
     }
 
     /// Writes the record that the state machine has decided on; returns `false` if the record has
@@ -260,9 +309,8 @@ impl Store for SqliteStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        self.write("complete", || self.statements.complete(lease, recording))
-            .await
-            .map(|rows| fence(rows != 0))
+        let step = WriteStep::Complete(*lease, recording.clone());
+        self.write_in_turn("complete", step).await.map(fence)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {

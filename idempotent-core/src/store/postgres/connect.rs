@@ -13,6 +13,7 @@ use super::{
     lifecycle::PgLifecycle,
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
+    statement::BY_INDEX,
     timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
 };
 use crate::{
@@ -24,6 +25,8 @@ use crate::{
 };
 
 const CONNECTIONS: usize = 10;
+/// The connections for batches: one batch of claims and one of completions at a time.
+const BATCH_CONNECTIONS: usize = 2;
 const LIFETIME: Lifetime =
     Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
 /// Settings for the sessions of [`Pools::steps`].
@@ -31,6 +34,11 @@ const STEPS: [(&str, &str); 2] =
     [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)];
 /// Settings for the session of [`Pools::renewals`], which must be free for the next renewal.
 const RENEWALS: [(&str, &str); 2] = [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", "3s")];
+/// How long a batch waits for another transaction, before its steps are executed alone.
+const BATCH_LOCK_TIMEOUT: &str = "20ms";
+/// Settings for the sessions of [`Pools::batches`].
+const BATCHES: [(&str, &str); 2] =
+    [("lock_timeout", BATCH_LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)];
 /// The server ends the session and rolls its transaction back when the client's machine has not
 /// responded for about a minute.
 const KEEPALIVES: [(&str, &str); 3] = [
@@ -45,6 +53,7 @@ const SESSION_CHECKS: usize = 8;
 #[derive(Clone)]
 pub(super) struct Pools {
     pub(super) steps: ConnectionPool<PgConnection>,
+    pub(super) batches: ConnectionPool<PgConnection>,
     /// A single connection, which is free for renewals however busy the others are.
     pub(super) renewals: ConnectionPool<PgConnection>,
     /// Connections that handlers keep while they run.
@@ -130,8 +139,9 @@ pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreErr
     };
     let (health, own) = owner(server, &options);
     Ok(Pools {
-        steps: own(CONNECTIONS, &options, &STEPS)?,
-        renewals: own(1, &options, &RENEWALS)?,
+        steps: own(CONNECTIONS - BATCH_CONNECTIONS, &options, &STEPS)?,
+        batches: own(BATCH_CONNECTIONS, &options, &batches())?,
+        renewals: own(1, &options, &renewals())?,
         transactions: own(CONNECTIONS, &for_handlers, &[])?,
         server,
         health,
@@ -148,14 +158,15 @@ pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     drop(one);
     let (health, own) = owner(server, &options);
     let shared = ConnectionPool::shared(pool, Some(Arc::new(PgLifecycle(health.clone()))));
-    let renewals = own(1, &options, &RENEWALS)?;
+    let renewals = own(1, &options, &renewals())?;
+    let batches = own(BATCH_CONNECTIONS, &options, &batches())?;
     // Plain statements must not be logged, and logging is a property of the pool's connections.
     let steps = if server.mode == StatementMode::Plain {
         own(shared.max_size(), &options, &STEPS)?
     } else {
         shared.clone()
     };
-    Ok(Pools { steps, renewals, transactions: shared, server, health })
+    Ok(Pools { steps, batches, renewals, transactions: shared, server, health })
 }
 
 /// Opens a pool of the store's own connections, with these settings if each connection has
@@ -182,6 +193,14 @@ fn owner(server: Server, options: &PgConnectOptions) -> (Arc<ServerHealth>, Open
             .map_err(to_store_error)
     };
     (health, Box::new(own))
+}
+
+fn batches() -> Vec<(&'static str, &'static str)> {
+    BATCHES.into_iter().chain(BY_INDEX).collect()
+}
+
+fn renewals() -> Vec<(&'static str, &'static str)> {
+    RENEWALS.into_iter().chain(BY_INDEX).collect()
 }
 
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {

@@ -33,9 +33,20 @@ pub(super) enum ErrorKind {
     Other,
 }
 
-fn is_no_response(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Io(error) = error else { return false };
-    error.get_ref().is_some_and(|inner| inner.is::<NoResponse>())
+fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
+    let sqlx::Error::Io(error) = error else { return None };
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
+/// Why the steps of a failed batch fail too; `None` if they have to be executed alone. A time limit
+/// is not waited for again.
+pub(super) fn batch_failure(error: &sqlx::Error) -> Option<NoResponse> {
+    let cancelled = error.as_database_error().and_then(|error| error.code());
+    match no_response(error) {
+        Some(failure) => Some(*failure),
+        None if cancelled.is_some_and(|code| code == CANCELLED) => Some(NoResponse::TimedOut),
+        None => None,
+    }
 }
 
 pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
@@ -44,7 +55,7 @@ pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
         error.as_database_error().and_then(|reply| reply.try_downcast_ref::<PgDatabaseError>())
     {
         kind_of_code(reply.code(), reply.severity())
-    } else if is_no_response(error) {
+    } else if no_response(error).is_some() {
         ErrorKind::NoResponse
     } else if matches!(error, Io(_) | Protocol(_)) {
         ErrorKind::ConnectionLost
@@ -153,7 +164,7 @@ struct ServerError {
 }
 
 /// Why a call got no response. Its outcome is unknown.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum NoResponse {
     /// The time limit of the call was exceeded.
     #[error("the server did not respond in time")]

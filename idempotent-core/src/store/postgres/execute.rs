@@ -119,6 +119,21 @@ impl PostgresStore {
         }
     }
 
+    /// Executes a batch of steps once.
+    pub(super) async fn execute_batch(
+        &self,
+        connection: PooledConnection<PgConnection>,
+        statement: &Statement<'_>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        if self.pools.server.own_sessions {
+            return self.send(connection, statement).await;
+        }
+        // The session lacks the settings of batches.
+        let persistent = self.pools.server.mode == StatementMode::Prepared;
+        let executed = execute_in_transaction(connection, statement, persistent);
+        self.pools.health.exchange(RESPONSE_TIMEOUT, executed).await
+    }
+
     async fn send(
         &self,
         mut connection: PooledConnection<PgConnection>,
@@ -133,7 +148,10 @@ impl PostgresStore {
             }
             StatementMode::Plain if statement.confidential => {
                 return health
-                    .exchange(RESPONSE_TIMEOUT, execute_in_transaction(connection, statement))
+                    .exchange(
+                        RESPONSE_TIMEOUT,
+                        execute_in_transaction(connection, statement, false),
+                    )
                     .await;
             }
             StatementMode::Plain => {
@@ -262,14 +280,16 @@ impl PostgresStore {
     }
 }
 
-/// Executes a statement whose values must not be part of its text, where prepared statements do not
-/// outlive a transaction.
+/// Executes a statement in a transaction with the store's settings: its values must not be part of
+/// its text, or its session lacks the settings. `persistent` says whether prepared statements
+/// outlive the transaction.
 async fn execute_in_transaction(
     connection: PooledConnection<PgConnection>,
     statement: &Statement<'_>,
+    persistent: bool,
 ) -> Result<Vec<PgRow>, sqlx::Error> {
     let mut open = OpenTransaction::begin(connection, Statement::begins()).await?;
-    match statement.prepared().persistent(false).fetch_all(open.connection_mut()).await {
+    match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
         Ok(rows) => open.commit().await.map(|()| rows),
         Err(error) => {
             if error_kind(&error) == ErrorKind::ConnectionLost {

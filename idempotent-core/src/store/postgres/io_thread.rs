@@ -8,33 +8,15 @@
 
 use std::{
     pin::Pin,
-    sync::{Mutex, OnceLock, PoisonError},
     task::{Context, Poll},
-    thread,
 };
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 
-use crate::error::StoreError;
+use crate::{error::StoreError, store::sql::RuntimeThread};
 
-/// One for all stores of the process. It never stops, since pools outlive stores.
-static IO_THREAD: OnceLock<Handle> = OnceLock::new();
-static IO_THREAD_START: Mutex<()> = Mutex::new(());
-
-fn io_thread() -> Result<&'static Handle, std::io::Error> {
-    if let Some(thread) = IO_THREAD.get() {
-        return Ok(thread);
-    }
-    let _starting = IO_THREAD_START.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(thread) = IO_THREAD.get() {
-        return Ok(thread);
-    }
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let body = move || runtime.block_on(std::future::pending::<()>());
-    thread::Builder::new().name("idempotency-pg".into()).spawn(body)?;
-    Ok(IO_THREAD.get_or_init(|| handle))
-}
+/// One for all stores of the process.
+static IO_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg");
 
 /// Runs a call so that everything it opens, spawns or sleeps on belongs to the thread's runtime.
 pub(super) async fn on_io_thread<T>(
@@ -42,20 +24,20 @@ pub(super) async fn on_io_thread<T>(
     call: impl Future<Output = Result<T, StoreError>> + Send,
 ) -> Result<T, StoreError> {
     let runtime =
-        io_thread().map_err(|error| StoreError::transient(super::NAME, operation, error))?;
+        IO_THREAD.start().map_err(|error| StoreError::transient(super::NAME, operation, error))?;
     OnIoThread { runtime, call: Some(Box::pin(call)) }.await
 }
 
 /// Drops a value so that everything it spawns belongs to the thread's runtime.
 pub(super) fn in_io_context(drop: impl FnOnce()) {
-    let _context = IO_THREAD.get().map(Handle::enter);
+    let _context = IO_THREAD.started().map(Handle::enter);
     drop();
 }
 
 /// Spawns a task on the thread's runtime. Without the thread no connection exists, and the task is
 /// dropped.
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    if let Some(thread) = IO_THREAD.get() {
+    if let Some(thread) = IO_THREAD.started() {
         thread.spawn(task);
     }
 }

@@ -6,6 +6,11 @@ use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, q
 
 use super::timeouts::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 
+/// Settings of the planner for statements with arrays. With them it looks each record up by its id.
+/// It would otherwise read the whole table while that is small, and keep the plan while it grows.
+pub(super) const BY_INDEX: [(&str, &str); 3] =
+    [("enable_seqscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
+
 /// Settings of a plain statement. Under another isolation level one of two concurrent claims would
 /// fail and have to be sent again. The timeouts are those of the store's own sessions. Rows arrive
 /// as text, and the driver decodes only the hexadecimal form of `bytea`.
@@ -56,7 +61,12 @@ impl<'a> Statement<'a> {
     /// Begins a transaction for a statement with separate parameters; it keeps the session in which
     /// the statement is prepared.
     pub(super) fn begins() -> SqlStr {
-        AssertSqlSafe(format!("BEGIN; {}", settings())).into_sql_str()
+        let mut text = format!("BEGIN; {}", settings());
+        for (setting, value) in BY_INDEX {
+            // Writing to a `String` does not fail.
+            let _ = write!(text, "SET LOCAL {setting} = {value}; ");
+        }
+        AssertSqlSafe(text).into_sql_str()
     }
 
     /// As a single message, and so a single transaction, that leaves nothing in the session. Its

@@ -10,6 +10,7 @@ use super::{
     statement::{Statement, Value},
 };
 use crate::{
+    fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{Claim, Note, Renewal},
@@ -75,8 +76,9 @@ macro_rules! statements {
 }
 
 statements! {
-    read, existing, claim, start_over, take_over, hold, shorten, renew, note, complete, release,
-    abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
+    read, existing, claim, claim_batch, start_over, take_over, hold, shorten, renew, note, complete,
+    complete_batch, release, abandon, resolve_complete, resolve_release, purge, keep,
+    shorten_expired, resumable,
 }
 
 impl Statements {
@@ -91,6 +93,33 @@ impl Statements {
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let values = claim_values(id, claim, first_values(claim, claim.abandoned));
         Statement::confidential(&self.claim, values)
+    }
+
+    /// [`claim`](Self::claim) for many keys, no key twice; the fingerprints are those of the claims.
+    pub(super) fn claim_batch<'a>(
+        &'a self,
+        claims: &[(&'a RecordId, &'a Claim)],
+        fingerprints: &'a [[u8; Fingerprint::BYTES]],
+    ) -> Statement<'a> {
+        Statement::confidential(&self.claim_batch, claim_arrays(claims, fingerprints))
+    }
+
+    /// [`complete`](Self::complete) for many records, none twice.
+    pub(super) fn complete_batch<'a>(
+        &'a self,
+        completions: &[(&'a Lease, &'a [u8])],
+    ) -> Statement<'a> {
+        let arrays = |of: fn(&(&'a Lease, &'a [u8])) -> &'a [u8]| {
+            Value::ByteArrays(completions.iter().map(of).collect())
+        };
+        let statuses = completions.iter().map(|(_, recording)| status_code(recording)).collect();
+        let values = vec![
+            arrays(|(lease, _)| lease.id.as_bytes()),
+            arrays(|(lease, _)| lease.owner.as_bytes()),
+            arrays(|(_, recording)| recording),
+            Value::Ints(statuses),
+        ];
+        Statement::confidential(&self.complete_batch, values)
     }
 
     /// Here, and in [`replace_in_transaction`](Self::replace_in_transaction), the policy of the
@@ -254,6 +283,32 @@ impl Statements {
     }
 }
 
+/// [`Statements::claim`] for many keys; the fingerprints are those of the claims.
+fn claim_arrays<'a>(
+    claims: &[(&'a RecordId, &'a Claim)],
+    fingerprints: &'a [[u8; Fingerprint::BYTES]],
+) -> Vec<Value<'a>> {
+    let arrays = |of: fn(&'a RecordId, &'a Claim) -> &'a [u8]| {
+        Value::ByteArrays(claims.iter().map(|(id, claim)| of(id, claim)).collect())
+    };
+    let ints =
+        |of: fn(&Claim) -> i64| Value::Ints(claims.iter().map(|(_, claim)| of(claim)).collect());
+    vec![
+        arrays(|id, _| id.as_bytes()),
+        Value::ByteArrays(fingerprints.iter().map(<[u8; _]>::as_slice).collect()),
+        arrays(|_, claim| claim.owner.as_bytes()),
+        ints(|claim| sql_millis(claim.lease)),
+        ints(|claim| sql_millis(claim.ttl)),
+        ints(|claim| abandoned_code(claim.abandoned)),
+        arrays(|_, claim| claim.operation.as_bytes()),
+        arrays(|_, claim| principal(claim)),
+    ]
+}
+
+fn principal(claim: &Claim) -> &[u8] {
+    claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
+}
+
 fn bytes(bytes: &[u8]) -> Value<'_> {
     Value::Bytes(Cow::Borrowed(bytes))
 }
@@ -264,12 +319,11 @@ fn fingerprint(claim: &Claim) -> Value<'static> {
 
 /// The values of the first claim of a key, after those of every claim.
 fn first_values(claim: &Claim, policy: Abandoned) -> [Value<'_>; 4] {
-    let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
     [
         Value::Int(sql_millis(claim.ttl)),
         abandoned(policy),
         bytes(claim.operation.as_bytes()),
-        bytes(principal),
+        bytes(principal(claim)),
     ]
 }
 
@@ -329,6 +383,12 @@ impl super::PostgresStore {
     pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
         let statements = Statements::altered(self.statements.names.clone(), alter);
         Self { statements: std::sync::Arc::new(statements), ..self }
+    }
+
+    /// Executes all claims and completions in batches.
+    pub(crate) fn batched(self) -> Self {
+        let limits = self.groups.limits.forced();
+        self.with_limits(limits)
     }
 }
 

@@ -39,7 +39,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        on_io_thread("claim", self.claim_with_retries(id, claim)).await
+        on_io_thread("claim", self.claim_in_turn(id, claim)).await
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -52,10 +52,7 @@ impl Store for PostgresStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statement = self.statements.complete(lease, recording);
-        on_io_thread("complete", self.change("complete", statement, Resend::Always))
-            .await
-            .map(fence)
+        on_io_thread("complete", self.complete_in_turn(lease, recording)).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {

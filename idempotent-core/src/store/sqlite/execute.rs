@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::{
     BUSY_TIMEOUT, NAME, SqliteStore,
+    batches::WriteStep,
     error::{is_busy, store_error},
     handler_transaction,
     retry::RetryDeadline,
@@ -122,7 +123,7 @@ impl SqliteStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<bool, StoreError> {
-        Ok(self.write("claim", || self.statements.claim(id, claim)).await? == 1)
+        self.write_in_turn("claim", WriteStep::Claim(*id, claim.clone())).await
     }
 
     pub(super) async fn take_over(

@@ -1,7 +1,10 @@
 //! The SQL statements, with the table's name filled in.
 
+use std::borrow::Cow;
+
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::SqliteArguments};
 
+use super::repeated::RepeatedStatement;
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -54,6 +57,8 @@ texts! {
 pub(super) struct Statements {
     pub(super) table: TableName,
     pub(super) in_transaction: TransactionStatements,
+    pub(super) claim_batch: RepeatedStatement,
+    pub(super) complete_batch: RepeatedStatement,
     texts: StatementTexts,
 }
 
@@ -65,7 +70,7 @@ pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
 }
 
 /// Shares the text, so that clones do not copy it.
-fn shared(text: String) -> SqlStr {
+pub(super) fn shared(text: String) -> SqlStr {
     AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
@@ -121,7 +126,13 @@ impl Statements {
     }
 
     fn of(texts: StatementTexts, table: TableName) -> Self {
-        Self { in_transaction: TransactionStatements::new(&texts), texts, table }
+        Self {
+            in_transaction: TransactionStatements::new(&texts),
+            claim_batch: RepeatedStatement::new(texts.claim.as_str()),
+            complete_batch: RepeatedStatement::new(texts.complete.as_str()),
+            texts,
+            table,
+        }
     }
 
     pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
@@ -133,11 +144,7 @@ impl Statements {
     }
 
     pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        claim_query(&self.texts.claim, id, claim)
-            .bind(sql_millis(claim.ttl))
-            .bind(abandoned_code(claim.abandoned))
-            .bind(claim.operation.as_str())
-            .bind(principal(claim))
+        bound(&self.texts.claim, claim_values(id, claim))
     }
 
     pub(super) fn claim_in_transaction<'a>(
@@ -145,11 +152,7 @@ impl Statements {
         id: &'a RecordId,
         claim: &'a Claim,
     ) -> Statement<'a> {
-        claim_query(&self.in_transaction.claim, id, claim)
-            .bind(sql_millis(claim.ttl))
-            .bind(abandoned_code(claim.abandoned))
-            .bind(claim.operation.as_str())
-            .bind(principal(claim))
+        bound(&self.in_transaction.claim, claim_values(id, claim))
     }
 
     pub(super) fn take_over<'a>(
@@ -252,7 +255,7 @@ impl Statements {
 }
 
 fn completing<'a>(statement: &SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
-    fenced(statement, lease).bind(recording).bind(status_code(recording))
+    bound(statement, completion_values(lease, recording))
 }
 
 fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
@@ -265,8 +268,48 @@ fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement
         .bind(i64::from(note.hold))
 }
 
-fn principal(claim: &Claim) -> &[u8] {
-    claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
+/// A value of a parameter.
+#[derive(Clone)]
+pub(super) enum Value<'a> {
+    Bytes(Cow<'a, [u8]>),
+    Int(i64),
+    Text(&'a str),
+}
+
+/// A statement with the values of its parameters.
+pub(super) fn bound<'a>(
+    text: &SqlStr,
+    values: impl IntoIterator<Item = Value<'a>>,
+) -> Statement<'a> {
+    values.into_iter().fold(sqlx::query(text.clone()), |query, value| match value {
+        Value::Bytes(Cow::Borrowed(bytes)) => query.bind(bytes),
+        Value::Bytes(Cow::Owned(bytes)) => query.bind(bytes),
+        Value::Int(int) => query.bind(int),
+        Value::Text(text) => query.bind(text),
+    })
+}
+
+pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
+    let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
+    [
+        bytes(id.as_bytes()),
+        Value::Bytes(claim.fingerprint.to_bytes().to_vec().into()),
+        bytes(claim.owner.as_bytes()),
+        Value::Int(sql_millis(claim.lease)),
+        Value::Int(sql_millis(claim.ttl)),
+        Value::Int(abandoned_code(claim.abandoned)),
+        Value::Text(claim.operation.as_str()),
+        bytes(principal),
+    ]
+}
+
+pub(super) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
+    let status = Value::Int(status_code(recording));
+    [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
+}
+
+fn bytes(bytes: &[u8]) -> Value<'_> {
+    Value::Bytes(Cow::Borrowed(bytes))
 }
 
 fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {
@@ -290,5 +333,11 @@ impl super::SqliteStore {
         let table = self.statements.table.clone();
         let statements = Statements::of(StatementTexts::altered(&table, alter), table);
         Self { statements: std::sync::Arc::new(statements), ..self }
+    }
+
+    /// Executes all claims and completions in batches.
+    pub(crate) fn batched(self) -> Self {
+        let limits = self.group.limits().forced();
+        self.with_limits(limits)
     }
 }

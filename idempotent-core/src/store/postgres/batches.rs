@@ -1,0 +1,224 @@
+//! Claims and completions that are executed in batches.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use sqlx::PgConnection;
+
+use super::{
+    PostgresStore,
+    error::{NoResponse, batch_failure},
+    execute::Resend,
+    io_thread::spawn,
+};
+use crate::{
+    error::StoreError,
+    lease::Lease,
+    protocol::{Claim, ClaimOutcome, Fence},
+    record_id::RecordId,
+    store::sql::{
+        self, Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch,
+        PooledConnection, Reply, TimedRecord, Turn, fence,
+    },
+    transition::{self, Change},
+};
+
+/// How many claims, and how many completions, are executed side by side before further ones are
+/// executed in batches.
+pub(super) const ALONE: usize = 8;
+/// About how many bytes a step sends beside its recording.
+const STEP_BYTES: usize = 256;
+
+/// The steps of one table that can be executed in batches.
+pub(super) struct Groups {
+    pub(super) limits: GroupCommitLimits,
+    claims: Arc<GroupCommit<ClaimStep, Claimed>>,
+    completions: Arc<GroupCommit<CompletionStep, Completed>>,
+}
+
+struct ClaimStep {
+    id: RecordId,
+    claim: Claim,
+}
+
+struct CompletionStep {
+    lease: Lease,
+    recording: Bytes,
+}
+
+impl GroupedStep for ClaimStep {
+    fn bytes(&self) -> usize {
+        STEP_BYTES
+    }
+}
+
+impl GroupedStep for CompletionStep {
+    fn bytes(&self) -> usize {
+        STEP_BYTES + self.recording.len()
+    }
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self::new(GroupCommitLimits::new(ALONE))
+    }
+}
+
+impl Groups {
+    pub(super) fn new(limits: GroupCommitLimits) -> Self {
+        Self { limits, claims: GroupCommit::new(limits), completions: GroupCommit::new(limits) }
+    }
+}
+
+/// The outcome of a claim in a batch.
+type Claimed = Result<ClaimOutcome, NoResponse>;
+/// The outcome of a completion in a batch that has passed the fence.
+type Completed = Result<(), NoResponse>;
+/// The claims of one key in a batch.
+type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
+
+impl PostgresStore {
+    /// Claims alone or in a batch. A batch settles claims of new keys, and claims that change
+    /// nothing; any other is then executed alone.
+    pub(super) async fn claim_in_turn(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let step = || ClaimStep { id: *id, claim: claim.clone() };
+        let start = |batches| spawn(self.clone().execute_claims(batches));
+        match self.groups.claims.turn(step, start).await {
+            Turn::Alone(_turn) => self.claim_with_retries(id, claim).await,
+            Turn::Done(Ok(outcome)) => Ok(outcome),
+            Turn::Done(Err(failure)) => Err(self.store_error("claim", failure.into())),
+            Turn::TimedOut => Err(self.store_error("claim", sqlx::Error::PoolTimedOut)),
+        }
+    }
+
+    /// Completes alone or in a batch. A completion that a batch did not find to be the owner's is
+    /// then executed alone.
+    pub(super) async fn complete_in_turn(
+        &self,
+        lease: &Lease,
+        recording: &Bytes,
+    ) -> Result<Fence, StoreError> {
+        let step = || CompletionStep { lease: *lease, recording: recording.clone() };
+        let start = |batches| spawn(self.clone().execute_completions(batches));
+        match self.groups.completions.turn(step, start).await {
+            Turn::Alone(_turn) => {
+                let statement = self.statements.complete(lease, recording);
+                self.change("complete", statement, Resend::Always).await.map(fence)
+            }
+            Turn::Done(Ok(())) => Ok(Fence::Passed),
+            Turn::Done(Err(failure)) => Err(self.store_error("complete", failure.into())),
+            Turn::TimedOut => Err(self.store_error("complete", sqlx::Error::PoolTimedOut)),
+        }
+    }
+
+    async fn execute_claims(self, mut batches: Batches<ClaimStep, Claimed>) {
+        while let Some((connection, batch)) = batches.next(&self.pools.batches).await {
+            // Ordered by id, as the statement inserts them.
+            let mut keys = BTreeMap::<_, ClaimsOfKey>::new();
+            for (ClaimStep { id, claim }, reply) in batch {
+                keys.entry(id).or_default().push((claim, reply));
+            }
+            match self.claim_keys(connection, &keys).await {
+                Ok(found) => {
+                    keys.into_iter().for_each(|(id, claims)| settle(claims, found.get(&id)))
+                }
+                Err(error) => {
+                    let replies = keys.into_values().flatten().map(|(_, reply)| reply);
+                    self.fail("claim", replies, &error);
+                }
+            }
+        }
+    }
+
+    /// Executes the first claim of each key; returns what it found.
+    async fn claim_keys(
+        &self,
+        connection: Result<PooledConnection<PgConnection>, sqlx::Error>,
+        keys: &BTreeMap<RecordId, ClaimsOfKey>,
+    ) -> Result<HashMap<RecordId, TimedRecord>, sqlx::Error> {
+        let firsts = keys.iter().filter_map(|(id, claims)| Some((id, &claims.first()?.0)));
+        let firsts: Vec<_> = firsts.collect();
+        let fingerprints: Vec<_> =
+            firsts.iter().map(|(_, claim)| claim.fingerprint.to_bytes()).collect();
+        let statement = self.statements.claim_batch(&firsts, &fingerprints);
+        let rows = self.execute_batch(connection?, &statement).await?;
+        // A record that cannot be read is left out: its claim is executed alone, and fails.
+        let found = |row| Some((sql::id_from_row(row).ok()?, sql::claimed_from_row(row).ok()?));
+        Ok(rows.iter().filter_map(found).collect())
+    }
+
+    async fn execute_completions(self, mut batches: Batches<CompletionStep, Completed>) {
+        while let Some((connection, mut batch)) = batches.next(&self.pools.batches).await {
+            // As for claims; the statement locks the records in this order.
+            batch.sort_unstable_by_key(|(step, _)| step.lease.id);
+            match self.complete_records(connection, &batch).await {
+                Ok(completed) => {
+                    for (CompletionStep { lease, .. }, reply) in batch {
+                        let passed = completed.contains(&lease);
+                        reply.send(if passed { InBatch::Done(Ok(())) } else { InBatch::Alone });
+                    }
+                }
+                Err(error) => {
+                    self.fail("complete", batch.into_iter().map(|(_, reply)| reply), &error);
+                }
+            }
+        }
+    }
+
+    /// Returns the leases whose records were completed.
+    async fn complete_records(
+        &self,
+        connection: Result<PooledConnection<PgConnection>, sqlx::Error>,
+        batch: &Batch<CompletionStep, Completed>,
+    ) -> Result<HashSet<Lease>, sqlx::Error> {
+        let completions = batch.iter().map(|(step, _)| (&step.lease, step.recording.as_ref()));
+        let completions: Vec<_> = completions.collect();
+        let statement = self.statements.complete_batch(&completions);
+        let rows = self.execute_batch(connection?, &statement).await?;
+        // As for claims.
+        Ok(rows.iter().filter_map(|row| sql::lease_from_row(row).ok()).collect())
+    }
+
+    /// Replies to the steps of a batch that failed.
+    fn fail<T>(
+        &self,
+        operation: &'static str,
+        replies: impl Iterator<Item = Reply<Result<T, NoResponse>>>,
+        error: &sqlx::Error,
+    ) {
+        let failure = batch_failure(error);
+        tracing::debug!(
+            table = self.statements.names.table.as_str(),
+            operation,
+            %error,
+            "a batch failed; {}",
+            if failure.is_some() { "so do its steps" } else { "executing its steps alone" },
+        );
+        for reply in replies {
+            reply.send(failure.map_or(InBatch::Alone, |failure| InBatch::Done(Err(failure))));
+        }
+    }
+}
+
+/// Decides the claims of one key, from the record that the first of them found or, if it found
+/// none, has inserted.
+fn settle(claims: ClaimsOfKey, found: Option<&TimedRecord>) {
+    let Some((mut record, now)) = found.cloned() else { return };
+    for (claim, reply) in claims {
+        match transition::claim(record.as_ref(), &claim, now) {
+            (Change::Keep, outcome) => reply.send(InBatch::Done(Ok(outcome))),
+            (Change::Put(new), outcome) if record.is_none() => {
+                record = Some(new);
+                reply.send(InBatch::Done(Ok(outcome)));
+            }
+            (Change::Put(_) | Change::Remove, _) => reply.send(InBatch::Alone),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! First claims and completions that are executed in one transaction.
+
+use bytes::Bytes;
+use sqlx::SqliteConnection;
+
+use super::{
+    NAME, SqliteStore,
+    error::is_busy,
+    execute::return_connection,
+    handler_transaction,
+    retry::RetryDeadline,
+    statements::{Statement, Statements, claim_values, completion_values},
+};
+use crate::{
+    error::StoreError,
+    lease::Lease,
+    protocol::Claim,
+    record_id::RecordId,
+    store::sql::{
+        Batch, Batches, GroupCommit, GroupedStep, InBatch, PooledConnection, RuntimeThread, Turn,
+    },
+};
+
+/// How many steps are executed side by side before further ones are executed in batches. A file has
+/// one writer.
+pub(super) const ALONE: usize = 1;
+/// About how many bytes a step writes beside its recording.
+const STEP_BYTES: usize = 256;
+/// Executes the batches of all stores of the process.
+static BATCH_THREAD: RuntimeThread = RuntimeThread::new("idempotency-sqlite");
+
+/// The writes of one table that can be executed in batches.
+pub(super) type Group = GroupCommit<WriteStep, Written>;
+/// Whether a step in a batch has changed a record.
+type Written = Result<bool, Locked>;
+
+/// A write that can be executed in a batch.
+#[derive(Clone)]
+pub(super) enum WriteStep {
+    /// Claims a key that has no record, or whose record has expired.
+    Claim(RecordId, Claim),
+    Complete(Lease, Bytes),
+}
+
+/// The file stayed locked by another connection; nothing was executed.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the file stayed locked by another connection")]
+pub(super) struct Locked;
+
+impl GroupedStep for WriteStep {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Claim(..) => STEP_BYTES,
+            Self::Complete(_, recording) => STEP_BYTES + recording.len(),
+        }
+    }
+}
+
+impl WriteStep {
+    fn statement(&self, statements: &Statements) -> Statement<'_> {
+        match self {
+            Self::Claim(id, claim) => statements.claim(id, claim),
+            Self::Complete(lease, recording) => statements.complete(lease, recording),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Executes a step alone or in a batch; returns whether it changed a record.
+    pub(super) async fn write_in_turn(
+        &self,
+        operation: &'static str,
+        step: WriteStep,
+    ) -> Result<bool, StoreError> {
+        let start = |batches| match BATCH_THREAD.start() {
+            Ok(runtime) => drop(runtime.spawn(self.clone().execute_batches(batches))),
+            // The steps are then executed alone.
+            Err(_) => drop(batches),
+        };
+        match self.group.turn(|| step.clone(), start).await {
+            Turn::Alone(_turn) => {
+                Ok(self.write(operation, || step.statement(&self.statements)).await? == 1)
+            }
+            Turn::Done(Ok(changed)) => Ok(changed),
+            Turn::Done(Err(locked)) => Err(StoreError::transient(NAME, operation, locked)),
+            Turn::TimedOut => Err(self.store_error(operation, sqlx::Error::PoolTimedOut)),
+        }
+    }
+
+    async fn execute_batches(self, mut batches: Batches<WriteStep, Written>) {
+        while let Some((connection, mut batch)) = batches.next(&self.writer).await {
+            batch.sort_by_key(|(step, _)| matches!(step, WriteStep::Complete(..)));
+            match self.execute_batch(connection, &batch).await {
+                Ok(changed) => {
+                    for ((_, reply), changed) in batch.into_iter().zip(changed) {
+                        reply.send(InBatch::Done(Ok(changed)));
+                    }
+                }
+                Err(error) => {
+                    let locked = is_busy(&error);
+                    tracing::debug!(
+                        table = self.statements.table.as_str(),
+                        %error,
+                        "a batch failed; {}",
+                        if locked { "so do its steps" } else { "executing its steps alone" },
+                    );
+                    for (_, reply) in batch {
+                        reply.send(if locked {
+                            InBatch::Done(Err(Locked))
+                        } else {
+                            InBatch::Alone
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Executes a batch in one transaction; returns which steps have changed a record.
+    async fn execute_batch(
+        &self,
+        connection: Result<PooledConnection<SqliteConnection>, sqlx::Error>,
+        batch: &Batch<WriteStep, Written>,
+    ) -> Result<Vec<bool>, sqlx::Error> {
+        let mut connection = self.begin_batch(connection?).await?;
+        let written = self.write_batch(&mut connection, batch).await;
+        match written {
+            Ok(_) => connection.give_back(),
+            // This rolls the transaction back.
+            Err(_) => connection.close(),
+        }
+        written
+    }
+
+    /// Begins a transaction, as soon as no other connection has one.
+    async fn begin_batch(
+        &self,
+        mut connection: PooledConnection<SqliteConnection>,
+    ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
+        let deadline = RetryDeadline::on(&self.writer);
+        loop {
+            let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await;
+            let Err(error) = begun else { return Ok(connection) };
+            if is_busy(&error) {
+                handler_transaction::observe_lock(&mut connection, &self.lock).await;
+            }
+            return_connection(connection, Err(error))
+                .or_else(|error| if deadline.allows_retry(&error) { Ok(()) } else { Err(error) })?;
+            connection = self.writer.get().await?;
+        }
+    }
+
+    async fn write_batch(
+        &self,
+        connection: &mut SqliteConnection,
+        batch: &Batch<WriteStep, Written>,
+    ) -> Result<Vec<bool>, sqlx::Error> {
+        let (mut claims, mut completions) = (Vec::new(), Vec::new());
+        for (step, _) in batch {
+            match step {
+                WriteStep::Claim(id, claim) => claims.push(claim_values(id, claim)),
+                WriteStep::Complete(lease, recording) => {
+                    completions.push(completion_values(lease, recording));
+                }
+            }
+        }
+        let statements = &self.statements;
+        let mut changed = statements.claim_batch.execute(connection, &claims).await?;
+        changed.extend(statements.complete_batch.execute(connection, &completions).await?);
+        sqlx::query("COMMIT").execute(connection).await?;
+        Ok(changed)
+    }
+}

@@ -1,0 +1,28 @@
+//! Claims and completions that are executed in batches.
+
+use idempotent_core::{internals::batched_postgres, store::postgres::PostgresStore};
+use sqlx::postgres::PgPoolOptions;
+use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
+
+use super::{check, database};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_in_batches() {
+    let url = database().await;
+    check(batched_postgres(PostgresStore::connect(&url).await.unwrap()), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_in_batches_on_connections_of_the_application() {
+    let url = database().await;
+    let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
+    check(batched_postgres(PostgresStore::from_pool(pool).await.unwrap()), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_in_batches_behind_a_pooler() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::in_front_of(server.port);
+    let store = PostgresStore::connect(&pooler.url("postgres")).await.unwrap();
+    check(batched_postgres(store), &server.url("postgres")).await;
+}
