@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 use crate::error::StoreError;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use crate::store::sql::group_commit::{
+    Batch, BatchCounts, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
+};
 #[cfg(feature = "memory")]
 pub use crate::sync::{Mutex, MutexGuard};
 pub use crate::{
@@ -45,6 +49,18 @@ pub fn batched_postgres(
     store: crate::store::postgres::PostgresStore,
 ) -> crate::store::postgres::PostgresStore {
     store.batched()
+}
+
+/// What the batches of a store have done so far.
+#[cfg(feature = "sqlite")]
+pub fn sqlite_batches(store: &crate::store::sqlite::SqliteStore) -> BatchCounts {
+    store.batch_counts()
+}
+
+/// What the batches of claims, and those of completions, have done so far.
+#[cfg(feature = "postgres")]
+pub fn postgres_batches(store: &crate::store::postgres::PostgresStore) -> [BatchCounts; 2] {
+    store.batch_counts()
 }
 
 /// The store with another text in place of a file of its scripts.

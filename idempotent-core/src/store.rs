@@ -23,7 +23,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod sql;
+pub(crate) mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

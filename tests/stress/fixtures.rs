@@ -1,4 +1,5 @@
-//! The stores under test. Most are opened twice, like by two processes.
+//! The stores under test. Most are opened twice, like by two processes, of which one executes its
+//! claims and completions in batches.
 
 use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,6 +12,7 @@ use super::{
 use idempotent_core::{
     OwnerToken,
     clock::{Clock, SystemClock, Timestamp},
+    internals::{batched_postgres, batched_sqlite},
     store::{
         Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
     },
@@ -57,7 +59,7 @@ impl Fixture {
 
     pub(super) async fn sqlite() -> Self {
         let file = File::new();
-        let stores = [file.open().await, file.open().await];
+        let stores = [file.open().await, batched_sqlite(file.open().await)];
         stores[0].migrate().await.unwrap();
         let effects = Effects::sqlite(&file.url()).await;
         Self::new(stores, file).with(effects)
@@ -66,8 +68,8 @@ impl Fixture {
     pub(super) async fn postgres() -> Self {
         let url = database().await;
         let stores = [
-            PostgresStore::connect(&url).await.unwrap(),
-            PostgresStore::connect(&url).await.unwrap(),
+            PostgresStore::connect(&url).await.unwrap().group_commit(false),
+            batched_postgres(PostgresStore::connect(&url).await.unwrap()),
         ];
         Store::migrate(&stores[0]).await.unwrap();
         Self::new(stores, ()).with(Effects::postgres(&url).await)

@@ -17,7 +17,7 @@ use self::{
     statements::Statements,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{GroupCommitLimits, TableName};
+use super::sql::{TableName, group_commit::GroupCommitLimits};
 use crate::{error::StoreError, store::Store};
 
 mod batches;
@@ -284,7 +284,7 @@ impl PostgresStore {
 
     /// The batches of another table are separate.
     fn with_names(self, names: Names) -> Self {
-        let groups = Arc::new(Groups::new(self.groups.limits));
+        let groups = Arc::new(Groups::new(self.groups.limits()));
         Self { statements: Arc::new(Statements::new(names)), groups, ..self }
     }
 
@@ -298,14 +298,14 @@ impl PostgresStore {
     #[must_use]
     pub fn group_commit(self, enabled: bool) -> Self {
         let alone = if enabled { ALONE } else { usize::MAX };
-        let limits = self.groups.limits;
+        let limits = self.groups.limits();
         self.with_limits(GroupCommitLimits { alone, ..limits })
     }
 
     /// Sets the largest number of steps in a batch; the default is 64.
     #[must_use]
     pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
-        let limits = self.groups.limits;
+        let limits = self.groups.limits();
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
@@ -313,7 +313,7 @@ impl PostgresStore {
     /// is 1 MiB. The process and the server each keep a batch in memory.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
-        let limits = self.groups.limits;
+        let limits = self.groups.limits();
         self.with_limits(GroupCommitLimits { bytes, ..limits })
     }
 

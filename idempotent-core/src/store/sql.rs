@@ -11,7 +11,7 @@ use crate::{
 };
 
 mod error;
-mod group_commit;
+pub(crate) mod group_commit;
 mod migrations;
 #[cfg(feature = "postgres")]
 mod open_transaction;
@@ -20,9 +20,6 @@ mod row;
 mod runtime_thread;
 
 pub(crate) use error::{ClaimContention, MissingTable, UnsafeSetting};
-pub(crate) use group_commit::{
-    Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
-};
 pub(crate) use migrations::{AppliedVersion, Migration, SchemaTooOld, pending_migrations};
 #[cfg(feature = "postgres")]
 pub(crate) use open_transaction::{

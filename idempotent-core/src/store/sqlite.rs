@@ -19,7 +19,8 @@ use self::{
 };
 pub use super::sql::InvalidTableName;
 use super::sql::{
-    ClaimContention, ConnectionPool, GroupCommitLimits, MARKED_PER_STATEMENT, TableName, fence,
+    ClaimContention, ConnectionPool, MARKED_PER_STATEMENT, TableName, fence,
+    group_commit::GroupCommitLimits,
 };
 use crate::{
     error::StoreError,

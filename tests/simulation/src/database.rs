@@ -40,6 +40,8 @@ pub(crate) enum Statement {
     Resolve(RecordId, OwnerToken, Resolution),
     Purge(u32),
     Resumable(u32),
+    /// Claims and completions that are executed together.
+    Batch(Vec<Statement>),
     Begin(u64),
     ClaimIn(u64, RecordId, Claim, Duration),
     Insert(u64, Run),
@@ -61,6 +63,7 @@ pub(crate) enum Reply {
     Found(Option<Box<Snapshot>>),
     Purged(u64),
     Resumable(Vec<RecordId>),
+    Batch(Vec<Reply>),
     /// The statement has failed, and has changed nothing.
     Failed(&'static str),
 }
@@ -182,6 +185,7 @@ impl Database {
             Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id).map(Box::new))),
             Statement::Purge(limit) => Some(Reply::Purged(self.purge(state, *limit))),
             Statement::Resumable(limit) => Some(Reply::Resumable(self.resumable(state, *limit))),
+            Statement::Batch(steps) => Some(self.execute_batch(state, steps)),
             Statement::Begin(tx)
             | Statement::ClaimIn(tx, ..)
             | Statement::Insert(tx, _)
@@ -193,6 +197,24 @@ impl Database {
             | Statement::CompleteAndCommit(tx, ..)
             | Statement::RollBack(tx) => self.execute_in(state, *tx, statement),
         }
+    }
+
+    /// Executes all steps, or none if one of their rows is locked.
+    fn execute_batch(&self, state: &mut State, steps: &[Statement]) -> Reply {
+        let events = steps.iter().map(|step| match step {
+            Statement::Claim(id, claim) => (id, Event::Claim(claim)),
+            Statement::Complete(Lease { id, owner }, recording) => {
+                (id, Event::Complete(*owner, recording))
+            }
+            other => panic!("{other:?} is not part of a batch"),
+        });
+        let events: Vec<_> = events.collect();
+        if events.iter().any(|(id, _)| state.locks.contains_key(id)) {
+            return Reply::Failed("lock timeout");
+        }
+        let mut step =
+            |(id, event): (&RecordId, Event<'_>)| Reply::Step(self.step(state, id, &event));
+        Reply::Batch(events.into_iter().map(&mut step).collect())
     }
 
     /// Takes one step of the state machine with a committed record.

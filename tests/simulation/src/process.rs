@@ -59,7 +59,7 @@ impl Process {
         release: &Release,
     ) -> Rc<Self> {
         world.trace(|| format!("process {number}: starts with {release:?}"));
-        let store = SimulatedStore::new(world.clone(), database.clone(), number, release.faults);
+        let store = SimulatedStore::new(world.clone(), database.clone(), number, release);
         let builder = release.configure(Idempotency::builder(store.clone()));
         let tasks = LocalSet::new();
         let (calls, queue) = mpsc::unbounded_channel();

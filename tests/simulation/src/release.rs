@@ -21,6 +21,9 @@ pub(crate) struct Release {
     pub(crate) finishes: bool,
     /// How many of 100 calls to the store fail.
     pub(crate) faults: u32,
+    /// How many claims and completions are sent side by side before others are sent in batches;
+    /// `None` if there are no batches.
+    pub(crate) side_by_side: Option<usize>,
 }
 
 /// The longest lease of any release.
@@ -41,6 +44,7 @@ impl Release {
             rotated: chance(50),
             finishes: chance(30),
             faults,
+            side_by_side: one_of(&[None, Some(0), Some(1)]),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     any::TypeId,
     fmt,
+    num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    internals::{GroupCommit, GroupCommitLimits},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         Snapshot,
@@ -23,15 +25,20 @@ use idempotent_core::{
 };
 use tokio::{sync::oneshot, time::sleep};
 
-use self::transaction::SimulatedTransaction;
+use self::{batches::Group, transaction::SimulatedTransaction};
 use crate::{
     database::{Database, Reply, Statement},
+    release::Release,
     world::{World, chance, millis},
 };
 
+mod batches;
 mod transaction;
 
 pub(crate) use transaction::SimulatedConnection;
+
+/// The most steps in a batch: few, so that several batches follow each other.
+const BATCH: NonZeroU16 = NonZeroU16::MIN.saturating_add(2);
 
 /// The connection of one process to the database.
 #[derive(Clone)]
@@ -45,6 +52,8 @@ pub(crate) struct SimulatedStore {
     /// How many of 100 calls fail in a history with faults.
     faults: u32,
     process: usize,
+    /// Where claims and completions queue for a batch, if the release uses batches.
+    group: Option<Group>,
 }
 
 /// What the network does to one call.
@@ -68,10 +77,14 @@ impl SimulatedStore {
         world: Arc<World>,
         database: Arc<Database>,
         process: usize,
-        faults: u32,
+        release: &Release,
     ) -> Self {
         let (alive, cut_off) = (Arc::new(AtomicBool::new(true)), Arc::default());
-        Self { world, database, alive, cut_off, faults, process }
+        let group = release.side_by_side.map(|steps| {
+            let limits = GroupCommitLimits::new(steps);
+            GroupCommit::new(GroupCommitLimits { steps: BATCH, ..limits })
+        });
+        Self { world, database, alive, cut_off, faults: release.faults, process, group }
     }
 
     /// Nothing that the process sends from now on arrives.
@@ -127,13 +140,7 @@ impl SimulatedStore {
         fate: Fate,
         delay: Duration,
     ) -> Result<Reply, StoreError> {
-        let completes = completion(&statement);
-        if let Some(recording) = &completes {
-            self.world.oracle(|oracle| oracle.completion_sent(recording));
-        }
-        if let Statement::Claim(_, claim) | Statement::ClaimIn(_, _, claim, _) = &statement {
-            self.world.oracle(|oracle| oracle.health.owned_by(&claim.owner, self.process));
-        }
+        self.announce(&statement);
         if fate != Fate::Delivered {
             self.world.oracle(|oracle| oracle.health.harmed(self.process));
             self.world
@@ -151,6 +158,7 @@ impl SimulatedStore {
             }
             _ => {}
         }
+        let sent = statement.clone();
         let (sender, receiver) = oneshot::channel();
         let (database, alive) = (self.database.clone(), self.alive.clone());
         self.world.spawn_outside(async move {
@@ -166,10 +174,28 @@ impl SimulatedStore {
         if let Reply::Failed(why) = reply {
             return Err(StoreError::transient("simulated", "execute a statement", why));
         }
-        if let Some(recording) = &completes {
-            self.world.oracle(|oracle| oracle.completion_acknowledged(recording));
-        }
+        self.acknowledge(&sent);
         Ok(reply)
+    }
+
+    /// Tells the oracle of a statement before it is sent.
+    fn announce(&self, statement: &Statement) {
+        if let Statement::Batch(steps) = statement {
+            steps.iter().for_each(|step| self.announce(step));
+        }
+        if let Some(recording) = completion(statement) {
+            self.world.oracle(|oracle| oracle.completion_sent(&recording));
+        }
+        if let Statement::Claim(_, claim) | Statement::ClaimIn(_, _, claim, _) = statement {
+            self.world.oracle(|oracle| oracle.health.owned_by(&claim.owner, self.process));
+        }
+    }
+
+    /// Tells the oracle of a statement that has succeeded.
+    fn acknowledge(&self, statement: &Statement) {
+        if let Some(recording) = completion(statement) {
+            self.world.oracle(|oracle| oracle.completion_acknowledged(&recording));
+        }
     }
 }
 
@@ -229,7 +255,7 @@ impl Store for SimulatedStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        self.call(Statement::Claim(*id, claim.clone())).await?.claim()
+        self.call_in_turn(Statement::Claim(*id, claim.clone())).await?.claim()
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -244,7 +270,7 @@ impl Store for SimulatedStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        self.call(Statement::Complete(*lease, recording.clone())).await?.fence()
+        self.call_in_turn(Statement::Complete(*lease, recording.clone())).await?.fence()
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {

@@ -16,7 +16,10 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
     conformance::{Action, Subject, history},
-    internals::{alter_postgres, alter_redis, alter_sqlite},
+    internals::{
+        alter_postgres, alter_redis, alter_sqlite, batched_postgres, batched_sqlite,
+        postgres_batches,
+    },
     protocol::{Claim, ClaimOutcome, Fence},
     store::{Store, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
 };
@@ -27,7 +30,12 @@ use test_support::{
 
 pub(super) enum Backend {
     Sqlite,
-    Postgres { url: String, pool: PgPool },
+    /// With all claims and completions in batches, or alone.
+    Postgres {
+        url: String,
+        pool: PgPool,
+        batched: bool,
+    },
     Redis(Redis),
 }
 
@@ -36,7 +44,15 @@ impl Backend {
         let url = database().await;
         // Concurrent sessions that create the same table fail, even with `IF NOT EXISTS`.
         drop(Effects::postgres(&url).await);
-        Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url }
+        Self::Postgres { pool: PgPool::connect(&url).await.unwrap(), url, batched: false }
+    }
+
+    pub(super) async fn postgres_in_batches() -> Self {
+        let mut backend = Self::postgres().await;
+        if let Self::Postgres { batched, .. } = &mut backend {
+            *batched = true;
+        }
+        backend
     }
 
     /// The folder of its statements or scripts.
@@ -53,15 +69,18 @@ impl Backend {
         match self {
             Self::Sqlite => {
                 let file = File::new();
-                let stores = [sqlite(&file, variant).await, sqlite(&file, variant).await];
+                let stores =
+                    [sqlite(&file, variant).await, batched_sqlite(sqlite(&file, variant).await)];
                 stores[0].migrate().await.unwrap();
                 let effects = Effects::sqlite(&file.url()).await;
                 Fixture::new(stores, file).with(effects)
             }
-            Self::Postgres { url, .. } => {
-                let table = unique();
-                let stores =
-                    [postgres(url, &table, variant).await, postgres(url, &table, variant).await];
+            Self::Postgres { url, batched, .. } => {
+                let (table, open) = (unique(), postgres);
+                let stores = [
+                    open(url, &table, variant, *batched).await,
+                    open(url, &table, variant, *batched).await,
+                ];
                 Store::migrate(&stores[0]).await.unwrap();
                 Fixture::new(stores, ()).with(Effects::postgres(url).await)
             }
@@ -88,9 +107,9 @@ impl Backend {
                 let rows = Rows::Sqlite { pool, _file: file };
                 Arc::new(ShiftedStore { store: boxed(store, in_transactions, None), rows })
             }
-            Self::Postgres { url, pool } => {
+            Self::Postgres { url, pool, batched } => {
                 let table = unique();
-                let store = postgres(url, &table, variant).await;
+                let store = postgres(url, &table, variant, *batched).await;
                 Arc::new(ShiftedStore {
                     store: boxed(store, in_transactions, Some(table.clone())),
                     rows: Rows::Postgres { pool: pool.clone(), table },
@@ -178,9 +197,9 @@ impl Backend {
     /// Whether a replay waits for a session that is writing the record. A replay that has waited
     /// too long is reported as in flight.
     pub(super) async fn waits_for_a_writer(&self, variant: Variant) -> bool {
-        let Self::Postgres { url, pool } = self else { return false };
+        let Self::Postgres { url, pool, batched } = self else { return false };
         let (table, claim) = (unique(), request(Duration::from_secs(60)));
-        let store = postgres(url, &table, variant).await;
+        let store = postgres(url, &table, variant, *batched).await;
         Store::migrate(&store).await.unwrap();
         let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: claim.owner };
         store.claim(&lease.id, &claim).await.unwrap();
@@ -190,7 +209,10 @@ impl Backend {
         sqlx::raw_sql(write).execute(&mut *writing).await.unwrap();
         let replay = store.claim(&lease.id, &request(Duration::from_secs(60))).await;
         writing.rollback().await.unwrap();
-        replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+        // A batch that waits fails, and the replay is then executed alone.
+        let [claims, _] = postgres_batches(&store);
+        claims.alone > 0
+            || replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
     }
 
     /// The change of a record that a takeover misses, if any, when a concurrent writer makes the
@@ -231,9 +253,9 @@ impl Backend {
                 other.commit().await.unwrap();
                 takeover.await.unwrap()
             }
-            Self::Postgres { url, pool } => {
+            Self::Postgres { url, pool, batched } => {
                 let table = unique();
-                let store = postgres(url, &table, variant).await;
+                let store = postgres(url, &table, variant, *batched).await;
                 Store::migrate(&store).await.unwrap();
                 store.claim(&id, &first).await.unwrap();
                 let mut other = pool.begin().await.unwrap();
@@ -269,8 +291,14 @@ pub(super) async fn sqlite(file: &File, variant: Variant) -> SqliteStore {
     alter_sqlite(file.open().await, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 
-pub(super) async fn postgres(url: &str, table: &str, variant: Variant) -> PostgresStore {
+pub(super) async fn postgres(
+    url: &str,
+    table: &str,
+    variant: Variant,
+    batched: bool,
+) -> PostgresStore {
     let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
+    let store = if batched { batched_postgres(store) } else { store.group_commit(false) };
     alter_postgres(store, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 

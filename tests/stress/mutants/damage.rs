@@ -33,9 +33,9 @@ pub(super) async fn is_accepted(backend: &Backend, variant: Variant) -> bool {
             sqlx::raw_sql(AssertSqlSafe(damage)).execute(&pool).await.unwrap();
             is_completed(&store, &lease).await
         }
-        Backend::Postgres { url, pool } => {
+        Backend::Postgres { url, pool, batched } => {
             let table = unique();
-            let store = postgres(url, &table, variant).await;
+            let store = postgres(url, &table, variant, *batched).await;
             Store::migrate(&store).await.unwrap();
             store.claim(&lease.id, &claim).await.unwrap();
             let damage = AssertSqlSafe(format!("UPDATE {table} {damage}"));

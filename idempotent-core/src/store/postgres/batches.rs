@@ -20,8 +20,10 @@ use crate::{
     protocol::{Claim, ClaimOutcome, Fence},
     record_id::RecordId,
     store::sql::{
-        self, Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch,
-        PooledConnection, Reply, TimedRecord, Turn, fence,
+        self, PooledConnection, TimedRecord, fence,
+        group_commit::{
+            Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
+        },
     },
     transition::{self, Change},
 };
@@ -34,7 +36,6 @@ const STEP_BYTES: usize = 256;
 
 /// The steps of one table that can be executed in batches.
 pub(super) struct Groups {
-    pub(super) limits: GroupCommitLimits,
     claims: Arc<GroupCommit<ClaimStep, Claimed>>,
     completions: Arc<GroupCommit<CompletionStep, Completed>>,
 }
@@ -69,7 +70,16 @@ impl Default for Groups {
 
 impl Groups {
     pub(super) fn new(limits: GroupCommitLimits) -> Self {
-        Self { limits, claims: GroupCommit::new(limits), completions: GroupCommit::new(limits) }
+        Self { claims: GroupCommit::new(limits), completions: GroupCommit::new(limits) }
+    }
+
+    pub(super) fn limits(&self) -> GroupCommitLimits {
+        self.claims.limits()
+    }
+
+    #[cfg(feature = "internals")]
+    pub(super) fn counts(&self) -> [sql::group_commit::BatchCounts; 2] {
+        [self.claims.counts(), self.completions.counts()]
     }
 }
 

@@ -387,8 +387,13 @@ impl super::PostgresStore {
 
     /// Executes all claims and completions in batches.
     pub(crate) fn batched(self) -> Self {
-        let limits = self.groups.limits.forced();
+        let limits = self.groups.limits().forced();
         self.with_limits(limits)
+    }
+
+    /// What the batches of claims and of completions have done so far.
+    pub(crate) fn batch_counts(&self) -> [crate::store::sql::group_commit::BatchCounts; 2] {
+        self.groups.counts()
     }
 }
 

@@ -4,6 +4,11 @@
 //! queues, and the next batch takes everything that is in the queue, up to a limit. There is no
 //! timer, so no step waits for others to arrive.
 
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(unreachable_pub, reason = "public for the simulation in `tests`")
+)]
+
 use std::{
     collections::VecDeque,
     mem,
@@ -18,18 +23,18 @@ use super::pool::{ACQUIRE_TIMEOUT, ConnectionPool, PooledConnection};
 
 /// When steps are executed together, and how many.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupCommitLimits {
+pub struct GroupCommitLimits {
     /// How many steps are under way at most when one more is executed alone.
-    pub(crate) alone: usize,
+    pub alone: usize,
     /// The largest number of steps in a batch.
-    pub(crate) steps: NonZeroU16,
+    pub steps: NonZeroU16,
     /// The largest size of a batch, unless a single step is larger.
-    pub(crate) bytes: NonZeroUsize,
+    pub bytes: NonZeroUsize,
 }
 
 impl GroupCommitLimits {
     /// The default limits, where up to `alone` steps are executed side by side.
-    pub(crate) const fn new(alone: usize) -> Self {
+    pub const fn new(alone: usize) -> Self {
         let steps = NonZeroU16::MIN.saturating_add(63);
         let bytes = NonZeroUsize::MIN.saturating_add((1 << 20) - 1);
         Self { alone, steps, bytes }
@@ -43,14 +48,14 @@ impl GroupCommitLimits {
 }
 
 /// A step that can be part of a batch.
-pub(crate) trait GroupedStep {
+pub trait GroupedStep {
     /// About how many bytes it sends.
     fn bytes(&self) -> usize;
 }
 
 /// The outcome of a step in a batch.
 #[derive(Debug)]
-pub(crate) enum InBatch<R> {
+pub enum InBatch<R> {
     /// The batch has executed the step.
     Done(R),
     /// The batch could not execute the step, which has to be executed alone. It may have taken
@@ -59,9 +64,23 @@ pub(crate) enum InBatch<R> {
 }
 
 /// The steps of one kind on one table, of all clones of a store.
-pub(crate) struct GroupCommit<S, R> {
+pub struct GroupCommit<S, R> {
     limits: GroupCommitLimits,
     state: Mutex<State<S, R>>,
+    #[cfg(feature = "internals")]
+    counts: Mutex<BatchCounts>,
+}
+
+/// What the batches of a store have done so far.
+#[cfg(feature = "internals")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BatchCounts {
+    /// The batches that were executed.
+    pub batches: usize,
+    /// The steps in them.
+    pub steps: usize,
+    /// The steps that were then executed alone.
+    pub alone: usize,
 }
 
 struct State<S, R> {
@@ -80,7 +99,7 @@ struct Queued<S, R> {
 }
 
 /// How a step is executed.
-pub(crate) enum Turn<'a, S, R> {
+pub enum Turn<'a, S, R> {
     /// By its caller, while this value exists.
     Alone(AloneTurn<'a, S, R>),
     /// It was executed in a batch.
@@ -90,28 +109,36 @@ pub(crate) enum Turn<'a, S, R> {
 }
 
 /// Counts as a step under way until it is dropped.
-pub(crate) struct AloneTurn<'a, S, R>(&'a GroupCommit<S, R>);
+pub struct AloneTurn<'a, S, R>(&'a GroupCommit<S, R>);
 
 /// Steps that are executed together, and where each expects its outcome.
-pub(crate) type Batch<S, R> = Vec<(S, Reply<R>)>;
+pub type Batch<S, R> = Vec<(S, Reply<R>)>;
 
 /// Where a step expects its outcome. If it is dropped, the step is executed alone.
-pub(crate) struct Reply<R>(oneshot::Sender<InBatch<R>>);
+pub struct Reply<R>(oneshot::Sender<InBatch<R>>);
 
 impl<R> Reply<R> {
-    pub(crate) fn send(self, outcome: InBatch<R>) {
+    /// Returns the outcome to the caller of the step.
+    pub fn send(self, outcome: InBatch<R>) {
         // The caller may have gone.
         let _ = self.0.send(outcome);
     }
 }
 
 impl<S: GroupedStep, R> GroupCommit<S, R> {
-    pub(crate) fn new(limits: GroupCommitLimits) -> Arc<Self> {
+    /// Creates an empty queue.
+    pub fn new(limits: GroupCommitLimits) -> Arc<Self> {
         let state = State { alone: 0, batch_runs: false, queue: VecDeque::new(), next_ticket: 0 };
-        Arc::new(Self { limits, state: Mutex::new(state) })
+        Arc::new(Self {
+            limits,
+            state: Mutex::new(state),
+            #[cfg(feature = "internals")]
+            counts: Mutex::default(),
+        })
     }
 
-    pub(crate) fn limits(&self) -> GroupCommitLimits {
+    /// The limits of its batches.
+    pub fn limits(&self) -> GroupCommitLimits {
         self.limits
     }
 
@@ -123,7 +150,7 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
     /// # Cancel safety
     /// A step that is dropped in the queue has no effect. One that is dropped in a batch takes
     /// effect.
-    pub(crate) async fn turn(
+    pub async fn turn(
         self: &Arc<Self>,
         step: impl FnOnce() -> S,
         start: impl FnOnce(Batches<S, R>),
@@ -142,8 +169,23 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
         };
         match outcome {
             Ok(InBatch::Done(outcome)) => Turn::Done(outcome),
-            Ok(InBatch::Alone) | Err(_) => Turn::Alone(self.alone(&mut self.state())),
+            Ok(InBatch::Alone) | Err(_) => {
+                #[cfg(feature = "internals")]
+                self.count(|counts| counts.alone += 1);
+                Turn::Alone(self.alone(&mut self.state()))
+            }
         }
+    }
+
+    /// What the batches have done so far.
+    #[cfg(feature = "internals")]
+    pub fn counts(&self) -> BatchCounts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(feature = "internals")]
+    fn count(&self, count: impl FnOnce(&mut BatchCounts)) {
+        count(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn enter(self: &Arc<Self>, step: impl FnOnce() -> S) -> Entered<'_, S, R> {
@@ -206,7 +248,7 @@ impl<S, R> Drop for QueuedStep<'_, S, R> {
 
 /// The batches until the queue is empty. If it is dropped before, the steps in the queue are
 /// executed alone.
-pub(crate) struct Batches<S, R> {
+pub struct Batches<S, R> {
     group: Arc<GroupCommit<S, R>>,
     ended: bool,
 }
@@ -234,7 +276,7 @@ impl<S: GroupedStep, R> Batches<S, R> {
     }
 
     /// Whether steps are waiting. If none are, the next step that queues starts another task.
-    fn are_left(&mut self) -> bool {
+    pub fn are_left(&mut self) -> bool {
         let mut state = self.group.state();
         self.ended = state.queue.is_empty();
         state.batch_runs = !self.ended;
@@ -242,7 +284,7 @@ impl<S: GroupedStep, R> Batches<S, R> {
     }
 
     /// Takes the next batch. It is empty if all steps have left the queue.
-    fn take(&mut self) -> Batch<S, R> {
+    pub fn take(&mut self) -> Batch<S, R> {
         let limits = self.group.limits;
         let mut state = self.group.state();
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -255,6 +297,12 @@ impl<S: GroupedStep, R> Batches<S, R> {
             let Some(Queued { step, reply, .. }) = state.queue.pop_front() else { break };
             batch.push((step, Reply(reply)));
         }
+        tracing::trace!(steps = batch.len(), bytes, "executing a batch");
+        #[cfg(feature = "internals")]
+        self.group.count(|counts| {
+            counts.batches += 1;
+            counts.steps += batch.len();
+        });
         batch
     }
 }

@@ -22,6 +22,7 @@ impl RuntimeThread {
     }
 
     /// The runtime, if the thread has started.
+    #[cfg(feature = "postgres")]
     pub(crate) fn started(&self) -> Option<&Handle> {
         self.runtime.get()
     }

@@ -17,7 +17,8 @@ use crate::{
     protocol::Claim,
     record_id::RecordId,
     store::sql::{
-        Batch, Batches, GroupCommit, GroupedStep, InBatch, PooledConnection, RuntimeThread, Turn,
+        PooledConnection, RuntimeThread,
+        group_commit::{Batch, Batches, GroupCommit, GroupedStep, InBatch, Turn},
     },
 };
 

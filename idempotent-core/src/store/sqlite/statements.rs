@@ -340,4 +340,9 @@ impl super::SqliteStore {
         let limits = self.group.limits().forced();
         self.with_limits(limits)
     }
+
+    /// What the batches have done so far.
+    pub(crate) fn batch_counts(&self) -> crate::store::sql::group_commit::BatchCounts {
+        self.group.counts()
+    }
 }

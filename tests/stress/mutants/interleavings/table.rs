@@ -52,9 +52,10 @@ impl Database {
                 let pool = SqlitePool::connect(&file.url()).await.unwrap();
                 Self::Sqlite { pool, _file: file }
             }
-            Backend::Postgres { url, pool } => {
+            Backend::Postgres { url, pool, .. } => {
                 let table = unique();
-                Store::migrate(&postgres(url, &table, Variant::Shipped).await).await.unwrap();
+                let store = postgres(url, &table, Variant::Shipped, false).await;
+                Store::migrate(&store).await.unwrap();
                 Self::Postgres { pool: pool.clone(), table }
             }
             Backend::Redis(_) => unreachable!("a script reads and writes in one step"),
