@@ -8,6 +8,7 @@
     reason = "helpers of tests are tests"
 )]
 
+mod batches;
 mod concurrent_transactions;
 mod conformance;
 mod connecting;

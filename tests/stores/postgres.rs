@@ -62,7 +62,7 @@ pub(crate) async fn number(url: &str, text: impl Into<String>) -> i64 {
 }
 
 /// The URL of a new database on the shared server.
-async fn database() -> String {
+pub(crate) async fn database() -> String {
     let name = format!("idempotent_{}_{}", std::process::id(), unique());
     sql(shared(), format!("CREATE DATABASE {name}")).await;
     let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));

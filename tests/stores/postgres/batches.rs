@@ -4,7 +4,7 @@ use idempotent_core::{internals::batched_postgres, store::postgres::PostgresStor
 use sqlx::postgres::PgPoolOptions;
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
 
-use super::{check, database};
+use super::{check, database, state_machine::assert_follows, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_in_batches() {
@@ -17,6 +17,22 @@ async fn the_store_conforms_in_batches_on_connections_of_the_application() {
     let url = database().await;
     let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
     check(batched_postgres(PostgresStore::from_pool(pool).await.unwrap()), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_in_batches_with_serializable_isolation() {
+    let url = with(&database().await, "options=-cdefault_transaction_isolation%3Dserializable");
+    let prepared = with(&url, "statement-cache-capacity=64");
+    for url in [url, prepared] {
+        check(batched_postgres(PostgresStore::connect(&url).await.unwrap()), &url).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_state_machine_in_batches() {
+    let url = database().await;
+    let store = batched_postgres(PostgresStore::connect(&url).await.unwrap().partitions(4));
+    assert_follows(store, &url, 200..206).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

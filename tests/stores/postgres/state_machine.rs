@@ -12,7 +12,7 @@ use sqlx::PgPool;
 
 use super::{ShiftedStore, database, unique, with};
 
-async fn assert_follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
+pub(super) async fn assert_follows(store: PostgresStore, url: &str, seeds: std::ops::Range<u64>) {
     let mut tally = BTreeMap::new();
     let pool = PgPool::connect(url).await.unwrap();
     for seed in seeds {

@@ -321,3 +321,6 @@ impl<S, R> Drop for Batches<S, R> {
         drop(queue);
     }
 }
+
+#[cfg(test)]
+mod tests;
