@@ -63,7 +63,7 @@ const NAME: &str = "postgres";
 /// `idempotency-pg`, which all Postgres stores of the process share. The store opens at most ten
 /// connections for claims and completions, one for renewals, and ten for the
 /// [transactions](Self::max_transactions) of handlers. A call waits at most 5 seconds for a
-/// connection and 10 seconds for a response.
+/// connection or its place in a [batch](#group-commit), and 10 seconds for a response.
 ///
 /// If a call is dropped, its connection keeps its place in the pool until the server's session is
 /// idle or has ended. The number of sessions on the server therefore never exceeds the sizes of the
@@ -77,6 +77,21 @@ const NAME: &str = "postgres";
 ///
 /// sqlx does not log statements on the store's own connections, including those of handlers. To
 /// have the statements of handlers logged, [share a pool](Self::from_pool).
+///
+/// # Group commit
+/// Concurrent claims and completions are executed together: one statement and one commit for many
+/// of them. With few concurrent requests nothing changes: a step is executed alone while fewer than
+/// eight others of its kind are under way and no batch is. Otherwise it joins the next batch, which
+/// takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as the
+/// batch before it has ended. There is no timer.
+///
+/// A batch settles claims of new keys, replays and conflicts, and completions by their owner. Any
+/// other outcome, such as a takeover, needs more than one statement, and is found by executing the
+/// step alone. If a batch fails, each of its steps is executed alone; if it exceeds a time limit,
+/// its steps fail. A step whose caller drops it in the queue is not executed.
+///
+/// Batches have two of the ten connections. [`group_commit(false)`](Self::group_commit) switches
+/// them off.
 ///
 /// # Server logs
 /// Responses and digests of requests are sent as parameters, never as part of a statement's text.
@@ -92,8 +107,8 @@ const NAME: &str = "postgres";
 /// # Waits and outages
 /// Time limits of the store's statements:
 ///
-/// * A statement waits at most 100 ms for another transaction's lock, and the server ends it after
-///   9 seconds (a renewal after 3 seconds).
+/// * A statement waits at most 100 ms for another transaction's lock (a batch 20 ms), and the
+///   server ends it after 9 seconds (a renewal after 3 seconds).
 /// * A claim of a locked record returns that the key is in flight.
 /// * A takeover of a locked record is repeated for about a second in all, and releases its
 ///   connection between the attempts. After that it returns that the key is in flight.
@@ -221,7 +236,7 @@ impl PostgresStore {
     }
 
     /// Creates a store that shares a pool with the application. Renewals get a separate connection,
-    /// opened with the pool's options.
+    /// and [batches](#group-commit) two, opened with the pool's options.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
@@ -288,13 +303,8 @@ impl PostgresStore {
         Self { statements: Arc::new(Statements::new(names)), groups, ..self }
     }
 
-    /// Sets whether claims and completions are executed in batches under load; the default is
-    /// `true`.
-    ///
-    /// A claim or a completion that arrives while eight others of its kind are under way joins the
-    /// next batch: one statement and one commit for all that have arrived until the batch before it
-    /// ends. Nothing waits for a timer, and below that load nothing changes. Each step keeps its own
-    /// outcome and its own time limits; if a batch fails, its steps are executed alone.
+    /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
+    /// default is `true`.
     #[must_use]
     pub fn group_commit(self, enabled: bool) -> Self {
         let alone = if enabled { ALONE } else { usize::MAX };
@@ -302,15 +312,15 @@ impl PostgresStore {
         self.with_limits(GroupCommitLimits { alone, ..limits })
     }
 
-    /// Sets the largest number of steps in a batch; the default is 64.
+    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
     #[must_use]
     pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
         let limits = self.groups.limits();
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a batch sends at most, unless a single step is larger; the default
-    /// is 1 MiB. The process and the server each keep a batch in memory.
+    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger;
+    /// the default is 1 MiB. The process and the server each have a whole batch in memory.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.groups.limits();

@@ -45,6 +45,7 @@ mod hooks;
 mod migrate;
 mod repeated;
 mod retry;
+mod statement;
 mod statements;
 mod transaction;
 mod waiting_renewals;
@@ -67,6 +68,16 @@ const MAX_ROUNDS: usize = 3;
 /// lock and waits for no writer.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim.
+///
+/// # Group commit
+/// Concurrent claims of new keys and completions are executed in one transaction, with one commit.
+/// A step is executed alone while no other one is under way. Otherwise it joins the next batch,
+/// which takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as
+/// the batch before it has ended. There is no timer. If a batch fails, each of its steps is
+/// executed alone; if the file stays locked, its steps fail. A step whose caller drops it in the
+/// queue is not executed. Batches are executed by a thread named `idempotency-sqlite`, which all
+/// SQLite stores of the process share. [`group_commit(false)`](Self::group_commit) switches them
+/// off.
 ///
 /// # Transactions
 /// While the transaction of a handler is open, it is the only writer of the file, and it uses the
@@ -200,13 +211,8 @@ impl SqliteStore {
         Ok(Self { statements, group: Group::new(self.group.limits()), ..self })
     }
 
-    /// Sets whether claims of new keys and completions are executed in batches under load; the
-    /// default is `true`.
-    ///
-    /// A step that arrives while another one is under way joins the next batch: one transaction for
-    /// all that have arrived until the batch before it ends. Nothing waits for a timer, and without
-    /// concurrent steps nothing changes. Each step keeps its own outcome; if a batch fails, its
-    /// steps are executed alone.
+    /// Sets whether concurrent claims of new keys and completions are executed in
+    /// [batches](#group-commit); the default is `true`.
     #[must_use]
     pub fn group_commit(self, enabled: bool) -> Self {
         let alone = if enabled { ALONE } else { usize::MAX };
@@ -214,15 +220,15 @@ impl SqliteStore {
         self.with_limits(GroupCommitLimits { alone, ..limits })
     }
 
-    /// Sets the largest number of steps in a batch; the default is 64.
+    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
     #[must_use]
     pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
         let limits = self.group.limits();
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a batch writes at most, unless a single step is larger; the
-    /// default is 1 MiB.
+    /// Sets about how many bytes a [batch](#group-commit) writes, unless a single step is larger;
+    /// the default is 1 MiB.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.group.limits();
@@ -243,7 +249,7 @@ impl SqliteStore {
         new: &Record,
     ) -> Result<bool, StoreError> {
         match seen {
-            None => self.claim_absent(id, claim).await,
+            None => self.write_in_turn("claim", WriteStep::Claim(*id, claim.clone())).await,
             Some(seen) if new.state == RecordState::Held => self.hold(id, claim, &seen.owner).await,
             Some(seen) if new.owner != claim.owner => {
                 self.shorten("claim", &Lease { id: *id, owner: seen.owner }).await

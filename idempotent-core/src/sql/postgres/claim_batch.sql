@@ -1,10 +1,11 @@
 -- claim.sql for many keys: claims those that have no record, and reads of each existing record what
--- a claim is decided from. Returns one row for each key, without a state if the claim is granted; or
--- no row if another process inserted a record after this statement began.
+-- a claim is decided from. Returns one row for each key, without a state if the claim is granted;
+-- or no row if another process inserted a record after this statement began.
 -- Records are inserted in the order of their ids, so that two processes do not wait for each other.
 -- OFFSET 0 makes the planner look each record up by its id: the table grows while the plan stays.
--- $1 ids, $2 fingerprints, $3 owners, $4 leases in ms, $5 ttls in ms, $6 abandoned policies (0 retry,
--- 1 hold), $7 operations in UTF-8, $8 principals or empty: arrays of equal length; no id twice
+-- $1 ids, $2 fingerprints, $3 owners, $4 leases in ms, $5 ttls in ms, $6 abandoned policies (0
+-- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty: arrays of equal length; no id
+-- twice
 WITH seen AS MATERIALIZED (
     SELECT claim.*, clock.now, r.*
     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)

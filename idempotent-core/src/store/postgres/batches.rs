@@ -204,13 +204,12 @@ impl PostgresStore {
         error: &sqlx::Error,
     ) {
         let failure = batch_failure(error);
-        tracing::debug!(
-            table = self.statements.names.table.as_str(),
-            operation,
-            %error,
-            "a batch failed; {}",
-            if failure.is_some() { "so do its steps" } else { "executing its steps alone" },
-        );
+        let table = self.statements.names.table.as_str();
+        if failure.is_some() {
+            tracing::debug!(table, operation, %error, "a batch failed, and its steps fail");
+        } else {
+            tracing::debug!(table, operation, %error, "a batch failed; executing its steps alone");
+        }
         for reply in replies {
             reply.send(failure.map_or(InBatch::Alone, |failure| InBatch::Done(Err(failure))));
         }

@@ -10,7 +10,6 @@ use super::{
     statement::{Statement, Value},
 };
 use crate::{
-    fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{Claim, Note, Renewal},
@@ -19,6 +18,8 @@ use crate::{
     short_text::ShortText,
     store::sql::{abandoned_code, sql_millis, status_code},
 };
+
+mod batches;
 
 /// The text of a file, by its name.
 macro_rules! text {
@@ -93,33 +94,6 @@ impl Statements {
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let values = claim_values(id, claim, first_values(claim, claim.abandoned));
         Statement::confidential(&self.claim, values)
-    }
-
-    /// [`claim`](Self::claim) for many keys, no key twice; the fingerprints are those of the claims.
-    pub(super) fn claim_batch<'a>(
-        &'a self,
-        claims: &[(&'a RecordId, &'a Claim)],
-        fingerprints: &'a [[u8; Fingerprint::BYTES]],
-    ) -> Statement<'a> {
-        Statement::confidential(&self.claim_batch, claim_arrays(claims, fingerprints))
-    }
-
-    /// [`complete`](Self::complete) for many records, none twice.
-    pub(super) fn complete_batch<'a>(
-        &'a self,
-        completions: &[(&'a Lease, &'a [u8])],
-    ) -> Statement<'a> {
-        let arrays = |of: fn(&(&'a Lease, &'a [u8])) -> &'a [u8]| {
-            Value::ByteArrays(completions.iter().map(of).collect())
-        };
-        let statuses = completions.iter().map(|(_, recording)| status_code(recording)).collect();
-        let values = vec![
-            arrays(|(lease, _)| lease.id.as_bytes()),
-            arrays(|(lease, _)| lease.owner.as_bytes()),
-            arrays(|(_, recording)| recording),
-            Value::Ints(statuses),
-        ];
-        Statement::confidential(&self.complete_batch, values)
     }
 
     /// Here, and in [`replace_in_transaction`](Self::replace_in_transaction), the policy of the
@@ -281,28 +255,6 @@ impl Statements {
     pub(super) fn resumable(&self, limit: u32) -> Statement<'_> {
         Statement::new(&self.resumable, vec![Value::Int(i64::from(limit))])
     }
-}
-
-/// [`Statements::claim`] for many keys; the fingerprints are those of the claims.
-fn claim_arrays<'a>(
-    claims: &[(&'a RecordId, &'a Claim)],
-    fingerprints: &'a [[u8; Fingerprint::BYTES]],
-) -> Vec<Value<'a>> {
-    let arrays = |of: fn(&'a RecordId, &'a Claim) -> &'a [u8]| {
-        Value::ByteArrays(claims.iter().map(|(id, claim)| of(id, claim)).collect())
-    };
-    let ints =
-        |of: fn(&Claim) -> i64| Value::Ints(claims.iter().map(|(_, claim)| of(claim)).collect());
-    vec![
-        arrays(|id, _| id.as_bytes()),
-        Value::ByteArrays(fingerprints.iter().map(<[u8; _]>::as_slice).collect()),
-        arrays(|_, claim| claim.owner.as_bytes()),
-        ints(|claim| sql_millis(claim.lease)),
-        ints(|claim| sql_millis(claim.ttl)),
-        ints(|claim| abandoned_code(claim.abandoned)),
-        arrays(|_, claim| claim.operation.as_bytes()),
-        arrays(|_, claim| principal(claim)),
-    ]
 }
 
 fn principal(claim: &Claim) -> &[u8] {

@@ -9,7 +9,8 @@ use super::{
     execute::return_connection,
     handler_transaction,
     retry::RetryDeadline,
-    statements::{Statement, Statements, claim_values, completion_values},
+    statement::Statement,
+    statements::{Statements, claim_values, completion_values},
 };
 use crate::{
     error::StoreError,
@@ -99,12 +100,12 @@ impl SqliteStore {
                 }
                 Err(error) => {
                     let locked = is_busy(&error);
-                    tracing::debug!(
-                        table = self.statements.table.as_str(),
-                        %error,
-                        "a batch failed; {}",
-                        if locked { "so do its steps" } else { "executing its steps alone" },
-                    );
+                    let table = self.statements.table.as_str();
+                    if locked {
+                        tracing::debug!(table, %error, "a batch failed, and its steps fail");
+                    } else {
+                        tracing::debug!(table, %error, "a batch failed; executing its steps alone");
+                    }
                     for (_, reply) in batch {
                         reply.send(if locked {
                             InBatch::Done(Err(Locked))

@@ -8,11 +8,10 @@ use tokio::time::timeout;
 
 use super::{
     BUSY_TIMEOUT, NAME, SqliteStore,
-    batches::WriteStep,
     error::{is_busy, store_error},
     handler_transaction,
     retry::RetryDeadline,
-    statements::Statement,
+    statement::Statement,
 };
 use crate::{
     error::StoreError,
@@ -116,14 +115,6 @@ impl SqliteStore {
 
     pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.table, error)
-    }
-
-    pub(super) async fn claim_absent(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<bool, StoreError> {
-        self.write_in_turn("claim", WriteStep::Claim(*id, claim.clone())).await
     }
 
     pub(super) async fn take_over(

@@ -2,7 +2,7 @@
 
 use sqlx::{Row as _, SqlStr, SqliteConnection};
 
-use super::statements::{Value, bound, shared};
+use super::statement::{Value, bound, shared};
 
 /// The most copies in one call, as a power of two.
 const MAX_COPIES: u32 = 6;

@@ -1,10 +1,11 @@
 //! The SQL statements, with the table's name filled in.
 
-use std::borrow::Cow;
+use sqlx::SqlStr;
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::SqliteArguments};
-
-use super::repeated::RepeatedStatement;
+use super::{
+    repeated::RepeatedStatement,
+    statement::{Statement, Value, bound, bytes, shared},
+};
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -62,16 +63,9 @@ pub(super) struct Statements {
     texts: StatementTexts,
 }
 
-pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
-
 /// Fills in the table's name, which [`TableName`] has validated, and the time.
 pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
     shared(table.fill(statement, NOW))
-}
-
-/// Shares the text, so that clones do not copy it.
-pub(super) fn shared(text: String) -> SqlStr {
-    AssertSqlSafe(std::sync::Arc::<str>::from(text)).into_sql_str()
 }
 
 /// Texts of several statements for a transaction that a handler uses. SQLite runs each text in one
@@ -268,27 +262,6 @@ fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement
         .bind(i64::from(note.hold))
 }
 
-/// A value of a parameter.
-#[derive(Clone)]
-pub(super) enum Value<'a> {
-    Bytes(Cow<'a, [u8]>),
-    Int(i64),
-    Text(&'a str),
-}
-
-/// A statement with the values of its parameters.
-pub(super) fn bound<'a>(
-    text: &SqlStr,
-    values: impl IntoIterator<Item = Value<'a>>,
-) -> Statement<'a> {
-    values.into_iter().fold(sqlx::query(text.clone()), |query, value| match value {
-        Value::Bytes(Cow::Borrowed(bytes)) => query.bind(bytes),
-        Value::Bytes(Cow::Owned(bytes)) => query.bind(bytes),
-        Value::Int(int) => query.bind(int),
-        Value::Text(text) => query.bind(text),
-    })
-}
-
 pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
     let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
     [
@@ -306,10 +279,6 @@ pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>
 pub(super) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
     let status = Value::Int(status_code(recording));
     [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
-}
-
-fn bytes(bytes: &[u8]) -> Value<'_> {
-    Value::Bytes(Cow::Borrowed(bytes))
 }
 
 fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {

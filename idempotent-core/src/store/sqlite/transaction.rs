@@ -18,7 +18,8 @@ use super::{
     execute::renewals,
     handler_transaction::HandlerTransaction,
     hooks::TransactionFault,
-    statements::{Statement, Statements},
+    statement::Statement,
+    statements::Statements,
     waiting_renewals::WaitingRenewals,
     write_lock::{WaitLimit, WriteLockObserver},
 };

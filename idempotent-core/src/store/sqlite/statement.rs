@@ -1,0 +1,37 @@
+//! A statement and the values of its parameters.
+
+use std::{borrow::Cow, sync::Arc};
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::SqliteArguments};
+
+pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
+
+/// A value of a parameter.
+#[derive(Clone)]
+pub(super) enum Value<'a> {
+    Bytes(Cow<'a, [u8]>),
+    Int(i64),
+    Text(&'a str),
+}
+
+/// A statement with the values of its parameters.
+pub(super) fn bound<'a>(
+    text: &SqlStr,
+    values: impl IntoIterator<Item = Value<'a>>,
+) -> Statement<'a> {
+    values.into_iter().fold(sqlx::query(text.clone()), |query, value| match value {
+        Value::Bytes(Cow::Borrowed(bytes)) => query.bind(bytes),
+        Value::Bytes(Cow::Owned(bytes)) => query.bind(bytes),
+        Value::Int(int) => query.bind(int),
+        Value::Text(text) => query.bind(text),
+    })
+}
+
+pub(super) fn bytes(bytes: &[u8]) -> Value<'_> {
+    Value::Bytes(Cow::Borrowed(bytes))
+}
+
+/// Shares the text, so that clones do not copy it.
+pub(super) fn shared(text: String) -> SqlStr {
+    AssertSqlSafe(Arc::<str>::from(text)).into_sql_str()
+}
