@@ -41,6 +41,7 @@ mod runtimes;
 mod silence;
 mod state_machine;
 mod time_limits;
+mod transaction_claims;
 
 /// A number that is unique in this process.
 fn unique() -> u32 {

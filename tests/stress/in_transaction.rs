@@ -45,12 +45,15 @@ impl<S: Store> Store for InTransaction<S> {
         let before = self.store.look_up(id).await?;
         let again = before.is_some_and(|found| found.record.owner == claim.owner);
         match self.inner_transactions().claim(id, claim, Duration::from_secs(5)).await? {
-            TransactionClaim::Granted { attempt, mut transaction } => {
+            TransactionClaim::Granted { attempt, transaction } => {
+                transaction.commit().await?;
                 if let (Some(table), false) = (&self.table, again) {
+                    let mut transaction = self.inner_transactions().begin().await?;
                     let connection = transaction.connection_mut().downcast_mut().unwrap();
                     set_policy(connection, table, id, claim.abandoned).await;
+                    transaction.commit().await?;
                 }
-                transaction.commit().await.map(|()| ClaimOutcome::Granted { attempt })
+                Ok(ClaimOutcome::Granted { attempt })
             }
             TransactionClaim::Rejected(outcome) => Ok(outcome),
         }

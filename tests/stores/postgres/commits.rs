@@ -155,6 +155,11 @@ impl CaseRunner {
         let mut warm = self.proxied.transaction().await?;
         assert_eq!(warm.complete(&unknown, &recording().encode()).await?, Fence::Fenced);
         warm.roll_back().await;
+        if mode == ClaimMode::Transaction
+            && let Admission::Proceed(warm) = begin(&self.proxied, mode, id()).await?
+        {
+            warm.complete(&recording()).await;
+        }
         let id = id();
         match begin(&self.proxied, mode, id).await? {
             Admission::Proceed(attempt) => Ok((id, work(mode, attempt).await?)),

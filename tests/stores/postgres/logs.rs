@@ -29,10 +29,10 @@ const DELIBERATE: [&str; 3] = ["division by zero", "duplicate key", "square root
 const WAITS: &str = "
     CREATE FUNCTION wait_for() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint); RETURN NEW; END $$;
-    CREATE TRIGGER slow BEFORE UPDATE ON idempotency_records
+    CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON idempotency_records
     FOR EACH ROW WHEN (NEW.state = 2) EXECUTE FUNCTION wait_for('1');
-    CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON idempotency_records DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.state = 2) EXECUTE FUNCTION wait_for('2')";
+    CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON idempotency_records
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 2) EXECUTE FUNCTION wait_for('2')";
 const WAITING: &str =
     "SELECT coalesce(min(pid), 0)::bigint FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
@@ -116,9 +116,9 @@ impl LoggedServer {
     /// The outcome of a completion during which a fault happens; `None` if the completion was
     /// dropped.
     async fn complete(&self, mode: ClaimMode, fault: Fault) -> Option<Result<Fence, StoreError>> {
-        let (lease, mut transaction) = self.begin(mode).await;
+        let (lease, transaction) = self.begin(mode).await;
         if fault == Fault::Fenced {
-            self.fence(&lease, transaction.as_mut()).await;
+            self.fence(&lease, mode).await;
         }
         let recording = recording();
         let call: BoxFuture<'_, _> = match transaction {
@@ -187,23 +187,20 @@ impl LoggedServer {
         }
     }
 
-    /// Gives the record to another owner: in the transaction, if there is one, which has locked it.
-    async fn fence(&self, lease: &Lease, transaction: Option<&mut Box<dyn Transaction>>) {
+    /// Gives the key to another owner.
+    async fn fence(&self, lease: &Lease, mode: ClaimMode) {
+        if mode == ClaimMode::Transaction {
+            // The transaction has not inserted a record yet.
+            let outcome = self.store.claim(&lease.id, &confidential()).await.unwrap();
+            assert_eq!(outcome, ClaimOutcome::Granted { attempt: 1 });
+            return;
+        }
         let text =
             "UPDATE idempotency_records SET owner = decode(repeat('07', 16), 'hex') WHERE id = $1";
-        let query = sqlx::query(text).bind(lease.id.as_bytes().as_slice());
-        let fenced = match transaction {
-            Some(transaction) => {
-                query
-                    .execute(transaction.connection_mut().downcast_mut::<PgConnection>().unwrap())
-                    .await
-            }
-            None => {
-                let mut connection = self.hold_lock(3).await;
-                query.execute(&mut connection).await
-            }
-        };
-        assert_eq!(fenced.unwrap().rows_affected(), 1);
+        let mut connection = self.hold_lock(3).await;
+        let fenced =
+            sqlx::query(text).bind(lease.id.as_bytes().as_slice()).execute(&mut connection);
+        assert_eq!(fenced.await.unwrap().rows_affected(), 1);
     }
 
     async fn assert_discloses_nothing(&self, mode: ClaimMode, fault: Fault) {
@@ -250,14 +247,16 @@ async fn assert_claims_time_out(target: &LoggedServer) {
         if abandoned {
             target.store.claim(&id, &confidential().with_lease(Duration::ZERO)).await.unwrap();
         }
-        let first = transactions.claim(&id, &claim, Duration::ZERO).await.unwrap();
-        assert!(matches!(first, TransactionClaim::Granted { .. }), "{}", target.name);
+        let lease = Lease { id, owner: claim.owner };
+        let mut first = granted(&target.store, &lease, &claim).await.expect("a free key");
         let second = transactions.claim(&id, &confidential(), Duration::ZERO).await.unwrap();
         assert!(
             matches!(second, TransactionClaim::Rejected(ClaimOutcome::InFlight { .. })),
             "{}",
             target.name
         );
+        // The third claim takes no lock of the key. It waits for the record.
+        assert_eq!(first.complete(&lease, &recording()).await.unwrap(), Fence::Passed);
         let third = target.store.claim(&id, &confidential()).await.unwrap();
         assert!(matches!(third, ClaimOutcome::InFlight { .. }), "{}: {third:?}", target.name);
     }

@@ -138,7 +138,10 @@ async fn a_claim_that_the_server_cancels_while_it_waits_is_in_flight() {
                   pg_cancel_backend(pid) ELSE false END";
     for (name, store) in stores {
         let (lease, claim) = new_claim();
-        let transaction = claim_in_transaction(&store, &lease, &claim).await.unwrap();
+        let mut transaction = claim_in_transaction(&store, &lease, &claim).await.unwrap();
+        // This inserts the record, for which other claims then wait.
+        let completed = transaction.complete(&lease, &Bytes::new()).await.unwrap();
+        assert_eq!(completed, Fence::Passed);
         let (mut cancelled, url) = (0, server.url("postgres"));
         while cancelled < 5 {
             let again = request();

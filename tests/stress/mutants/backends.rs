@@ -21,7 +21,9 @@ use idempotent_core::{
         postgres_batches,
     },
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{Store, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore},
+    store::{
+        Store, TransactionClaim, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
+    },
 };
 use test_support::{
     servers::redis::{IN_MEMORY, Server},
@@ -142,7 +144,12 @@ impl Backend {
 
     /// Whether a key that is held, or could become held, expires in the server, or whether a
     /// completion after the TTL is refused although its claim is still stored.
+    /// For Postgres, whether a completion after the TTL, in the transaction of its claim, does not
+    /// start a new TTL.
     pub(super) async fn expires_wrongly(&self, variant: Variant) -> bool {
+        if let Self::Postgres { url, pool, .. } = self {
+            return completes_late_wrongly(url, pool, variant).await;
+        }
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
         let store = redis_store(server.open().await, variant).key_prefix(&prefix);
@@ -281,6 +288,25 @@ pub(super) async fn reads_from_a_replica(variant: Variant) -> bool {
     assert!(store.look_up(&id).await.unwrap().is_none());
     let () = server.command("REPLICAOF 127.0.0.1 1");
     store.look_up(&id).await.is_ok()
+}
+
+async fn completes_late_wrongly(url: &str, pool: &PgPool, variant: Variant) -> bool {
+    let (table, id) = (unique(), RecordId::from_bytes([1; 32]));
+    let store = postgres(url, &table, variant, false).await;
+    Store::migrate(&store).await.unwrap();
+    let claim = request(Duration::from_millis(1)).with_ttl(Duration::from_millis(2));
+    let claimed = store.transactions().unwrap().claim(&id, &claim, Duration::ZERO).await.unwrap();
+    let TransactionClaim::Granted { transaction, .. } = claimed else {
+        panic!("the claim of a new key was rejected")
+    };
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let lease = Lease { id, owner: claim.owner };
+    assert_eq!(
+        transaction.complete_and_commit(&lease, &Bytes::new()).await.unwrap(),
+        Fence::Passed
+    );
+    let ttl = AssertSqlSafe(format!("SELECT expires_at - completed_at FROM {table}"));
+    sqlx::query_scalar::<_, i64>(ttl).fetch_one(pool).await.unwrap() != 2
 }
 
 fn boxed(store: impl Store, in_transactions: bool, table: Option<String>) -> Box<dyn Store> {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        BlockedReplay, Case, ConcurrentChange, Damage, Hammer, Histories, Interleavings, ProvedBy,
-        PurgeStatements,
+        BlockedReplay, Case, ConcurrentChange, Damage, Expiry, Hammer, Histories,
+        HistoriesInTransactions, Interleavings, ProvedBy, PurgeStatements, SyntaxError,
     },
     mutant,
 };
@@ -124,6 +124,14 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)", "", BlockedReplay),
     mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", Hammer),
+    mutant("insert.sql", "WHERE true", "WHERE false", HistoriesInTransactions),
+    mutant("insert_completed.sql", "WHERE true", "", SyntaxError),
+    mutant(
+        "insert_completed.sql",
+        "CASE WHEN $8 + $5 <= clock.now THEN clock.now + $5 ELSE $8 + $5 END",
+        "$8 + $5",
+        Expiry,
+    ),
     mutant(
         "start_over.sql",
         "WHERE r.id = $1",

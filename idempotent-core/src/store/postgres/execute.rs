@@ -290,7 +290,7 @@ async fn execute_in_transaction(
 ) -> Result<Vec<PgRow>, sqlx::Error> {
     let mut open = OpenTransaction::begin(connection, Statement::begins()).await?;
     match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
-        Ok(rows) => open.commit().await.map(|()| rows),
+        Ok(rows) => open.commit(None).await.map(|()| rows),
         Err(error) => {
             if error_kind(&error) == ErrorKind::ConnectionLost {
                 open.close();

@@ -1,9 +1,10 @@
 //! The names and settings with which the texts of the statements are filled in.
 
+use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use super::timeouts::LOCK_TIMEOUT;
-use crate::store::sql::TableName;
+use crate::{record_id::RecordId, store::sql::TableName};
 
 /// Milliseconds since the Unix epoch. The value advances within a statement, so a statement that
 /// needs it twice keeps it in a subquery.
@@ -44,6 +45,21 @@ impl Names {
         };
         let text = text.replace("{schema}", &schema).replace("{bounded}", &bounded);
         self.table.fill(&text, NOW)
+    }
+
+    /// The key of the advisory lock on a record: 64 bits of a hash of the table's name and the
+    /// record's id, so that it is as unlikely to be a lock of the application, or of another table,
+    /// as any other number.
+    pub(super) fn lock_key(&self, id: &RecordId) -> i64 {
+        let mut hasher = Sha256::new_with_prefix("idem/lock/1");
+        let schema = self.schema.as_ref().map_or("", TableName::as_str);
+        for name in [schema, self.table.as_str()] {
+            hasher.update(name);
+            hasher.update([0]);
+        }
+        hasher.update(id.as_bytes());
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hasher.finalize());
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 
     pub(super) fn filled(&self, text: &str) -> SqlStr {

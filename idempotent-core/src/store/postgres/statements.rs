@@ -20,6 +20,9 @@ use crate::{
 };
 
 mod batches;
+mod insert;
+
+pub(super) use self::insert::NewRecord;
 
 /// The text of a file, by its name.
 macro_rules! text {
@@ -34,10 +37,11 @@ macro_rules! statements {
         pub(super) struct Statements {
             pub(super) names: Names,
             /// Claims in a transaction, whose wait the caller limits.
-            claim_in_transaction: SqlStr,
             start_over_in_transaction: SqlStr,
             take_over_in_transaction: SqlStr,
             /// Ends of a claim in a transaction that a handler has used; see [`in_transaction`].
+            insert_in_transaction: SqlStr,
+            insert_completed_in_transaction: SqlStr,
             note_in_transaction: SqlStr,
             complete_in_transaction: SqlStr,
             abandon_in_transaction: SqlStr,
@@ -52,20 +56,23 @@ macro_rules! statements {
             /// Replaces the texts of the files.
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
                 let ending = |name, text| names.filled(&in_transaction(&alter(name, text)));
+                let insert_in_transaction = ending("insert", text!(insert));
+                let insert_completed_in_transaction =
+                    ending("insert_completed", text!(insert_completed));
                 let note_in_transaction = ending("note", text!(note));
                 let complete_in_transaction = ending("complete", text!(complete));
                 let abandon_in_transaction = ending("abandon", text!(abandon));
                 let unbounded = Names { bounded: false, ..names.clone() };
                 let alone = |name, text| unbounded.filled(&alter(name, text));
-                let claim_in_transaction = alone("claim", text!(claim));
                 let start_over_in_transaction = alone("start_over", text!(start_over));
                 let take_over_in_transaction = alone("take_over", text!(take_over));
                 $(let $name = names.filled(&alter(stringify!($name), text!($name)));)*
                 Self {
                     names,
-                    claim_in_transaction,
                     start_over_in_transaction,
                     take_over_in_transaction,
+                    insert_in_transaction,
+                    insert_completed_in_transaction,
                     note_in_transaction,
                     complete_in_transaction,
                     abandon_in_transaction,
@@ -96,19 +103,6 @@ impl Statements {
         Statement::confidential(&self.claim, values)
     }
 
-    /// Here, and in [`replace_in_transaction`](Self::replace_in_transaction), the policy of the
-    /// record is "hold". Only a `COMMIT` of the handler makes a claim visible that is not
-    /// completed, and with it the effects: if the process dies then, the handler must not run
-    /// again.
-    pub(super) fn claim_in_transaction<'a>(
-        &'a self,
-        id: &'a RecordId,
-        claim: &'a Claim,
-    ) -> Statement<'a> {
-        let values = claim_values(id, claim, first_values(claim, Abandoned::Hold));
-        Statement::confidential(&self.claim_in_transaction, values)
-    }
-
     pub(super) fn start_over<'a>(
         &'a self,
         id: &'a RecordId,
@@ -129,7 +123,10 @@ impl Statements {
         Statement::confidential(&self.take_over, claim_values(id, claim, more))
     }
 
-    /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over), in a transaction.
+    /// [`start_over`](Self::start_over) or [`take_over`](Self::take_over), in a transaction. Here,
+    /// and in [`insert_in_transaction`](Self::insert_in_transaction), the policy of the record is
+    /// "hold". Only a `COMMIT` of the handler makes a claim visible that is not completed, and with
+    /// it the effects: if the process dies then, the handler must not run again.
     pub(super) fn replace_in_transaction<'a>(
         &'a self,
         id: &'a RecordId,
@@ -361,7 +358,7 @@ mod tests {
         assert!(statements.claim.as_str().contains(r#"INSERT INTO "mine"."idempotency_records""#));
         for text in [
             &statements.claim,
-            &statements.claim_in_transaction,
+            &statements.insert_completed_in_transaction,
             &statements.complete_in_transaction,
             &statements.renew,
             &statements.purge,

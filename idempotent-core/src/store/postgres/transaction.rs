@@ -20,7 +20,7 @@ use super::{
     server::{Server, StatementMode},
     server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
-    statements::Statements,
+    statements::{NewRecord, Statements},
     timeouts::RESPONSE_TIMEOUT,
 };
 use crate::{
@@ -31,7 +31,9 @@ use crate::{
     record_id::RecordId,
     store::{
         Transaction, TransactionClaim, Transactions,
-        sql::{OpenTransaction, PooledConnection, UnexpectedTransactionState, fence},
+        sql::{
+            ClaimContention, OpenTransaction, PooledConnection, UnexpectedTransactionState, fence,
+        },
     },
 };
 
@@ -39,9 +41,9 @@ mod begin;
 mod claim;
 mod token;
 
-use self::token::TransactionToken;
+use self::{begin::CLOSE_GUARD, token::TransactionToken};
 
-/// The minimum wait of a claim for another transaction; 0 would mean no limit to the server.
+/// The minimum wait for another transaction; 0 would mean no limit to the server.
 const MIN_WAIT: Duration = Duration::from_millis(50);
 
 struct PgTransaction {
@@ -53,6 +55,12 @@ struct PgTransaction {
     token: TransactionToken,
     /// Whether a handler has used the connection since the transaction was last proved to be open.
     unverified: bool,
+    /// Whether the transaction cannot be committed before [`CLOSE_GUARD`].
+    guarded: bool,
+    /// The record that the end of the attempt has to insert.
+    new_record: Option<NewRecord>,
+    /// Whether the new record was inserted, after the savepoint.
+    inserted: bool,
 }
 
 impl PostgresStore {
@@ -69,6 +77,9 @@ impl PostgresStore {
             health,
             token,
             unverified: false,
+            guarded: false,
+            new_record: None,
+            inserted: false,
         }
     }
 
@@ -102,7 +113,7 @@ impl PostgresStore {
 fn claim_settings(max_wait: Duration, server: Server) -> impl Iterator<Item = (&'static str, i32)> {
     let millis = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
     let longest = millis(max_wait.saturating_add(RESPONSE_TIMEOUT));
-    let always = [("lock_timeout", millis(max_wait)), ("statement_timeout", longest)];
+    let always = [("lock_timeout", millis(max_wait.max(MIN_WAIT))), ("statement_timeout", longest)];
     always
         .into_iter()
         .chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
@@ -131,7 +142,7 @@ impl Transactions for PostgresStore {
         claim: &Claim,
         wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
-        let max_wait = wait.clamp(MIN_WAIT, MAX_WAIT);
+        let max_wait = wait.min(MAX_WAIT);
         on_io_thread("claim", self.claim_in_transaction(id, claim, max_wait)).await
     }
 }
@@ -198,6 +209,27 @@ impl PgTransaction {
         }
     }
 
+    /// Inserts the record of the claim, unless it exists.
+    async fn insert(&mut self, operation: &'static str) -> Result<Fence, StoreError> {
+        let Some(new) = self.take_new_record() else { return Ok(Fence::Passed) };
+        let statements = self.statements.clone();
+        let statement = statements.insert_in_transaction(&new, self.token.0);
+        let inserted = on_io_thread(operation, self.change(operation, statement)).await;
+        self.set_inserted(new, &inserted);
+        inserted
+    }
+
+    /// The record that must be inserted before it can be changed.
+    fn take_new_record(&mut self) -> Option<NewRecord> {
+        self.new_record.take_if(|_| !self.inserted)
+    }
+
+    /// Remembers a record until the transaction ends: an undo removes it.
+    fn set_inserted(&mut self, new: NewRecord, inserted: &Result<Fence, StoreError>) {
+        self.inserted = matches!(inserted, Ok(Fence::Passed));
+        self.new_record = Some(new);
+    }
+
     fn close(&mut self) {
         if let Some(open) = self.open.take() {
             open.close();
@@ -230,29 +262,36 @@ impl Transaction for PgTransaction {
                 sqlx::raw_sql(AssertSqlSafe(undo)).execute(self.connection_mut()),
             )
             .await;
+        self.inserted = false;
         undone.map(drop).map_err(|error| self.store_error("undo", error))
     }
 
     async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
+        if self.insert("note").await? == Fence::Fenced {
+            return Ok(Fence::Fenced);
+        }
         let statement = statements.note_in_transaction(lease, note, self.token.0);
         on_io_thread("note", self.change("note", statement)).await
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        let statements = self.statements.clone();
-        on_io_thread(
-            "complete",
-            self.change(
-                "complete",
-                statements.complete_in_transaction(lease, recording, self.token.0),
-            ),
-        )
-        .await
+        let (statements, token) = (self.statements.clone(), self.token.0);
+        let Some(new) = self.take_new_record() else {
+            let statement = statements.complete_in_transaction(lease, recording, token);
+            return on_io_thread("complete", self.change("complete", statement)).await;
+        };
+        let statement = statements.insert_completed_in_transaction(&new, recording, token);
+        let completed = on_io_thread("complete", self.change("complete", statement)).await;
+        self.set_inserted(new, &completed);
+        completed
     }
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
+        if self.insert("abandon").await? == Fence::Fenced {
+            return Ok(Fence::Fenced);
+        }
         on_io_thread(
             "abandon",
             self.change("abandon", statements.abandon_in_transaction(lease, policy, self.token.0)),
@@ -261,6 +300,10 @@ impl Transaction for PgTransaction {
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        if self.insert("commit").await? == Fence::Fenced {
+            self.roll_back().await;
+            return Err(StoreError::transient(NAME, "commit", ClaimContention));
+        }
         if self.unverified && self.open.as_ref().is_some_and(OpenTransaction::is_outermost) {
             let verified = on_io_thread("commit", self.verify()).await;
             if verified.is_err() {
@@ -272,7 +315,8 @@ impl Transaction for PgTransaction {
             return Err(StoreError::permanent(NAME, "commit", UnexpectedTransactionState));
         };
         let commit = async {
-            let committed = self.health.exchange(RESPONSE_TIMEOUT, open.commit()).await;
+            let before = self.guarded.then_some(CLOSE_GUARD);
+            let committed = self.health.exchange(RESPONSE_TIMEOUT, open.commit(before)).await;
             committed.map_err(|error| self.store_error("commit", error))
         };
         on_io_thread("commit", commit).await

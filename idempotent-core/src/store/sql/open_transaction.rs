@@ -82,13 +82,10 @@ where
 }
 
 impl OpenTransaction<PgConnection> {
-    /// Commits. After an error the transaction may or may not have been committed, unless the error
-    /// came from the server.
-    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        let committed = match self.base_depth {
-            0 => Manager::<PgConnection>::commit(self.connection_mut()).await,
-            _ => execute_verified("COMMIT", self.connection_mut()).await,
-        };
+    /// Executes a statement, if one is given, and commits. After an error the transaction may or
+    /// may not have been committed, unless the error came from the server.
+    pub(crate) async fn commit(mut self, before: Option<&str>) -> Result<(), sqlx::Error> {
+        let committed = self.send_commit(before).await;
         match committed {
             Ok(()) => {
                 self.give_back();
@@ -101,6 +98,19 @@ impl OpenTransaction<PgConnection> {
                 Err(error)
             }
         }
+    }
+
+    async fn send_commit(&mut self, before: Option<&str>) -> Result<(), sqlx::Error> {
+        let connects_by_message = self.base_depth > 0;
+        let connection = self.connection_mut();
+        if connects_by_message {
+            let commit = before.map(|before| format!("{before}; COMMIT"));
+            return execute_verified(commit.as_deref().unwrap_or("COMMIT"), connection).await;
+        }
+        if let Some(before) = before {
+            execute_verified(before, connection).await?;
+        }
+        Manager::<PgConnection>::commit(connection).await
     }
 
     /// Rolls back. Returns whether the server has confirmed the end of the transaction.
@@ -130,10 +140,11 @@ impl OpenTransaction<PgConnection> {
 /// The server's error, or [`sqlx::Error::Protocol`] where the response belongs to another
 /// statement; the connection must not be used again then.
 pub(crate) async fn execute_verified(
-    statement: &'static str,
+    statement: &str,
     connection: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
-    let token = fastrand::i64(1..);
+    // Always of the same length.
+    let token = fastrand::i64(1_000_000_000_000_000_000..);
     let text = AssertSqlSafe(format!("{statement}; SELECT {token}::bigint AS token"));
     let rows = sqlx::raw_sql(text).fetch_all(connection).await?;
     let responds_to = rows.last().and_then(|row| row.try_get::<i64, _>("token").ok());

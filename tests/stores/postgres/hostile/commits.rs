@@ -1,10 +1,10 @@
 //! Handlers that commit their transaction themselves.
 
-use std::{mem, time::Duration};
+use std::mem;
 
 use idempotent_core::{
     Abandoned, Policy, RecordState,
-    runtime::{Admission, Attempt, AttemptOutcome, Verdict},
+    runtime::{Admission, Attempt, AttemptOutcome},
 };
 
 use super::{ClaimMode, EFFECT, Fixture, server, sql};
@@ -40,37 +40,23 @@ async fn end(mut attempt: Attempt, action: &str) -> AttemptOutcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_its_handler_has_committed_is_held_however_the_attempt_ends() {
+async fn a_handler_cannot_commit_the_transaction_of_its_claim() {
     let server = server().await;
     let fixture = Fixture::new(&server, ClaimMode::Transaction).await;
-    for lease_expires in [false, true] {
-        let lease = if lease_expires { Duration::from_millis(50) } else { Policy::DEFAULT.lease };
-        let policy = Policy::DEFAULT.with_lease(lease);
-        for action in ["complete", "complete undone", "release", "abandon", "keep"] {
-            let attempt = commit_in_handler(&fixture, &policy).await;
-            let id = *attempt.id();
-            assert_eq!(
-                fixture.effects_and_state(&id).await,
-                (1, Some(RecordState::InFlight)),
-                "effect and claim were not committed"
-            );
-            while lease_expires && !fixture.lease_expired(&id).await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let ending = end(attempt, action).await;
-            let context = format!("{action}, lease expires: {lease_expires}, {ending:?}");
-            assert!(matches!(ending, AttemptOutcome::NotCommitted { .. }), "{context}");
-            assert_eq!(
-                fixture.effects_and_state(&id).await,
-                (1, Some(RecordState::Held)),
-                "{context}"
-            );
-            let retry = fixture.begin(id).await;
-            assert!(
-                matches!(retry, Admission::Rejected(Verdict::Held { .. })),
-                "{context}: the retry got {retry:?}"
-            );
-        }
+    for action in ["complete", "complete undone", "release", "abandon", "keep"] {
+        let attempt = commit_in_handler(&fixture, &Policy::DEFAULT).await;
+        let id = *attempt.id();
+        assert_eq!(fixture.effects_and_state(&id).await, (0, None), "the server has committed");
+        let ending = end(attempt, action).await;
+        assert!(!matches!(ending, AttemptOutcome::Deferred), "{action}: {ending:?}");
+        assert_eq!(fixture.effects_and_state(&id).await, (0, None), "{action}: {ending:?}");
+        let Admission::Proceed(retry) = fixture.begin(id).await else {
+            panic!("{action}: the retry does not run")
+        };
+        let retry = fixture.work(retry, &[EFFECT]).await;
+        assert_eq!(retry.complete(&recording()).await, AttemptOutcome::Stored, "{action}");
+        let (effects, _) = fixture.effects_and_state(&id).await;
+        assert_eq!(effects, 1, "{action}");
     }
 }
 
@@ -88,10 +74,10 @@ async fn with_a_lease_effects_that_a_handler_commits_itself_are_not_rolled_back(
     }
 }
 
-/// The process dies between the `COMMIT` and the end of the attempt, also of one that has taken the
-/// key over or has started it over.
+/// The process dies after the handler's `COMMIT`, also during an attempt that has taken the key
+/// over or has started it over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_its_handler_has_committed_is_held_if_its_process_dies() {
+async fn a_handler_that_commits_and_dies_leaves_no_effect() {
     let server = server().await;
     let fixture = Fixture::new(&server, ClaimMode::Transaction).await;
     let expire = "UPDATE idempotency_records SET lease_until = 0";
@@ -110,18 +96,21 @@ async fn a_claim_that_its_handler_has_committed_is_held_if_its_process_dies() {
         let Admission::Proceed(attempt) = fixture.begin(id).await else {
             panic!("{before}: the claim was rejected")
         };
-        assert_eq!(attempt.number(), if before == expire { 2 } else { 1 });
+        let number = if before == expire { 2 } else { 1 };
+        assert_eq!(attempt.number(), number);
         let attempt = fixture.work(attempt, &[EFFECT, "COMMIT"]).await;
-        assert_eq!(fixture.effects_and_state(&id).await, (1, Some(RecordState::InFlight)));
+        let (effects, state) = fixture.effects_and_state(&id).await;
+        assert_eq!((effects, state.is_some()), (0, before == expire), "{before}: {state:?}");
         // No destructor runs in a process that is killed.
         mem::forget(attempt);
-        sql(&server.url("postgres"), expire).await;
         let restarted = Fixture::new(&server, ClaimMode::Transaction).await;
-        let retry = restarted.begin(id).await;
-        assert!(
-            matches!(retry, Admission::Rejected(Verdict::Held { .. })),
-            "{before}: the retry got {retry:?}"
-        );
-        assert_eq!(restarted.effects_and_state(&id).await, (1, Some(RecordState::Held)));
+        let Admission::Proceed(retry) = restarted.begin(id).await else {
+            panic!("{before}: the retry does not run")
+        };
+        assert_eq!(retry.number(), number);
+        let retry = restarted.work(retry, &[EFFECT]).await;
+        assert_eq!(retry.complete(&recording()).await, AttemptOutcome::Stored, "{before}");
+        let (effects, state) = restarted.effects_and_state(&id).await;
+        assert!(matches!((effects, state), (1, Some(RecordState::Completed(_)))), "{before}");
     }
 }

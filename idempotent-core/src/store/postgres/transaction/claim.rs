@@ -14,11 +14,14 @@ use crate::{
         Claim, Renewal, TransactionClaim,
         postgres::{
             NAME, PostgresStore,
-            claim::MAX_ROUNDS,
+            claim::{IN_FLIGHT, MAX_ROUNDS},
             error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
-            execute::claimed,
+            execute::{Resend, claimed},
+            server::Isolation,
+            statements::NewRecord,
+            timeouts::RESPONSE_TIMEOUT,
         },
-        sql::ClaimContention,
+        sql::{ClaimContention, response_mismatch},
     },
     transition::{self, Change},
 };
@@ -53,27 +56,44 @@ impl PostgresStore {
         Err(StoreError::transient(NAME, "claim", ClaimContention))
     }
 
-    /// Begins a transaction and claims, which returns an existing record; a second statement in the
-    /// same transaction replaces it.
+    /// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
+    /// its own, which sees what was committed while the transaction waited for the lock.
+    ///
+    /// A key without a record gets one when the attempt is completed. Processes of releases that
+    /// take no lock insert the record first; then the completion inserts nothing, and is fenced.
     async fn round(
         &self,
         id: &RecordId,
         claim: &Claim,
         max_wait: Duration,
     ) -> Result<Round, StoreError> {
-        let (transaction, rows) = match self.begin_claiming(id, claim, max_wait).await {
-            Ok(begin_retrying) => begin_retrying,
+        let mut transaction = match self.begin_locked(id, max_wait).await {
+            Ok(Some(transaction)) => transaction,
+            // The other transaction may be that of a replay; then the key has a record.
+            Ok(None) => {
+                let outcome = self.outcome_without_write(id, claim).await?.unwrap_or(IN_FLIGHT);
+                return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
+            }
             Err(error) => return self.round_of(error),
+        };
+        let existing = self.statements.existing(id);
+        let rows = if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
+            transaction.fetch(existing, RESPONSE_TIMEOUT).await
+        } else {
+            // The snapshot of the transaction is older than its lock.
+            self.try_execute_on(&self.pools.steps, &existing, Resend::Always).await
+        };
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => return self.failed_round(transaction, error).await,
         };
         let (record, now) = match claimed(&rows)? {
             Some((Some(record), now)) => (record, now),
-            Some((None, _)) => return self.granted(transaction, 1).await,
-            // Another process inserted the record after this statement's read, so the statement
-            // cannot see it.
-            None => {
-                transaction.roll_back_empty().await;
-                return Ok(Round::Retry);
+            Some((None, at)) => {
+                transaction.new_record = Some(NewRecord { id: *id, claim: claim.clone(), at });
+                return Ok(Round::Done(granted(transaction, 1)));
             }
+            None => return Err(self.store_error("claim", response_mismatch())),
         };
         let (change, outcome) = transition::claim(Some(&record), claim, now);
         let Change::Put(new) = change else {
@@ -112,7 +132,7 @@ impl PostgresStore {
                 transaction.roll_back_empty().await;
                 Ok(Round::Retry)
             }
-            Ok(_) => self.granted(transaction, attempt).await,
+            Ok(_) => self.replaced(transaction, attempt).await,
             Err(error) => self.failed_round(transaction, error).await,
         }
     }
@@ -135,7 +155,7 @@ impl PostgresStore {
         };
         let renewed = rows.first().map(|row| row.try_get("renewed")).transpose();
         match renewed.map_err(|error| self.store_error("claim", error))? {
-            Some(true) => self.granted(transaction, attempt).await,
+            Some(true) => self.replaced(transaction, attempt).await,
             Some(false) => {
                 transaction.roll_back_empty().await;
                 Ok(Round::Done(in_flight()))
@@ -164,13 +184,14 @@ impl PostgresStore {
         self.round_of(error)
     }
 
-    async fn granted(
+    /// Grants a claim that has written its record: the savepoint now follows it.
+    async fn replaced(
         &self,
         mut transaction: PgTransaction,
         attempt: u32,
     ) -> Result<Round, StoreError> {
         transaction.restore_settings().await.map_err(|error| self.store_error("claim", error))?;
-        Ok(Round::Done(TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }))
+        Ok(Round::Done(granted(transaction, attempt)))
     }
 
     fn round_of(&self, error: sqlx::Error) -> Result<Round, StoreError> {
@@ -182,4 +203,8 @@ impl PostgresStore {
             Err(self.store_error("claim", error))
         }
     }
+}
+
+fn granted(transaction: PgTransaction, attempt: u32) -> TransactionClaim {
+    TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }
 }

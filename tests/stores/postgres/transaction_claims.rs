@@ -1,0 +1,160 @@
+//! Claims that are part of their handler's transaction: the lock of the key, and the only version
+//! of the record.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotent_core::{
+    Lease, RecordId, Store,
+    protocol::{Claim, ClaimOutcome, Fence, Note},
+    store::{Transaction, TransactionClaim, postgres::PostgresStore},
+};
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::sleep;
+
+use super::{id, number, request, store};
+
+const DONE: Bytes = Bytes::from_static(b"done");
+
+async fn claim(store: &PostgresStore, id: &RecordId, wait: Duration) -> (Lease, TransactionClaim) {
+    let claim = request();
+    let claimed = store.transactions().unwrap().claim(id, &claim, wait).await.unwrap();
+    (Lease { id: *id, owner: claim.owner }, claimed)
+}
+
+async fn granted(store: &PostgresStore, id: &RecordId) -> (Lease, Box<dyn Transaction>) {
+    match claim(store, id, Duration::ZERO).await {
+        (lease, TransactionClaim::Granted { transaction, .. }) => (lease, transaction),
+        (_, TransactionClaim::Rejected(outcome)) => panic!("{outcome:?}"),
+    }
+}
+
+fn rejected((_, claimed): (Lease, TransactionClaim)) -> ClaimOutcome {
+    match claimed {
+        TransactionClaim::Rejected(outcome) => outcome,
+        TransactionClaim::Granted { .. } => panic!("the claim was granted"),
+    }
+}
+
+/// A second store on the same table, like that of another process.
+async fn stores() -> ([PostgresStore; 2], String) {
+    let (store, url) = store().await;
+    let other = PostgresStore::connect(&url).await.unwrap();
+    ([store, other], url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_is_claimed_and_completed_in_a_transaction_has_one_version() {
+    let (store, url) = store().await;
+    let (lease, mut transaction) = granted(&store, &id()).await;
+    // Completions that are undone leave nothing in the way of the last one.
+    for _ in 0..2 {
+        assert_eq!(transaction.complete(&lease, &DONE).await.unwrap(), Fence::Passed);
+        transaction.undo().await.unwrap();
+    }
+    assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
+    let (lease, transaction) = granted(&store, &id()).await;
+    assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
+    // If the second record had been updated, its last version would not follow the first record.
+    let place = "split_part(trim(both '()' from ctid::text), ',', 2)::bigint";
+    let apart = format!("SELECT max({place}) - min({place}) FROM idempotency_records");
+    assert_eq!(number(&url, apart).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_replay() {
+    let ([store, other], url) = stores().await;
+    let id = id();
+    let (lease, transaction) = granted(&store, &id).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let duplicate = rejected(claim(&other, &id, Duration::ZERO).await);
+    assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+    let duplicate = rejected(claim(&other, &id, Duration::from_millis(100)).await);
+    assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+    let waits = tokio::spawn(async move { claim(&other, &id, Duration::from_secs(60)).await });
+    while number(&url, waiting).await == 0 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
+    assert_eq!(rejected(waits.await.unwrap()), ClaimOutcome::Completed(DONE));
+    // Replays take no turns.
+    let replays = [(); 8].map(|()| claim(&store, &id, Duration::ZERO));
+    for replay in futures_util::future::join_all(replays).await {
+        assert_eq!(rejected(replay), ClaimOutcome::Completed(DONE));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_rollback_the_next_attempt_is_the_first() {
+    let ([store, other], url) = stores().await;
+    let id = id();
+    let (lease, mut transaction) = granted(&store, &id).await;
+    let note = Note::input(Bytes::from_static(b"input"));
+    assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
+    transaction.roll_back().await;
+    let TransactionClaim::Granted { attempt, transaction } =
+        claim(&other, &id, Duration::ZERO).await.1
+    else {
+        panic!("the claim was rejected")
+    };
+    assert_eq!(attempt, 1);
+    drop(transaction);
+    assert_eq!(number(&url, "SELECT count(*) FROM idempotency_records").await, 0);
+}
+
+/// Inserts the record when it claims, as the releases before this one did.
+async fn claim_as_before(connection: &mut PgConnection, id: &RecordId, claim: &Claim) -> u64 {
+    let insert = "INSERT INTO idempotency_records (id, state, fingerprint, owner, attempt, \
+                  abandoned, lease, lease_until, first_seen, expires_at) \
+                  VALUES ($1, 1, $2, $3, 1, 1, 30000, 9999999999999, 1, 9999999999999) \
+                  ON CONFLICT (id) DO NOTHING";
+    let insert = sqlx::query(insert)
+        .bind(id.as_bytes().to_vec())
+        .bind(claim.fingerprint.to_bytes().to_vec())
+        .bind(claim.owner.as_bytes().to_vec());
+    insert.execute(connection).await.unwrap().rows_affected()
+}
+
+/// Rolling deployments: a process of an earlier release takes no lock, and inserts the record when
+/// it claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_the_previous_statements_one_attempt_commits() {
+    let (store, url) = store().await;
+    let effect = "CREATE TABLE effects (id bytea)";
+    super::sql(&url, effect).await;
+    for earlier_first in [true, false] {
+        let id = id();
+        let (lease, mut transaction) = granted(&store, &id).await;
+        let connection: &mut PgConnection = transaction.connection_mut().downcast_mut().unwrap();
+        let insert = || sqlx::query("INSERT INTO effects VALUES ($1)").bind(id.as_bytes().to_vec());
+        insert().execute(connection).await.unwrap();
+        let mut earlier = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("BEGIN").execute(&mut earlier).await.unwrap();
+        let claim = request();
+        let passed = if earlier_first {
+            assert_eq!(claim_as_before(&mut earlier, &id, &claim).await, 1);
+            insert().execute(&mut earlier).await.unwrap();
+            let completes = tokio::spawn(async move {
+                transaction.complete_and_commit(&lease, &DONE).await.unwrap()
+            });
+            sleep(Duration::from_millis(100)).await;
+            sqlx::raw_sql("COMMIT").execute(&mut earlier).await.unwrap();
+            completes.await.unwrap()
+        } else {
+            let completed = transaction.complete(&lease, &DONE).await.unwrap();
+            let claims = tokio::spawn(async move {
+                let inserted = claim_as_before(&mut earlier, &id, &claim).await;
+                assert_eq!(inserted, 0, "both were granted");
+            });
+            sleep(Duration::from_millis(100)).await;
+            transaction.commit().await.unwrap();
+            claims.await.unwrap();
+            completed
+        };
+        assert_eq!(passed == Fence::Passed, !earlier_first);
+        let effects = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM effects WHERE id = $1");
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let effects = effects.bind(id.as_bytes().to_vec()).fetch_one(&mut connection).await;
+        assert_eq!(effects.unwrap(), 1);
+    }
+}
