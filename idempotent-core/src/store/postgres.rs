@@ -115,8 +115,8 @@ const NAME: &str = "postgres";
 /// * A completion, a release or an abandonment is repeated in the same way. After that it fails
 ///   with a transient error.
 /// * A renewal does not wait for locked records.
-/// * A claim with `claim = "transaction"` waits as long as its caller requests, whatever timeouts
-///   the role has.
+/// * A claim with `claim = "transaction"` waits for another transaction with the key as long as its
+///   caller requests, whatever timeouts the role has, and not at all by default.
 ///
 /// Statements of handlers have the timeouts of the database or the URL.
 ///
@@ -138,9 +138,18 @@ const NAME: &str = "postgres";
 /// execute `RESET ALL` in it. The completion then fails, even if the handler begins another
 /// transaction.
 ///
-/// What the handler has committed itself stays committed, but no record says that the operation was
-/// done: with `abandoned = "retry"` it can run again. With `claim = "transaction"` such a `COMMIT`
-/// also commits the claim; the runtime then holds the key.
+/// With `claim = "transaction"` the server refuses such a `COMMIT` or `PREPARE TRANSACTION`, and
+/// rolls the transaction back. For this purpose the store declares a cursor, `idempotent_guard`, so
+/// a handler must not execute `CLOSE ALL`. With `claim = "lease"`, what the handler has committed
+/// itself stays committed, but no record says that the operation was done: with
+/// `abandoned = "retry"` it can run again.
+///
+/// With `claim = "transaction"` the transaction takes an advisory lock of the key, and inserts the
+/// record when it is completed. The number of the lock is 64 bits of a hash of the table's name and
+/// the record's id, so locks of the application are as unlikely to have it as any other number. If
+/// they do, a request waits or gets 409 in vain. If a handler's `claim` changes between two
+/// releases, or differs between two handlers with one `name`, both may run concurrently; then the
+/// transaction is rolled back if it is not the first to write the record.
 ///
 /// Session settings, `LISTEN` registrations and temporary tables of a handler do not reach the next
 /// handler, and after `DEALLOCATE` or `DISCARD` the connection is replaced. Session-level advisory
