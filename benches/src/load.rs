@@ -127,7 +127,9 @@ impl Load {
         let poll = Poll::new()?;
         let mut connections = Vec::with_capacity(plan.connections);
         for number in 0..plan.connections {
-            let mut connection = Connection::open(plan.to)?;
+            let server = number % plan.to.len();
+            let principal = if plan.separate_principals { server } else { 0 };
+            let mut connection = Connection::open(plan.to[server], principal)?;
             poll.registry().register(&mut connection.stream, Token(number), Interest::READABLE)?;
             connections.push(connection);
         }

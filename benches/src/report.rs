@@ -45,6 +45,11 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
             one.row.name, one.row.floor
         );
     }
+    for one in measured {
+        if let Some(remark) = one.row.remark {
+            let _ = write!(text, "\n`{}`: {remark}\n", one.row.name);
+        }
+    }
     text += &others(measured);
     text += "\n## Latency\n\nMicroseconds, median of the runs.\n\n\
              | work | contestant | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n";

@@ -3,6 +3,7 @@
 mod floor;
 mod layer;
 mod statements;
+mod store;
 
 use std::{
     io::{Read, Write as _},
@@ -44,8 +45,9 @@ pub(crate) struct Options {
     /// Count the statements that sqlx runs
     #[arg(long)]
     statements: bool,
-    /// The limit of records in memory; the default is more than a fast run creates
-    #[arg(long, default_value_t = 100_000_000)]
+    /// The limit of records in memory; the default is more than half a minute of load creates, and
+    /// makes 8192 shards
+    #[arg(long, default_value_t = 2_000_000)]
     records: usize,
     /// Number of attempts to keep in flight; their leases are renewed every second
     #[arg(long, default_value_t = 0)]
@@ -53,6 +55,12 @@ pub(crate) struct Options {
     /// Seconds between purges; the layer's default if it is not set
     #[arg(long, value_parser = seconds)]
     purge_every: Option<Duration>,
+    /// Share a Postgres pool of the application with this number of connections
+    #[arg(long)]
+    pool: Option<u32>,
+    /// The number of duplicates of a key that wait for 5 seconds; the others do not wait
+    #[arg(long, default_value_t = 0)]
+    waiters: usize,
 }
 
 /// Serves until its standard input ends.
@@ -69,11 +77,10 @@ pub(crate) fn main(options: &Options, count: Option<Count>) {
 }
 
 async fn serve(options: &Options, count: Option<Count>) {
-    let (kind, store) = (options.kind.clone(), options.store.as_str());
-    let (url, size) = (store.to_owned(), web::Data::new(Size(options.response)));
-    let layer = if kind.starts_with("layer") { Some(layer::open(options).await) } else { None };
-    let floor =
-        if kind.starts_with("floor") { Some(floor::Floor::open(store).await) } else { None };
+    let (kind, url) = (options.kind.clone(), options.store.clone());
+    let size = web::Data::new(Size(options.response));
+    let layer = if kind.starts_with("layer") { Some(store::open(options).await) } else { None };
+    let floor = if kind.starts_with("floor") { Some(floor::Floor::open(&url).await) } else { None };
     let server = HttpServer::new(move || {
         let app = App::new().app_data(size.clone()).app_data(web::Data::new(count)).service(counts);
         match (&layer, &floor) {

@@ -8,8 +8,8 @@ use crate::{
     counting::{self, Cost},
     cpu,
     duration::seconds,
-    environment::{Environment, StoreKind},
-    load::{KeyPattern, Plan, Sample, Watched},
+    environment::Environment,
+    load::{KeyPattern, Plan, Sample},
     measured::{Contestant, Measured, Settings},
     plot, report,
     rows::{self, Row},
@@ -120,8 +120,7 @@ fn measure(
         for turn in 0..count {
             // Each round starts with another contestant, so that the first place rotates.
             let contestant = &mut contestants[(turn + run) % count];
-            let sample =
-                run_once(environment, row.store, row.pattern, &contestant.program, settings);
+            let sample = run_once(environment, row, &contestant.program, settings);
             eprintln!(
                 "{} {run} {:<12} {:>8.0}/s  p99 {:>6.0} µs  statuses {:?}  load busy {:.0} %",
                 row.name,
@@ -138,27 +137,21 @@ fn measure(
 }
 
 /// One run of one contestant.
-pub(crate) fn run_once(
+fn run_once(
     environment: &Environment,
-    store: StoreKind,
-    pattern: KeyPattern,
+    row: &Row,
     program: &Program,
     settings: &Settings,
 ) -> Sample {
-    let server = Server::start(program, &environment.clean(store));
-    let mut watched = vec![("server".to_owned(), server.process())];
-    watched.extend(environment.process(store).map(|process| ("store".to_owned(), process)));
+    let server = Server::start(program, &environment.clean(row.store));
+    let watched = environment.watched(row.store, &server);
     server::load(&Plan {
-        to: server.at,
-        pattern,
         connections: settings.connections,
-        warmup: settings.warmup,
+        warmup: settings.warmup.max(row.settles_after),
         duration: settings.seconds,
-        requests: None,
-        seed: 1,
-        seeded: false,
-        watched: Watched(watched),
-        busy_poll: environment.process(store).is_none() && cpu::can_pin(),
+        watched,
+        busy_poll: environment.process(row.store).is_none() && cpu::can_pin(),
+        ..Plan::new(server.at, row.pattern)
     })
 }
 

@@ -8,7 +8,7 @@ use super::{Growth, Run};
 use crate::{
     cpu,
     environment::StoreKind,
-    load::{KeyPattern, Plan, Watched},
+    load::{KeyPattern, Plan},
     server::{self, Program, Server},
 };
 
@@ -136,21 +136,8 @@ pub(super) fn bytes(growth: &Growth) -> String {
             let server =
                 Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
             let send = |requests, seed| {
-                let (to, pattern, watched, zero) =
-                    (server.at, KeyPattern::Fresh, Watched::default(), std::time::Duration::ZERO);
-                let (requests, connections, seeded) = (Some(requests), 64, false);
-                server::load(&Plan {
-                    to,
-                    pattern,
-                    connections,
-                    warmup: zero,
-                    duration: zero,
-                    requests,
-                    seed,
-                    seeded,
-                    watched,
-                    busy_poll: false,
-                })
+                let plan = Plan::new(server.at, KeyPattern::Fresh);
+                server::load(&Plan { requests: Some(requests), seed, ..plan })
             };
             send(1000, 1);
             let before = used_bytes(growth, store, &server);

@@ -12,6 +12,9 @@ const BODY: &str = "{\"amount\":2000,\"currency\":\"usd\",\"payment_method\":\"p
     \"confirm\":true,\"description\":\"Order 4711, two seats in the third row\",\
     \"metadata\":{\"order\":\"4711\",\"channel\":\"web\",\"basket\":\"b-20261121\"}}";
 
+/// The tokens of the principals.
+const PRINCIPALS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+
 /// A connection with its request and the bytes received so far.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
@@ -39,9 +42,10 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 }
 
 impl Connection {
-    pub(super) fn open(to: SocketAddr) -> io::Result<Self> {
+    pub(super) fn open(to: SocketAddr, principal: usize) -> io::Result<Self> {
+        let token = PRINCIPALS[principal];
         let head = format!(
-            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer alice\r\n\
+            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer {token}\r\n\
              content-type: application/json\r\n\
              content-length: {}\r\nidempotency-key: ",
             BODY.len()

@@ -39,7 +39,10 @@ impl Watched {
 /// The plan of a load, as it is passed to the process of the load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(crate) to: SocketAddr,
+    /// The servers. The connections are distributed among them evenly.
+    pub(crate) to: Vec<SocketAddr>,
+    /// Whether each server has a separate principal. Otherwise there is one principal.
+    pub(crate) separate_principals: bool,
     pub(crate) pattern: KeyPattern,
     pub(crate) connections: usize,
     pub(crate) warmup: Duration,
@@ -54,4 +57,23 @@ pub(crate) struct Plan {
     /// Whether to poll without sleeping, so that a response does not have to wake the load. Needs a
     /// separate processor for the load.
     pub(crate) busy_poll: bool,
+}
+
+impl Plan {
+    /// A load on one server: 64 connections, and nothing before the measurement.
+    pub(crate) fn new(to: SocketAddr, pattern: KeyPattern) -> Self {
+        Self {
+            to: vec![to],
+            separate_principals: false,
+            pattern,
+            connections: 64,
+            warmup: Duration::ZERO,
+            duration: Duration::ZERO,
+            requests: None,
+            seed: 1,
+            seeded: false,
+            watched: Watched::default(),
+            busy_poll: false,
+        }
+    }
 }
