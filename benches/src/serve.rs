@@ -19,6 +19,8 @@ use crate::duration::seconds;
 /// The result of the step of `layer-step` and `floor-step`.
 const STEP_RESULT: &[u8] = b"0123456789";
 
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
 /// Returns the number of allocations and of allocated bytes so far.
 type Count = fn() -> (usize, usize);
 
@@ -92,6 +94,8 @@ async fn serve(options: &Options, count: Option<Count>) {
         }
     })
     .workers(options.workers)
+    // A load at a low rate uses each of its connections rarely.
+    .keep_alive(KEEP_ALIVE)
     .bind(("127.0.0.1", options.port))
     .unwrap();
     println!("listening on {}", server.addrs()[0]);

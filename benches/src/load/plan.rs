@@ -45,6 +45,9 @@ pub(crate) struct Plan {
     pub(crate) separate_principals: bool,
     pub(crate) pattern: KeyPattern,
     pub(crate) connections: usize,
+    /// If set, the load is an open loop: requests arrive at this rate per second, however fast the
+    /// server responds. Otherwise each connection sends its next request after a response.
+    pub(crate) arrivals: Option<f64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
     /// If set, the load ends after this number of requests instead of after `duration`.
@@ -67,6 +70,7 @@ impl Plan {
             separate_principals: false,
             pattern,
             connections: 64,
+            arrivals: None,
             warmup: Duration::ZERO,
             duration: Duration::ZERO,
             requests: None,
