@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{compile, growth, load::Plan, purge, serve, soak, table};
+use crate::{compile, growth, load::Plan, open_loop, purge, serve, soak, table};
 
 /// Compares the layer with the least that the same work can cost
 #[derive(Parser)]
@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Table(table::Options),
     /// How cost grows with records, response size, connections, duplicates and live leases
     Growth(growth::Options),
+    /// Latency against offered load, with a fixed rate of arrivals
+    OpenLoop(open_loop::Options),
     /// The hot path without I/O
     Micro,
     /// Purging under load
@@ -71,6 +73,16 @@ mod tests {
     #[test]
     fn clap_accepts_the_definition_of_the_arguments() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_open_loop_has_many_connections_unless_others_are_given() {
+        let Command::OpenLoop(options) = parse("open-loop --quick --only redis/first --bench")
+        else {
+            panic!("the command is not `open-loop`")
+        };
+        assert_eq!((options.quick, options.connections), (true, 512));
+        assert_eq!(options.only, ["redis/first"]);
     }
 
     #[test]

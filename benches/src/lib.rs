@@ -23,6 +23,7 @@ mod growth;
 mod load;
 mod measured;
 mod micro;
+mod open_loop;
 mod plot;
 mod purge;
 mod report;
@@ -52,6 +53,7 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
     match Arguments::parse().into_command() {
         Command::Table(options) => table::main(&options, counted),
         Command::Growth(options) => growth::main(&options),
+        Command::OpenLoop(options) => open_loop::main(&options),
         Command::Micro => micro::main(counted),
         Command::Purge(options) => purge::main(&options),
         Command::Compile(options) => compile::main(&options),

@@ -129,12 +129,12 @@ fn each(measured: &[Measured]) -> impl Iterator<Item = (&Measured, &Contestant)>
     measured.iter().flat_map(|one| one.contestants.iter().map(move |contestant| (one, contestant)))
 }
 
-fn thousands(number: f64) -> String {
+pub(crate) fn thousands(number: f64) -> String {
     if number < 1000.0 { format!("{number:.0}") } else { format!("{:.1} k", number / 1000.0) }
 }
 
 /// Describes the machine and the settings.
-fn conditions(settings: &Settings) -> String {
+pub(crate) fn conditions(settings: &Settings) -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
         .lines()

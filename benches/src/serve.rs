@@ -1,5 +1,6 @@
 //! A server under test: one actix worker, one handler at `POST /work`.
 
+mod batches;
 mod floor;
 mod layer;
 mod statements;
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Count the statements that sqlx runs
     #[arg(long)]
     statements: bool,
+    /// Count the steps that are executed in batches
+    #[arg(long)]
+    batches: bool,
     /// The limit of records in memory; the default is more than half a minute of load creates, and
     /// makes 8192 shards
     #[arg(long, default_value_t = 2_000_000)]
@@ -74,6 +78,9 @@ pub(crate) fn main(options: &Options, count: Option<Count>) {
     });
     if options.statements {
         statements::start_counting();
+    }
+    if options.batches {
+        batches::start_counting();
     }
     actix_web::rt::System::new().block_on(serve(options, count));
 }
@@ -130,7 +137,7 @@ fn created(response: Bytes) -> HttpResponse {
 #[get("/counts")]
 async fn counts(count: web::Data<Option<Count>>) -> HttpResponse {
     let (allocations, bytes) = count.map_or((0, 0), |count| count());
-    HttpResponse::Ok().json([allocations, bytes, statements::counted()])
+    HttpResponse::Ok().json([allocations, bytes, statements::counted(), batches::counted()])
 }
 
 #[cfg(test)]

@@ -130,14 +130,14 @@ fn measure(
                 sample.statuses,
                 100.0 * sample.load_share
             );
-            check(row.pattern, contestant, &sample);
+            check(row.pattern, &contestant.name, &contestant.program, &sample);
             contestant.runs.push(sample);
         }
     }
 }
 
 /// One run of one contestant.
-fn run_once(
+pub(crate) fn run_once(
     environment: &Environment,
     row: &Row,
     program: &Program,
@@ -156,22 +156,17 @@ fn run_once(
 }
 
 /// Panics if the contestant did not do the work of the row.
-fn check(pattern: KeyPattern, contestant: &Contestant, sample: &Sample) {
+pub(crate) fn check(pattern: KeyPattern, name: &str, program: &Program, sample: &Sample) {
     let created = sample.statuses.get(&201).copied().unwrap_or(0);
-    let expected = match contestant.program {
+    let expected = match program {
         Program::BuiltIn(..) => created == sample.requests,
         // Some layers replay responses with status 200.
         Program::External(_) => {
             created + sample.statuses.get(&200).copied().unwrap_or(0) == sample.requests
         }
     };
-    assert!(
-        expected && sample.requests > 0,
-        "{}: unexpected statuses: {:?}",
-        contestant.name,
-        sample.statuses
-    );
-    if contestant.name.starts_with("layer") {
+    assert!(expected && sample.requests > 0, "{name}: unexpected statuses: {:?}", sample.statuses);
+    if name.starts_with("layer") {
         let replays = if let KeyPattern::Replays(_) = pattern { sample.requests } else { 0 };
         assert_eq!(sample.replayed, replays, "number of replays");
     }

@@ -71,7 +71,8 @@ impl Load {
         let mut events = Events::with_capacity(1024);
         let mut free: VecDeque<_> = (0..self.connections.len()).collect();
         loop {
-            self.send_arrived(&mut queue, &mut free, keys)?;
+            let began = Instant::now();
+            let sent = self.send_arrived(&mut queue, &mut free, keys)?;
             let next = queue.next_arrival();
             let now = Instant::now();
             if (next.is_none() && free.len() == self.connections.len()) || now > end + PATIENCE {
@@ -80,6 +81,9 @@ impl Load {
             // While no connection is free, only a response changes anything.
             let until = next.filter(|_| !free.is_empty()).unwrap_or(end + PATIENCE);
             self.wait_until(until, &mut events)?;
+            if self.busy_poll && sent == 0 && events.is_empty() {
+                self.idle += began.elapsed();
+            }
             for event in &events {
                 let Some(response) = self.receive(event.token(), &mut tally.sample)? else {
                     continue;
@@ -99,38 +103,35 @@ impl Load {
         Ok(tally.finish())
     }
 
-    /// Sends the requests that have arrived, as far as connections are free.
+    /// Sends the requests that have arrived, as far as connections are free; returns their number.
     fn send_arrived(
         &mut self,
         queue: &mut Queue,
         free: &mut VecDeque<usize>,
         keys: &mut Keys,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
+        let mut sent = 0;
         // In turn, so that all connections are used at any rate.
         while let Some(number) = free.front().copied() {
             let Some(arrival) = queue.pop(Instant::now()) else { break };
             free.pop_front();
             self.connections[number].send(&keys.next(), arrival)?;
+            sent += 1;
         }
-        Ok(())
+        Ok(sent)
     }
 
     fn wait_until(&mut self, until: Instant, events: &mut Events) -> io::Result<()> {
-        let polled = Instant::now();
-        let left = until.saturating_duration_since(polled);
+        let left = until.saturating_duration_since(Instant::now());
         let timeout = if self.busy_poll || left.is_zero() {
             Duration::ZERO
         } else {
             self.timer.start(left)?
         };
         match self.poll.poll(events, Some(timeout)) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-            _ => {}
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
-        if self.busy_poll && events.is_empty() {
-            self.idle += polled.elapsed();
-        }
-        Ok(())
     }
 
     /// Adds the latencies so far of the requests without a response.

@@ -13,11 +13,15 @@ pub(crate) enum KeyPattern {
     Fresh,
     /// This many keys, all of which were completed before the measurement.
     Replays(u64),
+    /// A new key in each round, sent on all connections at the same time. A round begins when all
+    /// requests of the last one have a response.
+    Together,
     /// New keys, and in this share of all requests a key that was sent before.
     Mixed(f64),
 }
 
-/// Processes whose processor time is measured, by name.
+/// Processes whose processor time is measured, by name. The times of processes of one name are
+/// added.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Watched(pub(crate) Vec<(String, u32)>);
 
@@ -32,7 +36,11 @@ impl Watched {
             .into_iter()
             .zip(before)
             .map(|(now, before)| now.saturating_sub(*before).as_secs_f64());
-        self.0.iter().map(|(name, _)| name.clone()).zip(took).collect()
+        let mut sums = BTreeMap::new();
+        for ((name, _), took) in self.0.iter().zip(took) {
+            *sums.entry(name.clone()).or_default() += took;
+        }
+        sums
     }
 }
 
