@@ -26,8 +26,10 @@ mod micro;
 mod open_loop;
 mod plot;
 mod purge;
+mod records;
 mod report;
 mod rows;
+mod scale;
 mod serve;
 mod server;
 mod soak;
@@ -54,6 +56,8 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
         Command::Table(options) => table::main(&options, counted),
         Command::Growth(options) => growth::main(&options),
         Command::OpenLoop(options) => open_loop::main(&options),
+        Command::Scale(options) => scale::main(&options),
+        Command::Records(options) => records::main(&options),
         Command::Micro => micro::main(counted),
         Command::Purge(options) => purge::main(&options),
         Command::Compile(options) => compile::main(&options),

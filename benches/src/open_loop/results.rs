@@ -7,7 +7,7 @@ use crate::{
     load::Sample,
     measured::Settings,
     plot::{Line, Panel},
-    report::{self, thousands},
+    report::{self, milliseconds, thousands},
 };
 
 /// Formats all rows.
@@ -42,7 +42,8 @@ pub(super) fn table(curves: &[Curves], settings: &Settings) -> String {
 }
 
 fn line(name: &str, point: &Point) -> String {
-    let [p50, p99, p999] = [0, 1, 2].map(|at| ms(point.median(|sample| sample.latency[at])));
+    let [p50, p99, p999] =
+        [0, 1, 2].map(|at| milliseconds(point.median(|sample| sample.latency[at])));
     let [offered, achieved] = [point.offered, point.median(Sample::rate)].map(thousands);
     let [late, load] = [
         100.0 * point.median(|sample| sample.late),
@@ -60,18 +61,6 @@ fn line(name: &str, point: &Point) -> String {
 fn failed(sample: &Sample) -> u64 {
     let others = sample.statuses.iter().filter(|(status, _)| **status != 201);
     others.map(|(_, count)| count).sum::<u64>() + sample.unanswered
-}
-
-/// Formats microseconds as milliseconds.
-fn ms(micros: f64) -> String {
-    let digits = if micros < 10_000.0 {
-        2
-    } else if micros < 100_000.0 {
-        1
-    } else {
-        0
-    };
-    format!("{:.digits$}", micros / 1e3)
 }
 
 /// The panel of a row.
@@ -95,12 +84,6 @@ pub(super) fn panel(curves: &Curves) -> Panel {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn milliseconds_have_about_three_digits() {
-        let texts = [140.0, 3_456.0, 34_560.0, 345_600.0].map(ms);
-        assert_eq!(texts, ["0.14", "3.46", "34.6", "346"]);
-    }
 
     #[test]
     fn requests_without_a_response_have_failed() {
