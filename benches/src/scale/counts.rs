@@ -68,7 +68,8 @@ impl Kind {
         let sum = |column: &str, operator: &str| {
             let query = format!(
                 "SELECT coalesce(sum({column}), 0)::bigint FROM pg_stat_statements \
-                 WHERE query LIKE '%{text}%' AND query {operator} '%{BATCH}%'"
+                 WHERE query LIKE '%{text}%' AND query {operator} '%{BATCH}%' \
+                 AND query NOT LIKE '%pg_stat%'"
             );
             environment.postgres().number(environment, &query) as f64
         };
