@@ -60,27 +60,21 @@ pub(super) fn records(growth: &Growth) -> String {
                 store.name(),
                 started.elapsed().as_secs_f64()
             );
-            let server = Server::start(
-                &Program::BuiltIn(None, ["--kind", "layer"].map(String::from).to_vec()),
-                &url,
-            );
-            let sample = growth.run(&Run {
-                store,
-                server: &server,
-                pattern: KeyPattern::Fresh,
-                connections: 64,
-                seed: records,
-            });
-            let ([p50, p99, ..], rate, cpu) =
-                (sample.latency, sample.rate(), sample.cpu("server") + sample.cpu("store"));
-            let _ = writeln!(
-                text,
-                "| {} | {records} | {rate:.0} | {p50:.0} | {p99:.0} | {cpu:.1} |",
-                store.name()
-            );
+            text += &claims(growth, store, &url, records);
         }
     }
     text
+}
+
+/// Measures claims in a store with this number of records.
+fn claims(growth: &Growth, store: StoreKind, url: &str, records: u64) -> String {
+    let words = ["--kind", "layer"].map(String::from).to_vec();
+    let server = Server::start(&Program::BuiltIn(None, words), url);
+    let (pattern, connections, seed) = (KeyPattern::Fresh, 64, records);
+    let sample = growth.run(&Run { store, server: &server, pattern, connections, seed });
+    let ([p50, p99, ..], rate, cpu) =
+        (sample.latency, sample.rate(), sample.cpu("server") + sample.cpu("store"));
+    format!("| {} | {records} | {rate:.0} | {p50:.0} | {p99:.0} | {cpu:.1} |\n", store.name())
 }
 
 /// Inserts the records with the numbers `from` to `to`.

@@ -8,10 +8,11 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
     iter::Peekable,
+    ops::Range,
     time::{Duration, Instant},
 };
 
-use mio::Events;
+use mio::{Events, Token};
 
 use super::{Load, Plan, Sample, Tally, arrivals::Arrivals, keys::Keys};
 use crate::cpu;
@@ -85,15 +86,9 @@ impl Load {
                 self.idle += began.elapsed();
             }
             for event in &events {
-                let Some(response) = self.receive(event.token(), &mut tally.sample)? else {
-                    continue;
-                };
-                free.push_back(event.token().0);
-                let now = Instant::now();
-                if response.started >= measured_from {
-                    tally.add(&response);
+                if self.tally_response(event.token(), &(measured_from..end), &mut tally)? {
+                    free.push_back(event.token().0);
                 }
-                tally.in_time += u64::from((measured_from..end).contains(&now));
             }
         }
         self.add_missing(&mut queue, measured_from, &mut tally);
@@ -132,6 +127,23 @@ impl Load {
             Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Tallies the response on a connection, if it is complete; returns whether it is. Its latency
+    /// counts if its request has arrived in the measured time, and its number if it is received in
+    /// that time.
+    fn tally_response(
+        &mut self,
+        token: Token,
+        measured: &Range<Instant>,
+        tally: &mut Tally,
+    ) -> io::Result<bool> {
+        let Some(response) = self.receive(token, &mut tally.sample)? else { return Ok(false) };
+        if response.started >= measured.start {
+            tally.add(&response);
+        }
+        tally.in_time += u64::from(measured.contains(&Instant::now()));
+        Ok(true)
     }
 
     /// Adds the latencies so far of the requests without a response.

@@ -24,6 +24,12 @@ const FIRST: [Setup; 2] = [
     },
 ];
 
+const FIRST_HEAD: &str = "\nFirst requests: all clients send the same new key at the same time; \
+    the handler takes 50 ms. In each round it runs once. The other requests get 409, or wait and \
+    get a replay; latencies are those of all requests.\n\n\
+    | store | duplicates | rounds | runs of the handler | replays | 409 | p50 ms | p99 ms \
+    | slowest, ms |\n|---|---|---|---|---|---|---|---|---|\n";
+
 /// Measures replays and first requests of a hot key.
 pub(super) fn tables(scale: &Scale) -> String {
     let clients = PROCESSES * CONNECTIONS;
@@ -35,11 +41,7 @@ pub(super) fn tables(scale: &Scale) -> String {
     for store in scale.stores.iter().copied() {
         text += &replays(scale, store);
     }
-    text += "\nFirst requests: all clients send the same new key at the same time; the handler takes \
-         50 ms. In each round it runs once. The other requests get 409, or wait and get a replay; \
-         latencies are those of all requests.\n\n\
-         | store | duplicates | rounds | runs of the handler | replays | 409 | p50 ms | p99 ms \
-         | slowest, ms |\n|---|---|---|---|---|---|---|---|---|\n";
+    text += FIRST_HEAD;
     for store in scale.stores.iter().copied() {
         text.extend(FIRST.map(|setup| first(scale, store, setup)));
     }
