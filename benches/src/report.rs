@@ -17,7 +17,7 @@ pub(crate) fn line(measured: &Measured) -> String {
 
 /// Formats all rows.
 pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
-    let mut text = format!("{}\n", conditions(settings));
+    let mut text = format!("{} The contestants run in turn.\n", conditions(settings));
     text += "\n## Throughput\n\nThe layer's requests per second as a share of the floor's: \
              median, minimum and maximum of the runs.\n\n";
     text += "| work | floor | share of the floor | goal | layer /s | floor /s | bare handler /s |\n\
@@ -160,7 +160,7 @@ pub(crate) fn conditions(settings: &Settings) -> String {
     format!(
         "{} processors ({}); {place}. Loopback, {} keep-alive connections with one \
          request each in flight, a body of 200 bytes, a response of 1 KiB. {} runs of {:.1} s each \
-         after {:.1} s to warm up, contestants in turn, each in a new process on an empty store.",
+         after {:.1} s to warm up, each in a new process on an empty store.",
         cpu::count(),
         processor(),
         settings.connections,

@@ -67,8 +67,9 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         settles_after: Duration::from_secs(3),
         remark: Some(
-            "Records expire after 1 s and are purged every second, as many as arrive: the cost \
-             of a request in a process that has run for longer than its ttl, with the purge.",
+            "Records expire after 1 s and are purged every second, as many as arrive; each run \
+             begins after at least 3 s to warm up. It shows the cost of a request, with the purge, \
+             in a process that has run for longer than its ttl.",
         ),
         ..row(
             "memory/steady",

@@ -61,7 +61,7 @@ async fn steady(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// Takes so long that other requests with its key arrive meanwhile.
+/// Runs for long enough that other requests with its key arrive meanwhile.
 #[idempotent(scope = "scope::bearer_token", ttl = "24h")]
 #[post("/work")]
 async fn slow(body: Bytes, size: web::Data<Size>) -> HttpResponse {
