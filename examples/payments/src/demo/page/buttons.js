@@ -29,9 +29,10 @@ async function ensureRun() {
 }
 
 async function newRun() {
+  const mode = byId("bank").value;
   const { run: number } = await call("start");
   await until((state) => state.run === number);
-  await call("bank", { run: run.run, mode: byId("bank").value });
+  await call("bank", { run: number, mode });
 }
 
 async function send(side, label) {

@@ -160,9 +160,8 @@ function addRequest(side, list, place, request) {
   const outcome = make("span", { class: "outcome" });
   const time = make("span", { class: "time" });
   const id = `${side}-body-${request.number}`;
-  const body = make("pre", { id, tabIndex: 0, role: "region", "aria-label": "The response" });
-  const sent = make("pre", { tabIndex: 0, role: "region", "aria-label": "The request" });
-  sent.textContent = request.text;
+  const body = make("pre", { id });
+  const sent = make("pre", { textContent: request.text });
   const item = make("li", {}, make("details", {},
     make("summary", {},
       make("span", { class: "label", textContent: `${place + 1}. ${request.label}` }),

@@ -33,6 +33,7 @@ export function apply(event, id) {
     run = { ...emptyRun(), run: event.run, key: event.key };
     run.worker.process = event.worker;
     last = id;
+    dataset.run = event.run;
   } else if (id <= last) {
     dataset.repeated = Number(dataset.repeated ?? 0) + 1;
     return;
