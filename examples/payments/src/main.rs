@@ -3,7 +3,12 @@
 //!
 //! ```text
 //! $ cargo run -p payments
-//!
+//! payments: open http://127.0.0.1:8080/ in a browser to see what #[idempotent] does
+//! …
+//! ```
+//! The page (`demo.rs`) shows what goes wrong without the attribute, and what happens with it. The
+//! API is independent of the page:
+//! ```text
 //! $ curl -si 127.0.0.1:8080/v1/payment_intents -H 'Authorization: Bearer sk_test_alice' \
 //!        -H 'Idempotency-Key: order-1' \
 //!        -d amount=2000 -d currency=usd -d payment_method=pm_card_visa -d confirm=true

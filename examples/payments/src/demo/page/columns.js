@@ -1,7 +1,7 @@
 // The two sides: numbers, checkout, requests, and the bank's books.
 
 import { byId, count, make, money, seconds, setText, times } from "./dom.js";
-import { describe, numbers, run } from "./model.js";
+import { describe, numbers, run, stateName } from "./model.js";
 
 const titles = { bare: "Without the attribute", guarded: "With #[idempotent]" };
 export const sides = ["bare", "guarded"];
@@ -28,6 +28,9 @@ function build(side) {
   const pay = make("button", { type: "button", class: "pay", textContent: "Pay" });
   pay.setAttribute("aria-describedby", `${side}-title`);
   const shopper = make("p", { class: "shopper", id: `${side}-shopper` });
+  const strip = side === "bare"
+    ? make("p", { class: "strip", textContent: "Key: ignored, each request runs the handler." })
+    : keyStrip();
   const list = make("ol", { class: "requests", id: `${side}-list` });
   const rows = make("tbody");
   const total = make("td", { id: `${side}-total` });
@@ -39,7 +42,7 @@ function build(side) {
       make("p", { class: "amount" },
         make("label", { htmlFor: amount.id, textContent: "Tea set, €" }), amount, pay),
       shopper),
-    tiles,
+    tiles, strip,
     heading("Requests and responses"), list,
     heading("The bank’s books"),
     make("table", {},
@@ -51,6 +54,14 @@ function build(side) {
         make("th", { scope: "row", textContent: "taken from the card" }), total))),
   );
   parts[side] = { badge, values, amount, pay, shopper, list, rows, total, shown: new Map() };
+}
+
+/** The state of the key in a line; the diagram further down says the same. */
+function keyStrip() {
+  const states = ["absent", "in_flight", "completed", "held"].map((state) =>
+    make("span", { class: "state", "data-state": state, textContent: stateName(state) }));
+  const lease = make("span", { class: "bar", id: "lease-strip" }, make("i"));
+  return make("p", { class: "strip", "aria-hidden": "true" }, "Key:", ...states, lease);
 }
 
 /** Builds both sides. `press` is called with the side whose button is pressed. */

@@ -16,7 +16,7 @@ let shownChanges = 0;
 export function renderKey() {
   const { record, key, changes } = run;
   setText(byId("key-text"), key ?? "none yet");
-  for (const node of document.querySelectorAll("#machine .node")) {
+  for (const node of document.querySelectorAll("[data-state]")) {
     node.classList.toggle("current", node.dataset.state === record.state);
   }
   if (changes.length < shownChanges) shownChanges = 0;
@@ -59,7 +59,9 @@ function renderBars() {
 }
 
 function show(name, left, whole, text) {
-  byId(`${name}-bar`).firstElementChild.style.width = `${whole ? (100 * left) / whole : 0}%`;
+  const width = `${whole ? (100 * left) / whole : 0}%`;
+  byId(`${name}-bar`).firstElementChild.style.width = width;
+  if (name === "lease") byId("lease-strip").firstElementChild.style.width = width;
   setText(byId(`${name}-text`), text);
 }
 

@@ -173,7 +173,7 @@ export async function play(story) {
   setAmount(4900);
   showPlaying(story, true);
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches || hurried;
-  byId("stage").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  byId("narration").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
   const stage = new Stage(mine.signal);
   try {
     await stage.start();
