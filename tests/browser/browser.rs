@@ -1,17 +1,11 @@
 //! A browser with the page, and what it reports.
 
-use std::{
-    io::{BufRead, BufReader},
-    panic::{AssertUnwindSafe, resume_unwind},
-    process::{Child, Command, Stdio},
-    thread,
-};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
-use thirtyfour::{ChromiumLikeCapabilities, DesiredCapabilities, LoggingPrefsLogLevel, WebDriver};
 
-use crate::{LIMIT, await_that, front::Front};
+use crate::{await_that, front::Front, webdriver::Driver};
 
 /// A window.
 #[derive(Clone, Copy, Debug)]
@@ -27,23 +21,22 @@ impl Window {
 
 /// The page in a browser.
 pub(crate) struct Page {
-    pub(crate) driver: WebDriver,
+    pub(crate) driver: Driver,
     pub(crate) front: Front,
     pub(crate) visit: String,
 }
 
 /// Opens a browser and works with it. It is closed also if the work panics.
 pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) {
-    let (driver_process, port) = start_driver();
-    let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities(window));
-    let driver = driver.await.expect("the browser starts");
-    driver.set_script_timeout(LIMIT).await.unwrap();
+    let driver = Driver::start(window.script).await;
     let visit = uuid::Uuid::new_v4().simple().to_string();
     let page = Page { driver, front: Front::start(), visit };
-    page.resize(window).await;
-    let worked = AssertUnwindSafe(work(&page)).catch_unwind().await;
-    let _ = page.driver.clone().quit().await;
-    drop(driver_process);
+    let worked = AssertUnwindSafe(async {
+        page.resize(window).await;
+        work(&page).await;
+    });
+    let worked = worked.catch_unwind().await;
+    page.driver.quit().await;
     worked.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
@@ -57,49 +50,6 @@ pub(crate) async fn with_page(work: impl AsyncFnOnce(&Page)) {
     .await;
 }
 
-fn capabilities(window: Window) -> thirtyfour::ChromeCapabilities {
-    let mut capabilities = DesiredCapabilities::chrome();
-    // Containers often have neither user namespaces nor a large /dev/shm.
-    for argument in
-        ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    {
-        capabilities.add_arg(argument).unwrap();
-    }
-    for log in ["browser", "performance"] {
-        capabilities.set_logging_prefs(log, LoggingPrefsLogLevel::All).unwrap();
-    }
-    if !window.script {
-        let blocked = json!({ "profile.managed_default_content_settings.javascript": 2 });
-        capabilities.add_experimental_option("prefs", blocked).unwrap();
-    }
-    capabilities
-}
-
-/// A process that is killed when it is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts chromedriver on a free port.
-fn start_driver() -> (Killed, u16) {
-    let mut command = Command::new("chromedriver");
-    let child = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut child =
-        Killed(child.expect("chromedriver is installed: `tests/run browser` does that"));
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let port = lines.find_map(|line| {
-        let port = line.split_once("started successfully on port ")?.1;
-        port.trim_end_matches('.').parse().ok()
-    });
-    thread::spawn(move || lines.for_each(drop));
-    (child, port.expect("chromedriver prints its port"))
-}
-
 impl Page {
     /// The address of the page, with short pauses.
     pub(crate) fn url(&self) -> String {
@@ -108,7 +58,7 @@ impl Page {
 
     /// Opens the page and waits until it is connected.
     pub(crate) async fn open(&self) {
-        self.driver.goto(self.url()).await.unwrap();
+        self.driver.goto(&self.url()).await;
         self.until("document.documentElement.dataset.connected === 'true'").await;
     }
 
@@ -117,20 +67,15 @@ impl Page {
         let metrics = json!({
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600,
         });
-        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+        self.driver.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
         let scheme = if dark { "dark" } else { "light" };
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
-        self.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
-    }
-
-    pub(crate) async fn devtools(&self, method: &str, parameters: Value) -> Value {
-        self.driver.cdp().send_raw(method, parameters).await.unwrap()
+        self.driver.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
     }
 
     /// The value of an expression in the page.
     pub(crate) async fn get(&self, expression: &str) -> Value {
-        let script = format!("return {expression};");
-        self.driver.execute(script, vec![]).await.unwrap().json().clone()
+        self.driver.execute(&format!("return {expression};")).await
     }
 
     /// The text of the element with this id.
@@ -145,16 +90,9 @@ impl Page {
         await_that(expression, holds).await;
     }
 
-    /// Clicks an element as a visitor does.
-    pub(crate) async fn click(&self, selector: &str) {
-        let element = self.driver.find(thirtyfour::By::Css(selector)).await.unwrap();
-        element.scroll_into_view().await.unwrap();
-        element.click().await.unwrap();
-    }
-
     /// Plays a story to its end.
     pub(crate) async fn play(&self, story: &str) {
-        self.click(&format!("[data-story={story}]")).await;
+        self.driver.click(&format!("[data-story={story}]")).await;
         self.await_end(story).await;
     }
 
@@ -184,11 +122,11 @@ impl Page {
 
     /// Asserts that there is no message on the console and that no request has failed.
     pub(crate) async fn assert_no_errors(&self) {
-        let console = self.driver.get_log("browser").await.unwrap();
+        let console = self.driver.log("browser").await;
         assert!(console.is_empty(), "the console has messages: {console:#?}");
         let mut finished = 0;
-        for entry in self.driver.get_log("performance").await.unwrap() {
-            let event: Value = serde_json::from_str(&entry.message).unwrap();
+        for entry in self.driver.log("performance").await {
+            let event: Value = serde_json::from_str(&entry).unwrap();
             let (method, parameters) = (&event["message"]["method"], &event["message"]["params"]);
             assert_ne!(method, "Network.loadingFailed", "a request has failed: {parameters}");
             if method == "Network.responseReceived" {

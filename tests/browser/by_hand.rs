@@ -20,10 +20,10 @@ async fn await_responses(page: &Page, side: &str, number: u64) {
 #[tokio::test]
 async fn two_payments_by_hand_are_charged_as_the_page_says() {
     with_page(async |page| {
-        page.click("#bare .pay").await;
+        page.driver.click("#bare .pay").await;
         await_responses(page, "bare", 1).await;
         await_responses(page, "guarded", 1).await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 2).await;
         await_responses(page, "guarded", 2).await;
         compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
@@ -34,14 +34,14 @@ async fn two_payments_by_hand_are_charged_as_the_page_says() {
 #[tokio::test]
 async fn one_side_can_pay_alone_and_a_new_checkout_begins_with_empty_books() {
     with_page(async |page| {
-        page.click("#try summary").await;
-        page.click("#both").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#try summary").await;
+        page.driver.click("#both").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "guarded", 1).await;
         compare_with_the_bank(page, [0, 0, 0], [1, 1, 1]).await;
-        page.click("#new-key").await;
+        page.driver.click("#new-key").await;
         await_number(page, "guarded-requests", 0).await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "guarded", 1).await;
         compare_with_the_bank(page, [0, 0, 0], [1, 1, 1]).await;
     })
@@ -51,26 +51,26 @@ async fn one_side_can_pay_alone_and_a_new_checkout_begins_with_empty_books() {
 #[tokio::test]
 async fn a_server_is_killed_and_restarted_and_its_key_is_resolved_by_hand() {
     with_page(async |page| {
-        page.click("#try summary").await;
-        page.click("#bank option[value=slow]").await;
+        page.driver.click("#try summary").await;
+        page.driver.click("#bank option[value=slow]").await;
         page.until("document.documentElement.dataset.run === '1'").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#guarded .pay").await;
         await_number(page, "guarded-charges", 1).await;
         page.until("document.querySelector('#machine .current').dataset.state === 'in_flight'")
             .await;
-        page.click("#kill").await;
+        page.driver.click("#kill").await;
         await_responses(page, "guarded", 1).await;
         page.until("!document.getElementById('restart').disabled").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "guarded", 2).await;
         assert!(page.text("guarded-list").await.contains("connection refused"));
-        page.click("#restart").await;
+        page.driver.click("#restart").await;
         page.until("!document.getElementById('resolve').disabled").await;
-        page.click("#resolve").await;
+        page.driver.click("#resolve").await;
         page.until("document.querySelector('#machine .current').dataset.state === 'completed'")
             .await;
-        page.click("#bank option[value=fast]").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#bank option[value=fast]").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 3).await;
         await_responses(page, "guarded", 3).await;
         compare_with_the_bank(page, [3, 2, 2], [3, 1, 1]).await;
@@ -81,29 +81,29 @@ async fn a_server_is_killed_and_restarted_and_its_key_is_resolved_by_hand() {
 #[tokio::test]
 async fn double_clicks_two_tabs_and_impatience_by_hand() {
     with_page(async |page| {
-        page.click("#try summary").await;
-        page.click("#double").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#try summary").await;
+        page.driver.click("#double").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 2).await;
         await_responses(page, "guarded", 2).await;
         compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
 
-        page.click("#new-key").await;
+        page.driver.click("#new-key").await;
         await_number(page, "bare-requests", 0).await;
-        page.click("#tabs").await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#tabs").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 2).await;
         await_responses(page, "guarded", 2).await;
         assert!(page.text("guarded-list").await.contains("tab A"));
         compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
 
         for switch in ["#tabs", "#double", "#impatient"] {
-            page.click(switch).await;
+            page.driver.click(switch).await;
         }
-        page.click("#bank option[value=slow]").await;
-        page.click("#new-key").await;
+        page.driver.click("#bank option[value=slow]").await;
+        page.driver.click("#new-key").await;
         await_number(page, "bare-requests", 0).await;
-        page.click("#guarded .pay").await;
+        page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 2).await;
         await_responses(page, "guarded", 2).await;
         page.until("document.querySelector('#machine .current').dataset.state === 'completed'")

@@ -13,7 +13,7 @@ async fn a_stream_that_is_cut_continues_without_loss_or_repetition() {
     with_browser(Window::DESKTOP, async |page| {
         let proxy = Proxy::in_front_of("127.0.0.1", page.front.port()).await;
         let url = page.url().replace(&page.front.port().to_string(), &proxy.port.to_string());
-        page.driver.goto(url).await.unwrap();
+        page.driver.goto(&url).await;
         page.until("document.documentElement.dataset.connected === 'true'").await;
         let run = page.front.call("start", json!({ "visit": page.visit })).await["run"].clone();
         page.until("document.documentElement.dataset.run === '1'").await;
@@ -60,10 +60,9 @@ async fn a_second_tab_with_the_same_visit_shows_the_same_run() {
     with_browser(Window::DESKTOP, async |page| {
         page.open().await;
         page.play("lost").await;
-        page.driver.new_tab().await.unwrap();
-        let tabs = page.driver.windows().await.unwrap();
-        page.driver.switch_to_window(tabs[1].clone()).await.unwrap();
-        page.open().await;
+        page.driver.click("#try summary").await;
+        page.driver.click("#second-tab").await;
+        page.driver.switch_to_last_tab().await;
         page.until("document.getElementById('guarded-requests').textContent === '2'").await;
         crate::stories::compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
     })

@@ -1,11 +1,11 @@
 //! The page works by keyboard alone.
 
 use serde_json::json;
-use thirtyfour::Key;
 
 use crate::{
     browser::{Page, with_page},
     stories::compare_with_the_bank,
+    webdriver::{ENTER, TAB},
 };
 
 /// How often Tab is pressed at most to reach an element.
@@ -15,12 +15,12 @@ const MAX_TABS: usize = 40;
 async fn a_story_is_played_and_its_responses_are_opened_by_keyboard() {
     with_page(async |page| {
         tab_to(page, "[data-story=lost]").await;
-        press(page, Key::Enter).await;
+        page.driver.press(ENTER).await;
         page.await_end("lost").await;
         compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
 
         tab_to(page, "#guarded-list li:nth-child(2) summary").await;
-        press(page, Key::Enter).await;
+        page.driver.press(ENTER).await;
         page.until("document.querySelector('#guarded-list li:nth-child(2) details').open").await;
         let response =
             "document.querySelector('#guarded-list li:nth-child(2) pre[id]').textContent";
@@ -36,11 +36,11 @@ async fn a_story_is_played_and_its_responses_are_opened_by_keyboard() {
 async fn the_checkout_and_its_switches_work_by_keyboard() {
     with_page(async |page| {
         tab_to(page, "#try summary").await;
-        press(page, Key::Enter).await;
+        page.driver.press(ENTER).await;
         tab_to(page, "#lose").await;
-        press(page, Key::Space).await;
+        page.driver.press(' ').await;
         tab_to(page, "#guarded .pay").await;
-        press(page, Key::Enter).await;
+        page.driver.press(ENTER).await;
         page.until(
             "document.querySelector('#guarded-list .outcome')?.textContent.includes('broke')",
         )
@@ -50,14 +50,10 @@ async fn the_checkout_and_its_switches_work_by_keyboard() {
     .await;
 }
 
-async fn press(page: &Page, key: Key) {
-    page.driver.action_chain().send_keys(key).perform().await.unwrap();
-}
-
 /// Presses Tab until an element has the focus. The focus is visible on each element on the way.
 async fn tab_to(page: &Page, selector: &str) {
     for _ in 0..MAX_TABS {
-        press(page, Key::Tab).await;
+        page.driver.press(TAB).await;
         let style = "getComputedStyle(document.activeElement)";
         let outline = page.get(&format!("{style}.outlineStyle + {style}.outlineWidth")).await;
         if page.get("document.activeElement !== document.body").await == json!(true) {

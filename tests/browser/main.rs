@@ -20,6 +20,7 @@ mod keyboard;
 mod page;
 mod pictures;
 mod stories;
+mod webdriver;
 mod without_script;
 
 use std::time::{Duration, Instant};

@@ -61,7 +61,7 @@ async fn nothing_is_wider_than_a_narrow_phone() {
 async fn reduced_motion_is_respected() {
     with_page(async |page| {
         let feature = json!({ "name": "prefers-reduced-motion", "value": "reduce" });
-        page.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+        page.driver.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
         page.play("lost").await;
         assert_eq!(page.get("document.getAnimations().length").await, json!(0));
     })
@@ -71,18 +71,18 @@ async fn reduced_motion_is_respected() {
 #[tokio::test]
 async fn each_step_is_announced_and_waits_for_the_visitor_if_they_want() {
     with_page(async |page| {
-        page.click("#pace option[value=step]").await;
-        page.click("[data-story=lost]").await;
+        page.driver.click("#pace option[value=step]").await;
+        page.driver.click("[data-story=lost]").await;
         let told = "document.getElementById('told')";
         assert_eq!(page.get(&format!("{told}.getAttribute('aria-live')")).await, json!("polite"));
         page.until("!document.getElementById('next').hidden").await;
         assert_eq!(page.text("step").await, "Step 1 of 2");
         assert_eq!(page.numbers("bare").await, [1, 1, 1]);
-        page.click("#next").await;
+        page.driver.click("#next").await;
         page.until("document.getElementById('step').textContent === 'Step 2 of 2'").await;
         page.until("!document.getElementById('next').hidden").await;
         assert_eq!(page.numbers("bare").await, [2, 2, 2]);
-        page.click("#next").await;
+        page.driver.click("#next").await;
         page.await_end("lost").await;
     })
     .await;
@@ -91,13 +91,13 @@ async fn each_step_is_announced_and_waits_for_the_visitor_if_they_want() {
 #[tokio::test]
 async fn a_story_that_is_stopped_gives_the_buttons_back() {
     with_page(async |page| {
-        page.click("#pace option[value=step]").await;
-        page.click("[data-story=double]").await;
+        page.driver.click("#pace option[value=step]").await;
+        page.driver.click("[data-story=double]").await;
         page.until("!document.getElementById('next').hidden").await;
-        page.click("#stop").await;
+        page.driver.click("#stop").await;
         page.until("document.getElementById('told').textContent === 'Stopped.'").await;
         assert_eq!(page.get("document.querySelector('#bare .pay').disabled").await, json!(false));
-        page.click("#pace option[value='0.4']").await;
+        page.driver.click("#pace option[value='0.4']").await;
         page.play("lost").await;
         crate::stories::compare_with_the_bank(page, [2, 2, 2], [2, 1, 1]).await;
     })

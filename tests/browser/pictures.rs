@@ -40,13 +40,13 @@ async fn the_story_lost_response_as_an_animation() {
         page.front.call("start", json!({ "visit": page.visit })).await;
         page.until("document.documentElement.dataset.run === '2'").await;
         let mut frames = vec![screenshot(page, &clip).await];
-        page.click("#pace option[value=step]").await;
-        page.click("[data-story=lost]").await;
+        page.driver.click("#pace option[value=step]").await;
+        page.driver.click("[data-story=lost]").await;
         for step in ["Step 1 of 2", "Step 2 of 2"] {
             page.until(&format!("document.getElementById('step').textContent === '{step}'")).await;
             page.until("!document.getElementById('next').hidden").await;
             frames.push(screenshot(page, &clip).await);
-            page.click("#next").await;
+            page.driver.click("#next").await;
         }
         page.await_end("lost").await;
         frames.push(screenshot(page, &clip).await);
@@ -64,8 +64,8 @@ async fn stage(page: &Page) -> Value {
         |selector: &str| format!("document.querySelector('{selector}').getBoundingClientRect()");
     let (first, last) = (place("#narration"), place("#stage .pair"));
     page.get(&format!(
-        "{{ x: 0, y: {first}.top + scrollY - 16, width: innerWidth, \
-            height: {last}.bottom - {first}.top + 32, scale: 1 }}"
+        "{{ x: 0, y: {first}.top + scrollY - 12, width: innerWidth, \
+            height: {last}.bottom - {first}.top + 24, scale: 1 }}"
     ))
     .await
 }
@@ -75,7 +75,7 @@ async fn screenshot(page: &Page, clip: &Value) -> Vec<u8> {
     page.get("(scrollTo(0, 0), document.activeElement.blur(), 1)").await;
     page.until("document.getAnimations().every((one) => one.playState === 'finished')").await;
     let parameters = json!({ "format": "png", "clip": clip, "captureBeyondViewport": true });
-    let shot = page.devtools("Page.captureScreenshot", parameters).await;
+    let shot = page.driver.devtools("Page.captureScreenshot", parameters).await;
     decode_base64(shot["data"].as_str().unwrap())
 }
 

@@ -146,7 +146,7 @@ async fn a_story_can_be_replayed_and_has_a_new_key_and_new_books() {
         page.play("down").await;
         assert_ne!(page.text("key-text").await, first);
         let second = page.text("key-text").await;
-        page.click("#replay").await;
+        page.driver.click("#replay").await;
         page.until(&format!("document.getElementById('key-text').textContent !== '{second}'"))
             .await;
         page.await_end("down").await;

@@ -101,6 +101,20 @@ fn calls_of_other_sites_are_refused() {
 }
 
 #[test]
+fn a_worker_that_something_else_has_killed_is_noticed_and_restarted() {
+    let directory = TempDir::new().unwrap();
+    let server = start(&directory);
+    let (mut events, worker) = visit(&server);
+    let killed = Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap();
+    assert!(killed.success());
+    let seen = events.read_until("\"up\":false");
+    assert!(seen.contains(&format!("\"process\":{worker}")), "{seen}");
+    let restarted = server.send(&call("restart", &json!({ "visit": VISIT }))).json();
+    let process = restarted["value"]["process"].as_u64().unwrap();
+    assert!(process != worker && runs(process));
+}
+
+#[test]
 fn a_shutdown_waits_neither_for_open_events_nor_for_the_worker() {
     let directory = TempDir::new().unwrap();
     let server = start(&directory);

@@ -1,4 +1,5 @@
-//! The bank of the page: a server in the front process. It has no keys: each call is a charge.
+//! The bank of the page: a server in the front process. It knows no
+//! idempotency keys: each call is a charge.
 
 use std::{error::Error, sync::Arc};
 

@@ -52,7 +52,7 @@ pub(crate) struct Charge {
     pub(crate) amount: u32,
 }
 
-/// The bank that the front process keeps. It has no keys of its own: each call is a charge.
+/// The bank that the front process keeps. It knows no idempotency keys: each call is a charge.
 struct Bank {
     url: String,
     client: Client,

@@ -28,7 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The events of a visit. The first one that is kept is the start of the run.
 pub(crate) struct Log {
-    /// Tells the ids of this log from those of an earlier process.
+    /// Part of each event id, so that the ids of an earlier process are not continued.
     epoch: String,
     kept: Mutex<Kept>,
     changes: watch::Sender<()>,

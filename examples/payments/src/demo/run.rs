@@ -89,7 +89,8 @@ impl Run {
         }
     }
 
-    /// Counts a request. Returns its number, and what tells the shopper to give up.
+    /// Counts a request. Returns its number, and a channel that is closed when the shopper gives
+    /// up.
     pub(crate) fn open_request(
         &mut self,
         side: Side,

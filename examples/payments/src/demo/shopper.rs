@@ -63,7 +63,7 @@ pub(crate) enum Seen {
     GaveUp,
 }
 
-/// Sends a request and waits for what comes of it. If `loses_response` is set, the connection breaks
+/// Sends a request and waits for its outcome. If `loses_response` is set, the connection breaks
 /// when the response is on its way.
 pub(crate) async fn send(
     to: Option<SocketAddr>,

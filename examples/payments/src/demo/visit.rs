@@ -18,7 +18,7 @@ use crate::demo::{
     events::Log,
     key,
     run::{BankMode, Run},
-    shopper::{self, CheckoutRequest},
+    shopper::{self, CheckoutRequest, Seen},
     worker::{self, Worker},
 };
 
@@ -55,7 +55,7 @@ struct Stage {
     bank: String,
 }
 
-/// What a shopper is told to do.
+/// A payment that a shopper makes.
 pub(crate) struct Payment {
     pub(crate) run: u64,
     pub(crate) side: Side,
@@ -154,8 +154,18 @@ impl Visit {
 
     /// Kills the worker with SIGKILL.
     pub(crate) async fn kill_worker(&self) {
+        self.remove_worker(|_| true).await;
+    }
+
+    /// Finds out whether the worker was killed by someone else.
+    async fn check_worker(&self) {
+        self.remove_worker(|worker| !worker.is_running()).await;
+    }
+
+    async fn remove_worker(&self, condition: impl FnOnce(&mut Worker) -> bool) {
         let mut stage = self.stage.lock().await;
-        let Some(worker) = stage.as_mut().and_then(|stage| stage.worker.take()) else { return };
+        let worker = stage.as_mut().and_then(|stage| stage.worker.take_if(condition));
+        let Some(worker) = worker else { return };
         let id = worker.id();
         // Waits for the end of the process.
         let _ = spawn_blocking(move || drop(worker)).await;
@@ -190,6 +200,9 @@ impl Visit {
         let this = self.clone();
         spawn(async move {
             let seen = shopper::send(worker, &text, loses_response, gives_up).await;
+            if matches!(seen, Seen::Closed | Seen::Refused) {
+                this.check_worker().await;
+            }
             let fields = json!({ "request": request, "side": side, "seen": seen });
             this.with_run(number, |run| {
                 run.close_request(request);

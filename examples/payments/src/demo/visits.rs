@@ -48,10 +48,11 @@ impl Visits {
         if self.closed.load(Ordering::Relaxed) {
             return Err("the server is shutting down");
         }
-        if let Some(visit) = self.find(id) {
-            return Ok(visit);
-        }
         let mut all = self.all();
+        if let Some(visit) = all.get(id) {
+            visit.touch();
+            return Ok(visit.clone());
+        }
         if all.len() >= MAX_VISITS {
             let unused = all.values().filter(|visit| visit.log.streams() == 0);
             let oldest = unused.max_by_key(|visit| visit.idle()).map(|visit| visit.id.clone());
@@ -74,7 +75,7 @@ impl Visits {
         if let Some(url) = self.bank.get() {
             return Ok(url);
         }
-        // Another thread may start a second one concurrently, which nobody calls.
+        // Another thread may start a second bank at the same time. That bank gets no calls.
         let url = bank::start(self)?;
         Ok(self.bank.get_or_init(|| url))
     }

@@ -1,7 +1,7 @@
 // Try it yourself: the buttons that do what the stories do.
 
 import { byId, setText } from "./dom.js";
-import { call } from "./server.js";
+import { call, visit } from "./server.js";
 import { findRequest, run, until } from "./model.js";
 import { amountInCents, showPress, sides } from "./columns.js";
 import { clearStory, isPlaying, stop } from "./player.js";
@@ -88,6 +88,9 @@ export function connectButtons() {
     });
   });
   byId("stop").addEventListener("click", stop);
+  const second = new URL(location);
+  second.searchParams.set("visit", visit);
+  byId("second-tab").href = second;
   renderButtons();
 }
 

@@ -52,8 +52,9 @@ function renderBars() {
   const passed = record.received ? performance.now() - record.received : 0;
   const left = (name) => Math.max(0, (record[`${name}_left`] ?? 0) - passed);
   const lease = record.state === "in_flight" ? left("lease") : 0;
+  const none = record.state === "held" ? "expired" : "none";
   show("lease", lease, record.lease, lease
-    ? `${(lease / 1000).toFixed(1)} s of ${record.lease / 1000} s` : record.state === "held" ? "expired" : "none");
+    ? `${(lease / 1000).toFixed(1)} s of ${record.lease / 1000} s` : none);
   const ttl = record.state === "absent" ? 0 : left("ttl");
   show("ttl", ttl, record.ttl, ttl ? `${clock(ttl)} of ${clock(record.ttl)} min` : "none");
 }

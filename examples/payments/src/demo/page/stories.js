@@ -120,8 +120,8 @@ const killed = {
     }],
     ["The key is held now, because its outcome is unknown. The shopper presses Pay again.",
     (stage) => stage.pay("Pay again")],
-    ["With the attribute, the handler does not run again. An operator looks at the bank’s books, " +
-      "finds the charge, and completes the key with it.",
+    ["With the attribute, the handler does not run again. An operator looks at the bank’s " +
+      "books, finds the charge, and completes the key with it.",
     async (stage) => {
       await stage.call("resolve");
       await stage.key("completed");
