@@ -107,11 +107,16 @@ fn a_worker_that_something_else_has_killed_is_noticed_and_restarted() {
     let (mut events, worker) = visit(&server);
     let killed = Command::new("kill").args(["-9", &worker.to_string()]).status().unwrap();
     assert!(killed.success());
-    let seen = events.read_until("\"up\":false");
-    assert!(seen.contains(&format!("\"process\":{worker}")), "{seen}");
-    let restarted = server.send(&call("restart", &json!({ "visit": VISIT }))).json();
-    let process = restarted["value"]["process"].as_u64().unwrap();
-    assert!(process != worker && runs(process));
+    // The end of a process can be seen only when all of its threads have ended.
+    let restart = || {
+        let restarted = server.send(&call("restart", &json!({ "visit": VISIT }))).json();
+        restarted["value"]["process"].as_u64().unwrap()
+    };
+    await_that(|| restart() != worker, "another worker");
+    let process = restart();
+    assert!(runs(process) && !runs(worker));
+    let seen = events.read_until(&format!("\"process\":{process}"));
+    assert!(seen.contains(&format!("\"process\":{worker},\"type\":\"worker\",\"up\":false")));
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Visit {
 
     /// Starts the worker unless it runs. Returns the id of its process.
     pub(crate) async fn start_worker(&self, bank: &str) -> Result<u32, Failure> {
+        self.remove_worker(|worker| !worker.is_running()).await;
         let mut stage = self.stage.lock().await;
         if stage.is_none() {
             let directory = TempDir::with_prefix("payments-demo-")?;
@@ -136,9 +137,7 @@ impl Visit {
             *stage = Some(Stage { worker: None, directory, bank: bank.to_owned() });
         }
         let stage = stage.as_mut().ok_or("the page was closed")?;
-        if let Some(worker) = &mut stage.worker
-            && worker.is_running()
-        {
+        if let Some(worker) = &stage.worker {
             return Ok(worker.id());
         }
         let worker = Worker::start(stage.bank.clone(), stage.directory.path().to_owned()).await?;
@@ -159,20 +158,30 @@ impl Visit {
 
     /// Finds out whether the worker was killed by someone else.
     async fn check_worker(&self) {
-        self.remove_worker(|worker| !worker.is_running()).await;
+        // The connections of a process close a moment before its end can be seen.
+        for _ in 0..40 {
+            let is_left = self.remove_worker(|worker| !worker.is_running()).await;
+            if !is_left {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 
-    async fn remove_worker(&self, condition: impl FnOnce(&mut Worker) -> bool) {
+    /// Ends the worker if a condition holds, and returns whether there still is a worker.
+    async fn remove_worker(&self, condition: impl FnOnce(&mut Worker) -> bool) -> bool {
         let mut stage = self.stage.lock().await;
-        let worker = stage.as_mut().and_then(|stage| stage.worker.take_if(condition));
-        let Some(worker) = worker else { return };
-        let id = worker.id();
-        // Waits for the end of the process.
-        let _ = spawn_blocking(move || drop(worker)).await;
-        let mut state = self.state();
-        state.worker = None;
-        let event = state.run.event("worker", json!({ "up": false, "process": id }));
-        self.log.push(&event);
+        let Some(stage) = stage.as_mut() else { return false };
+        if let Some(worker) = stage.worker.take_if(condition) {
+            let id = worker.id();
+            // Waits for the end of the process.
+            let _ = spawn_blocking(move || drop(worker)).await;
+            let mut state = self.state();
+            state.worker = None;
+            let event = state.run.event("worker", json!({ "up": false, "process": id }));
+            self.log.push(&event);
+        }
+        stage.worker.is_some()
     }
 
     /// Ends the visit: its streams, its worker and its files.
@@ -200,15 +209,16 @@ impl Visit {
         let this = self.clone();
         spawn(async move {
             let seen = shopper::send(worker, &text, loses_response, gives_up).await;
-            if matches!(seen, Seen::Closed | Seen::Refused) {
-                this.check_worker().await;
-            }
+            let may_be_dead = matches!(seen, Seen::Closed | Seen::Refused);
             let fields = json!({ "request": request, "side": side, "seen": seen });
             this.with_run(number, |run| {
                 run.close_request(request);
                 this.log.push(&run.event("response", fields));
             });
             this.key_changes.notify_one();
+            if may_be_dead {
+                this.check_worker().await;
+            }
         });
         Ok(request)
     }
