@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{compile, growth, load::Plan, purge, serve, soak, table};
+use crate::{compile, growth, load::Plan, open_loop, purge, records, scale, serve, soak, table};
 
 /// Compares the layer with the least that the same work can cost
 #[derive(Parser)]
@@ -24,6 +24,12 @@ pub(crate) enum Command {
     Table(table::Options),
     /// How cost grows with records, response size, connections, duplicates and live leases
     Growth(growth::Options),
+    /// Latency against offered load, with a fixed rate of arrivals
+    OpenLoop(open_loop::Options),
+    /// Several processes on one store, and a hot key
+    Scale(scale::Options),
+    /// Claims, replays and purges in a Postgres table with many millions of records
+    Records(records::Options),
     /// The hot path without I/O
     Micro,
     /// Purging under load
@@ -71,6 +77,33 @@ mod tests {
     #[test]
     fn clap_accepts_the_definition_of_the_arguments() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_open_loop_has_many_connections_unless_others_are_given() {
+        let Command::OpenLoop(options) = parse("open-loop --quick --only redis/first --bench")
+        else {
+            panic!("the command is not `open-loop`")
+        };
+        assert_eq!((options.quick, options.connections), (true, 512));
+        assert_eq!(options.only, ["redis/first"]);
+    }
+
+    #[test]
+    fn scale_takes_stores() {
+        let Command::Scale(options) = parse("scale --store redis --runs 2 --bench") else {
+            panic!("the command is not `scale`")
+        };
+        assert_eq!((options.quick, options.runs), (false, Some(2)));
+        assert_eq!(options.store, [crate::environment::StoreKind::Redis]);
+    }
+
+    #[test]
+    fn records_are_in_64_partitions_unless_another_number_is_given() {
+        let Command::Records(options) = parse("records --records 5000000 --bench") else {
+            panic!("the command is not `records`")
+        };
+        assert_eq!((options.records, options.partitions), (Some(5_000_000), 64));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 use self::relay::Relay;
 use crate::{
     environment::{Environment, StoreKind},
-    load::{KeyPattern, Plan, Watched},
+    load::{KeyPattern, Plan},
     server::{self, Program, Server},
 };
 
@@ -76,7 +76,7 @@ fn server_counts(
         &environment.clean(store),
     );
     warm_up(&server, pattern, 0);
-    let counts = || serde_json::from_str::<[u64; 3]>(&server.get("/counts")).unwrap();
+    let counts = || serde_json::from_str::<[u64; 4]>(&server.get("/counts")).unwrap();
     let before = counts();
     server::load(&plan(&server, pattern, 1, REQUESTS));
     let after = counts();
@@ -87,21 +87,8 @@ fn plan(server: &Server, pattern: KeyPattern, seed: u64, requests: u64) -> Plan 
     // `warm_up` has completed the keys to replay, with seed 0.
     let (seed, seeded) =
         if let KeyPattern::Replays(_) = pattern { (0, true) } else { (seed, false) };
-    let (warmup, duration) = (Duration::ZERO, Duration::ZERO);
-    let watched = Watched::default();
     let requests = Some(requests);
-    Plan {
-        to: server.at,
-        pattern,
-        connections: 8,
-        warmup,
-        duration,
-        requests,
-        seed,
-        seeded,
-        watched,
-        busy_poll: false,
-    }
+    Plan { connections: 8, requests, seed, seeded, ..Plan::new(server.at, pattern) }
 }
 
 /// Opens pools, prepares statements and completes the keys to replay.

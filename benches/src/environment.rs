@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 
 use test_support::servers;
 
-use crate::cpu;
+use crate::{cpu, load::Watched, server::Server};
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,6 +108,13 @@ impl Environment {
             }
             StoreKind::Redis => self.redis().info("process_id")?.parse().ok(),
         }
+    }
+
+    /// The processes of a server under test and of its store, to measure their processor time.
+    pub(crate) fn watched(&self, store: StoreKind, server: &Server) -> Watched {
+        let mut watched = vec![("server".to_owned(), server.process())];
+        watched.extend(self.process(store).map(|process| ("store".to_owned(), process)));
+        Watched(watched)
     }
 
     /// The SQLite file.

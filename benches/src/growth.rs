@@ -11,7 +11,7 @@ use crate::{
     cpu,
     duration::seconds,
     environment::{Environment, StoreKind},
-    load::{KeyPattern, Plan, Sample, Watched},
+    load::{KeyPattern, Plan, Sample},
     report,
     server::{self, Program, Server},
 };
@@ -83,26 +83,14 @@ struct Run<'a> {
 
 impl Growth {
     fn run(&self, run: &Run<'_>) -> Sample {
-        let mut watched = vec![("server".to_owned(), run.server.process())];
-        watched.extend(
-            self.environment.process(run.store).map(|process| ("store".to_owned(), process)),
-        );
-        let warmup = self.seconds / 4;
-        let (to, pattern, connections, duration) =
-            (run.server.at, run.pattern, run.connections, self.seconds);
-        let (requests, seeded, watched, seed) = (None, false, Watched(watched), run.seed);
-        let busy_poll = self.environment.process(run.store).is_none() && cpu::can_pin();
         server::load(&Plan {
-            to,
-            pattern,
-            connections,
-            warmup,
-            duration,
-            requests,
-            seed,
-            seeded,
-            watched,
-            busy_poll,
+            connections: run.connections,
+            warmup: self.seconds / 4,
+            duration: self.seconds,
+            seed: run.seed,
+            watched: self.environment.watched(run.store, run.server),
+            busy_poll: self.environment.process(run.store).is_none() && cpu::can_pin(),
+            ..Plan::new(run.server.at, run.pattern)
         })
     }
 

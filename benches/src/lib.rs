@@ -23,10 +23,13 @@ mod growth;
 mod load;
 mod measured;
 mod micro;
+mod open_loop;
 mod plot;
 mod purge;
+mod records;
 mod report;
 mod rows;
+mod scale;
 mod serve;
 mod server;
 mod soak;
@@ -52,6 +55,9 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
     match Arguments::parse().into_command() {
         Command::Table(options) => table::main(&options, counted),
         Command::Growth(options) => growth::main(&options),
+        Command::OpenLoop(options) => open_loop::main(&options),
+        Command::Scale(options) => scale::main(&options),
+        Command::Records(options) => records::main(&options),
         Command::Micro => micro::main(counted),
         Command::Purge(options) => purge::main(&options),
         Command::Compile(options) => compile::main(&options),

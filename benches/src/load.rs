@@ -1,11 +1,17 @@
 //! The load: keep-alive connections of one process, each with one request in flight.
 //!
+//! In a closed loop each connection sends its next request after it has received a response. In an
+//! [open loop](open_loop) requests arrive at a fixed rate and wait for a free connection.
+//!
 //! It uses one thread and edge-triggered polling, so a request costs the load one `read` and one
 //! `write`, which is less work than any server does for it.
 
+mod arrivals;
 mod connection;
 mod keys;
+mod open_loop;
 mod plan;
+mod timer;
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +22,22 @@ use std::{
 use mio::{Events, Interest, Poll, Token};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::plan::{KeyPattern, Plan, Watched};
-use self::{connection::Connection, keys::Keys};
+use self::{
+    connection::{Connection, Response},
+    keys::Keys,
+    timer::Timer,
+};
+pub(crate) use self::{
+    keys::key,
+    plan::{KeyPattern, Plan, Watched},
+};
 use crate::cpu;
 
 /// How long the load waits for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A request that takes longer is late.
+const LATE: Duration = Duration::from_secs(1);
 
 /// The result of one load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -38,8 +54,13 @@ pub(crate) struct Sample {
     pub(crate) body_bytes: u64,
     /// Connections that the server closed, and the load opened again.
     pub(crate) reconnects: u64,
-    /// Microseconds from request to response: p50, p99, p99.9 and the maximum.
+    /// Microseconds from request to response: p50, p99, p99.9 and the maximum. In an open loop
+    /// they count from the arrival of the request.
     pub(crate) latency: [f64; 4],
+    /// The share of requests that took longer than a second, or got no response.
+    pub(crate) late: f64,
+    /// Requests of an open loop without a response.
+    pub(crate) unanswered: u64,
     /// Processor time in seconds of the watched processes, by name.
     pub(crate) busy: BTreeMap<String, f64>,
     /// The share of its processor that the load used, from 0 to 1.
@@ -69,37 +90,43 @@ fn run(plan: &Plan) -> io::Result<Sample> {
     let mut keys = Keys::new(plan.pattern, plan.seed, plan.connections);
     if !plan.seeded {
         let mut left = keys.to_seed();
-        load.drive(|| left.next(), &mut Sample::default(), &mut Vec::new())?;
+        load.drive(|| left.next(), &mut Tally::default())?;
     }
-    let warm_until = Instant::now() + plan.warmup;
-    load.drive(
-        || (Instant::now() < warm_until).then(|| keys.next()),
-        &mut Sample::default(),
-        &mut Vec::new(),
-    )?;
+    match plan.arrivals {
+        Some(rate) => load.open_loop(plan, rate, &mut keys),
+        None => load.closed_loop(plan, &mut keys),
+    }
+}
 
-    let (mut sample, mut latencies) = (Sample::default(), Vec::with_capacity(1 << 20));
-    let (before, started) = (plan.watched.times(), Instant::now());
-    let own = cpu::time(std::process::id());
-    load.idle = Duration::ZERO;
-    let until = started + plan.duration;
-    let mut left = plan.requests;
-    let next = || {
-        match &mut left {
-            Some(0) => return None,
-            Some(left) => *left -= 1,
-            None if Instant::now() >= until => return None,
-            None => {}
-        }
-        Some(keys.next())
-    };
-    load.drive(next, &mut sample, &mut latencies)?;
-    sample.seconds = started.elapsed().as_secs_f64();
-    let own = (cpu::time(std::process::id()) - own).saturating_sub(load.idle);
-    sample.load_share = own.as_secs_f64() / sample.seconds;
-    sample.busy = plan.watched.since(&before);
-    sample.latency = percentiles(&mut latencies);
-    Ok(sample)
+/// What was measured so far.
+#[derive(Default)]
+struct Tally {
+    sample: Sample,
+    latencies: Vec<Duration>,
+    /// Responses within the measured time of an open loop.
+    in_time: u64,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self { latencies: Vec::with_capacity(1 << 20), ..Self::default() }
+    }
+
+    fn add(&mut self, response: &Response) {
+        self.latencies.push(response.latency);
+        self.sample.requests += 1;
+        self.sample.replayed += u64::from(response.replayed);
+        self.sample.body_bytes += response.length as u64;
+        *self.sample.statuses.entry(response.status).or_default() += 1;
+    }
+
+    /// The sample with the percentiles of its latencies.
+    fn finish(mut self) -> Sample {
+        let late = self.latencies.iter().filter(|latency| **latency > LATE).count();
+        self.sample.late = late as f64 / self.latencies.len().max(1) as f64;
+        self.sample.latency = percentiles(&mut self.latencies);
+        self.sample
+    }
 }
 
 /// p50, p99, p99.9 and the maximum, in microseconds.
@@ -116,6 +143,7 @@ fn percentiles(latencies: &mut [Duration]) -> [f64; 4] {
 
 struct Load {
     poll: Poll,
+    timer: Timer,
     busy_poll: bool,
     /// The time spent polling while there was no event.
     idle: Duration,
@@ -127,11 +155,65 @@ impl Load {
         let poll = Poll::new()?;
         let mut connections = Vec::with_capacity(plan.connections);
         for number in 0..plan.connections {
-            let mut connection = Connection::open(plan.to)?;
+            let server = number % plan.to.len();
+            let principal = if plan.separate_principals { server } else { 0 };
+            let mut connection = Connection::open(plan.to[server], principal)?;
             poll.registry().register(&mut connection.stream, Token(number), Interest::READABLE)?;
             connections.push(connection);
         }
-        Ok(Self { poll, busy_poll: plan.busy_poll, idle: Duration::ZERO, connections })
+        let timer = Timer::new(poll.registry())?;
+        Ok(Self { poll, timer, busy_poll: plan.busy_poll, idle: Duration::ZERO, connections })
+    }
+
+    /// Warms up and measures, with each connection busy all the time.
+    fn closed_loop(&mut self, plan: &Plan, keys: &mut Keys) -> io::Result<Sample> {
+        let warm_until = Instant::now() + plan.warmup;
+        if plan.pattern != KeyPattern::Together {
+            let next = || (Instant::now() < warm_until).then(|| keys.next());
+            self.drive(next, &mut Tally::default())?;
+        }
+        let mut tally = Tally::new();
+        let (before, started) = (plan.watched.times(), Instant::now());
+        let own = cpu::time(std::process::id());
+        self.idle = Duration::ZERO;
+        let until = started + plan.duration;
+        let mut left = plan.requests;
+        let next = || {
+            match &mut left {
+                Some(0) => return None,
+                Some(left) => *left -= 1,
+                None if Instant::now() >= until => return None,
+                None => {}
+            }
+            Some(keys.next())
+        };
+        if plan.pattern == KeyPattern::Together {
+            while Instant::now() < until {
+                self.round(keys, &mut tally)?;
+            }
+        } else {
+            self.drive(next, &mut tally)?;
+        }
+        let sample = &mut tally.sample;
+        sample.seconds = started.elapsed().as_secs_f64();
+        sample.load_share = self.own_time(own).as_secs_f64() / sample.seconds;
+        sample.busy = plan.watched.since(&before);
+        Ok(tally.finish())
+    }
+
+    /// Sends a request on each connection.
+    fn round(&mut self, keys: &mut Keys, tally: &mut Tally) -> io::Result<()> {
+        let mut left = self.connections.len();
+        let next = || {
+            left = left.checked_sub(1)?;
+            Some(keys.next())
+        };
+        self.drive(next, tally)
+    }
+
+    /// The processor time of this process since it was `before`, without idle polling.
+    fn own_time(&self, before: Duration) -> Duration {
+        (cpu::time(std::process::id()) - before).saturating_sub(self.idle)
     }
 
     /// Sends a request on each connection, and the next one after each response, until there are no
@@ -139,49 +221,48 @@ impl Load {
     fn drive(
         &mut self,
         mut next: impl FnMut() -> Option<[u8; 36]>,
-        sample: &mut Sample,
-        latencies: &mut Vec<Duration>,
+        tally: &mut Tally,
     ) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut busy = 0;
         for connection in &mut self.connections {
             let Some(key) = next() else { break };
-            connection.send(&key)?;
+            connection.send(&key, Instant::now())?;
             busy += 1;
         }
         while busy > 0 {
             self.wait(&mut events)?;
             for event in &events {
-                let connection = &mut self.connections[event.token().0];
-                let response = match connection.receive() {
-                    Ok(Some(response)) => response,
-                    Ok(None) => continue,
-                    Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                        self.poll.registry().deregister(&mut connection.stream)?;
-                        connection.reopen()?;
-                        self.poll.registry().register(
-                            &mut connection.stream,
-                            event.token(),
-                            Interest::READABLE,
-                        )?;
-                        sample.reconnects += 1;
-                        connection.send_again()?;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
+                let Some(response) = self.receive(event.token(), &mut tally.sample)? else {
+                    continue;
                 };
-                latencies.push(response.after);
-                sample.requests += 1;
-                sample.replayed += u64::from(response.replayed);
-                sample.body_bytes += response.length as u64;
-                *sample.statuses.entry(response.status).or_default() += 1;
+                tally.add(&response);
                 match next() {
-                    Some(key) => connection.send(&key)?,
+                    Some(key) => {
+                        self.connections[event.token().0].send(&key, Instant::now())?;
+                    }
                     None => busy -= 1,
                 }
             }
         }
         Ok(())
+    }
+
+    /// The response on a connection, if it is complete. Opens the connection again if the server
+    /// has closed it.
+    fn receive(&mut self, token: Token, sample: &mut Sample) -> io::Result<Option<Response>> {
+        let Some(connection) = self.connections.get_mut(token.0) else { return Ok(None) };
+        match connection.receive() {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                self.poll.registry().deregister(&mut connection.stream)?;
+                connection.reopen()?;
+                self.poll.registry().register(&mut connection.stream, token, Interest::READABLE)?;
+                sample.reconnects += 1;
+                connection.send_again()?;
+                Ok(None)
+            }
+            received => received,
+        }
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {

@@ -1,9 +1,12 @@
-//! The plot of the table, as SVG.
+//! The plots, as SVG.
+
+mod curves;
 
 use std::{fs, path::Path};
 
 use plotters::prelude::*;
 
+pub(crate) use self::curves::{Line, Panel, curves};
 use crate::{measured::Measured, spread::Spread};
 
 const MET: RGBColor = RGBColor(46, 125, 50);
@@ -39,6 +42,11 @@ impl Bar {
 pub(crate) fn ratios(path: &Path, bars: &[Bar]) {
     let mut svg = String::new();
     draw(&mut svg, bars);
+    write(path, &svg);
+}
+
+/// Writes a plot whose black is the color of the page's text.
+fn write(path: &Path, svg: &str) {
     let (head, shapes) = svg.split_once('\n').expect("the first line is the `svg` element");
     let shapes = shapes.replace("#000000", "var(--ink)");
     fs::write(path, format!("{head}\n{STYLE}\n{shapes}")).unwrap();

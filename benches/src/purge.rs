@@ -102,23 +102,10 @@ pub(crate) fn main(options: &Options) {
 }
 
 fn run(server: &Server, seed: u64, duration: Duration) -> Sample {
-    let (pattern, watched) =
-        (KeyPattern::Fresh, Watched(vec![("server".into(), server.process())]));
-    let (warmup, requests, seeded) = (Duration::ZERO, None, false);
+    let watched = Watched(vec![("server".into(), server.process())]);
+    let plan = Plan::new(server.at, KeyPattern::Fresh);
     // Few connections: with more, latency would mostly be time in the queue of the load.
-    let plan = Plan {
-        to: server.at,
-        pattern,
-        connections: 8,
-        warmup,
-        duration,
-        requests,
-        seed,
-        seeded,
-        watched,
-        busy_poll: false,
-    };
-    server::load(&plan)
+    server::load(&Plan { connections: 8, duration, seed, watched, ..plan })
 }
 
 /// Runs four purgers, each on a separate connection, while `work` runs. Returns the number of

@@ -17,7 +17,7 @@ pub(crate) fn line(measured: &Measured) -> String {
 
 /// Formats all rows.
 pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
-    let mut text = format!("{}\n", conditions(settings));
+    let mut text = format!("{} The contestants run in turn.\n", conditions(settings));
     text += "\n## Throughput\n\nThe layer's requests per second as a share of the floor's: \
              median, minimum and maximum of the runs.\n\n";
     text += "| work | floor | share of the floor | goal | layer /s | floor /s | bare handler /s |\n\
@@ -44,6 +44,11 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
             "| {} | {} | **{share}** | {goal} | {layer} | {floor} | {bare} |",
             one.row.name, one.row.floor
         );
+    }
+    for one in measured {
+        if let Some(remark) = one.row.remark {
+            let _ = write!(text, "\n`{}`: {remark}\n", one.row.name);
+        }
     }
     text += &others(measured);
     text += "\n## Latency\n\nMicroseconds, median of the runs.\n\n\
@@ -124,27 +129,40 @@ fn each(measured: &[Measured]) -> impl Iterator<Item = (&Measured, &Contestant)>
     measured.iter().flat_map(|one| one.contestants.iter().map(move |contestant| (one, contestant)))
 }
 
-fn thousands(number: f64) -> String {
+pub(crate) fn thousands(number: f64) -> String {
     if number < 1000.0 { format!("{number:.0}") } else { format!("{:.1} k", number / 1000.0) }
 }
 
-/// Describes the machine and the settings.
-fn conditions(settings: &Settings) -> String {
+/// Formats microseconds as milliseconds with about three digits.
+pub(crate) fn milliseconds(micros: f64) -> String {
+    let digits = match micros {
+        ..10_000.0 => 2,
+        ..100_000.0 => 1,
+        _ => 0,
+    };
+    format!("{:.digits$}", micros / 1e3)
+}
+
+/// The model of the processors.
+pub(crate) fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("?", |(_, model)| model);
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("?", |(_, model)| model).to_owned()
+}
+
+/// Describes the machine and the settings.
+pub(crate) fn conditions(settings: &Settings) -> String {
     let place = if !cpu::can_pin() {
         "nothing is pinned"
     } else {
         "the server under test on the first processor, the load on the last, the store on either"
     };
     format!(
-        "{} processors ({model}); {place}. Loopback, {} keep-alive connections with one \
+        "{} processors ({}); {place}. Loopback, {} keep-alive connections with one \
          request each in flight, a body of 200 bytes, a response of 1 KiB. {} runs of {:.1} s each \
-         after {:.1} s to warm up, contestants in turn, each in a new process on an empty store.",
+         after {:.1} s to warm up, each in a new process on an empty store.",
         cpu::count(),
+        processor(),
         settings.connections,
         settings.runs,
         settings.seconds.as_secs_f64(),
@@ -163,4 +181,15 @@ pub(crate) fn save(name: &str, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, text).unwrap();
     eprintln!("written: {}", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_have_about_three_digits() {
+        let texts = [140.0, 3_456.0, 34_560.0, 345_600.0].map(milliseconds);
+        assert_eq!(texts, ["0.14", "3.46", "34.6", "346"]);
+    }
 }

@@ -1,6 +1,8 @@
 //! The rows of the table: a workload, the layer, and the contestants that the layer is compared
 //! with.
 
+use std::time::Duration;
+
 use crate::{environment::StoreKind, load::KeyPattern};
 
 /// A row of the table.
@@ -15,6 +17,10 @@ pub(crate) struct Row {
     pub(crate) floor: &'static str,
     /// The share of the floor's throughput that is the goal.
     pub(crate) goal: Option<f64>,
+    /// The shortest time to warm up.
+    pub(crate) settles_after: Duration,
+    /// What a reader has to know to interpret the row.
+    pub(crate) remark: Option<&'static str>,
 }
 
 /// Replays of many keys.
@@ -39,18 +45,40 @@ const fn row(
     floor: &'static str,
     goal: Option<f64>,
 ) -> Row {
-    Row { name, store, pattern, contestants, floor, goal }
+    let (settles_after, remark) = (Duration::ZERO, None);
+    Row { name, store, pattern, contestants, floor, goal, settles_after, remark }
 }
 
 /// Every row.
 pub(crate) const ROWS: &[Row] = &[
-    row(
-        "memory/first",
-        (StoreKind::Memory, KeyPattern::Fresh),
-        &["layer", "bare"],
-        "the bare handler",
-        Some(0.90),
-    ),
+    Row {
+        remark: Some(
+            "No record expires during a run, so that the heap only grows: the cost of a request \
+             includes memory that the kernel has to provide.",
+        ),
+        ..row(
+            "memory/first",
+            (StoreKind::Memory, KeyPattern::Fresh),
+            &["layer", "bare"],
+            "the bare handler",
+            Some(0.90),
+        )
+    },
+    Row {
+        settles_after: Duration::from_secs(3),
+        remark: Some(
+            "Records expire after 1 s and are purged every second, as many as arrive; each run \
+             begins after at least 3 s to warm up. It shows the cost of a request, with the purge, \
+             in a process that has run for longer than its ttl.",
+        ),
+        ..row(
+            "memory/steady",
+            (StoreKind::Memory, KeyPattern::Fresh),
+            &["layer-steady", "bare"],
+            "the bare handler",
+            None,
+        )
+    },
     row(
         "memory/replay",
         (StoreKind::Memory, KEYS),

@@ -1,8 +1,10 @@
 //! A server under test: one actix worker, one handler at `POST /work`.
 
+mod batches;
 mod floor;
 mod layer;
 mod statements;
+mod store;
 
 use std::{
     io::{Read, Write as _},
@@ -17,6 +19,8 @@ use crate::duration::seconds;
 
 /// The result of the step of `layer-step` and `floor-step`.
 const STEP_RESULT: &[u8] = b"0123456789";
+
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Returns the number of allocations and of allocated bytes so far.
 type Count = fn() -> (usize, usize);
@@ -44,8 +48,12 @@ pub(crate) struct Options {
     /// Count the statements that sqlx runs
     #[arg(long)]
     statements: bool,
-    /// The limit of records in memory; the default is more than a fast run creates
-    #[arg(long, default_value_t = 100_000_000)]
+    /// Count the steps that are executed in batches
+    #[arg(long)]
+    batches: bool,
+    /// The limit of records in memory; the default is more than half a minute of load creates, and
+    /// makes 8192 shards
+    #[arg(long, default_value_t = 2_000_000)]
     records: usize,
     /// Number of attempts to keep in flight; their leases are renewed every second
     #[arg(long, default_value_t = 0)]
@@ -53,6 +61,12 @@ pub(crate) struct Options {
     /// Seconds between purges; the layer's default if it is not set
     #[arg(long, value_parser = seconds)]
     purge_every: Option<Duration>,
+    /// Share a Postgres pool of the application with this number of connections
+    #[arg(long)]
+    pool: Option<u32>,
+    /// The number of duplicates of a key that wait for 5 seconds; the others do not wait
+    #[arg(long, default_value_t = 0)]
+    waiters: usize,
 }
 
 /// Serves until its standard input ends.
@@ -65,15 +79,17 @@ pub(crate) fn main(options: &Options, count: Option<Count>) {
     if options.statements {
         statements::start_counting();
     }
+    if options.batches {
+        batches::start_counting();
+    }
     actix_web::rt::System::new().block_on(serve(options, count));
 }
 
 async fn serve(options: &Options, count: Option<Count>) {
-    let (kind, store) = (options.kind.clone(), options.store.as_str());
-    let (url, size) = (store.to_owned(), web::Data::new(Size(options.response)));
-    let layer = if kind.starts_with("layer") { Some(layer::open(options).await) } else { None };
-    let floor =
-        if kind.starts_with("floor") { Some(floor::Floor::open(store).await) } else { None };
+    let (kind, url) = (options.kind.clone(), options.store.clone());
+    let size = web::Data::new(Size(options.response));
+    let layer = if kind.starts_with("layer") { Some(store::open(options).await) } else { None };
+    let floor = if kind.starts_with("floor") { Some(floor::Floor::open(&url).await) } else { None };
     let server = HttpServer::new(move || {
         let app = App::new().app_data(size.clone()).app_data(web::Data::new(count)).service(counts);
         match (&layer, &floor) {
@@ -85,6 +101,8 @@ async fn serve(options: &Options, count: Option<Count>) {
         }
     })
     .workers(options.workers)
+    // A load at a low rate uses each of its connections rarely.
+    .keep_alive(KEEP_ALIVE)
     .bind(("127.0.0.1", options.port))
     .unwrap();
     println!("listening on {}", server.addrs()[0]);
@@ -119,7 +137,7 @@ fn created(response: Bytes) -> HttpResponse {
 #[get("/counts")]
 async fn counts(count: web::Data<Option<Count>>) -> HttpResponse {
     let (allocations, bytes) = count.map_or((0, 0), |count| count());
-    HttpResponse::Ok().json([allocations, bytes, statements::counted()])
+    HttpResponse::Ok().json([allocations, bytes, statements::counted(), batches::counted()])
 }
 
 #[cfg(test)]

@@ -39,15 +39,23 @@ fn current_program() -> String {
 impl Server {
     /// Starts a server with this store and waits until it listens.
     pub(crate) fn start(program: &Program, store: &str) -> Self {
+        Self::start_with(program, store, |program| cpu::pinned(program, PROCESSOR))
+    }
+
+    /// The same on all processors.
+    pub(crate) fn start_unpinned(program: &Program, store: &str) -> Self {
+        Self::start_with(program, store, |program| Command::new(program))
+    }
+
+    fn start_with(program: &Program, store: &str, command: impl Fn(&str) -> Command) -> Self {
         let mut command = match program {
             Program::BuiltIn(path, words) => {
-                let mut command =
-                    cpu::pinned(path.as_deref().unwrap_or(&current_program()), PROCESSOR);
+                let mut command = command(path.as_deref().unwrap_or(&current_program()));
                 command.arg("serve").args(words).args(["--store", store]);
                 command
             }
             Program::External(line) => {
-                let mut command = cpu::pinned("sh", PROCESSOR);
+                let mut command = command("sh");
                 command.args(["-c", line]);
                 command
             }

@@ -12,7 +12,7 @@ use clap::Args;
 use crate::{
     cpu,
     environment::{Environment, StoreKind},
-    load::{KeyPattern, Plan, Watched},
+    load::{KeyPattern, Plan},
     report,
     server::{self, Program, Server},
     spread::Spread,
@@ -74,22 +74,8 @@ pub(crate) fn main(options: &Options) {
 fn soak(environment: &Environment, store: StoreKind, duration: Duration) -> (u64, Vec<Track>) {
     let words = ["--kind", "layer-short-ttl", "--purge-every", "1"].map(String::from).to_vec();
     let server = Server::start(&Program::BuiltIn(None, words), &environment.clean(store));
-    let (pattern, watched, warmup, seeded) =
-        (KeyPattern::Mixed(0.5), Watched::default(), Duration::ZERO, false);
-    let (requests, connections, seed) = (None, 32, 1);
-    let plan = Plan {
-        to: server.at,
-        pattern,
-        connections,
-        warmup,
-        duration,
-        requests,
-        seed,
-        seeded,
-        watched,
-        busy_poll: false,
-    };
-    let load = server::start_load(&plan);
+    let plan = Plan::new(server.at, KeyPattern::Mixed(0.5));
+    let load = server::start_load(&Plan { connections: 32, duration, ..plan });
     let mut tracks: Vec<Track> = vec![("server's memory, MiB", 8.0, Vec::new())];
     let store_tracks: &[(&str, f64)] = match store {
         StoreKind::Memory => &[],

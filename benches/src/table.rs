@@ -8,8 +8,8 @@ use crate::{
     counting::{self, Cost},
     cpu,
     duration::seconds,
-    environment::{Environment, StoreKind},
-    load::{KeyPattern, Plan, Sample, Watched},
+    environment::Environment,
+    load::{KeyPattern, Plan, Sample},
     measured::{Contestant, Measured, Settings},
     plot, report,
     rows::{self, Row},
@@ -120,8 +120,7 @@ fn measure(
         for turn in 0..count {
             // Each round starts with another contestant, so that the first place rotates.
             let contestant = &mut contestants[(turn + run) % count];
-            let sample =
-                run_once(environment, row.store, row.pattern, &contestant.program, settings);
+            let sample = run_once(environment, row, &contestant.program, settings);
             eprintln!(
                 "{} {run} {:<12} {:>8.0}/s  p99 {:>6.0} µs  statuses {:?}  load busy {:.0} %",
                 row.name,
@@ -131,7 +130,7 @@ fn measure(
                 sample.statuses,
                 100.0 * sample.load_share
             );
-            check(row.pattern, contestant, &sample);
+            check(row.pattern, &contestant.name, &contestant.program, &sample);
             contestant.runs.push(sample);
         }
     }
@@ -140,45 +139,34 @@ fn measure(
 /// One run of one contestant.
 pub(crate) fn run_once(
     environment: &Environment,
-    store: StoreKind,
-    pattern: KeyPattern,
+    row: &Row,
     program: &Program,
     settings: &Settings,
 ) -> Sample {
-    let server = Server::start(program, &environment.clean(store));
-    let mut watched = vec![("server".to_owned(), server.process())];
-    watched.extend(environment.process(store).map(|process| ("store".to_owned(), process)));
+    let server = Server::start(program, &environment.clean(row.store));
+    let watched = environment.watched(row.store, &server);
     server::load(&Plan {
-        to: server.at,
-        pattern,
         connections: settings.connections,
-        warmup: settings.warmup,
+        warmup: settings.warmup.max(row.settles_after),
         duration: settings.seconds,
-        requests: None,
-        seed: 1,
-        seeded: false,
-        watched: Watched(watched),
-        busy_poll: environment.process(store).is_none() && cpu::can_pin(),
+        watched,
+        busy_poll: environment.process(row.store).is_none() && cpu::can_pin(),
+        ..Plan::new(server.at, row.pattern)
     })
 }
 
 /// Panics if the contestant did not do the work of the row.
-fn check(pattern: KeyPattern, contestant: &Contestant, sample: &Sample) {
+pub(crate) fn check(pattern: KeyPattern, name: &str, program: &Program, sample: &Sample) {
     let created = sample.statuses.get(&201).copied().unwrap_or(0);
-    let expected = match contestant.program {
+    let expected = match program {
         Program::BuiltIn(..) => created == sample.requests,
         // Some layers replay responses with status 200.
         Program::External(_) => {
             created + sample.statuses.get(&200).copied().unwrap_or(0) == sample.requests
         }
     };
-    assert!(
-        expected && sample.requests > 0,
-        "{}: unexpected statuses: {:?}",
-        contestant.name,
-        sample.statuses
-    );
-    if contestant.name.starts_with("layer") {
+    assert!(expected && sample.requests > 0, "{name}: unexpected statuses: {:?}", sample.statuses);
+    if name.starts_with("layer") {
         let replays = if let KeyPattern::Replays(_) = pattern { sample.requests } else { 0 };
         assert_eq!(sample.replayed, replays, "number of replays");
     }

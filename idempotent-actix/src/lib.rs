@@ -1,4 +1,6 @@
 #![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+// The picture is a file of the repository, which the documentation does not have.
+#![cfg_attr(doc, doc = "<style>picture { display: none; }</style>")]
 #![cfg_attr(not(feature = "sqlite"), doc = "Idempotency keys for actix-web; see README.md.")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -6,6 +6,7 @@ mod contention;
 mod getting_started;
 mod kills_in_turn;
 mod outages;
+mod page;
 pub(crate) mod records;
 pub(crate) mod server;
 mod transfers;

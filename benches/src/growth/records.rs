@@ -8,19 +8,12 @@ use super::{Growth, Run};
 use crate::{
     cpu,
     environment::StoreKind,
-    load::{KeyPattern, Plan, Watched},
+    load::{KeyPattern, Plan},
+    records::Fill,
     server::{self, Program, Server},
 };
 
 /// Inserts completed records with a response of 100 bytes and a ttl of one day.
-const POSTGRES: &str = "INSERT INTO idempotency_records \
-    (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, \
-    abandoned, recording) \
-    SELECT sha256(int8send(i)), decode(repeat('07', 36), 'hex'), \
-    decode(repeat('08', 16), 'hex'), 1, 1, 1, 1, \
-    (extract(epoch FROM now()) * 1000)::bigint + 86400000 + i % 1000, 2, 0, \
-    decode(repeat('ab', 100), 'hex') \
-    FROM generate_series({from}::bigint, {to}) AS i";
 const SQLITE: &str = "PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; \
     WITH RECURSIVE i(n) AS \
     (SELECT {from} UNION ALL SELECT n + 1 FROM i WHERE n < {to}) \
@@ -49,40 +42,39 @@ pub(super) fn records(growth: &Growth) -> String {
     };
     for store in growth.stores.iter().copied().filter(|store| *store != StoreKind::Memory) {
         let url = growth.environment.clean(store);
+        let copies = (store == StoreKind::Postgres)
+            .then(|| Fill::new(&growth.environment, &url, &growth.environment.postgres().pool));
         let mut filled = 0;
         for records in [1000, 100_000, 1_000_000, 10_000_000]
             .into_iter()
             .filter(|records| *records <= most(store))
         {
             let started = Instant::now();
-            fill(growth, store, &url, filled + 1, records);
+            match &copies {
+                Some(copies) => fill_postgres(growth, copies, filled, records),
+                None => fill(growth, store, &url, filled + 1, records),
+            }
             filled = records;
             eprintln!(
                 "{}: filled to {records} records in {:.0} s",
                 store.name(),
                 started.elapsed().as_secs_f64()
             );
-            let server = Server::start(
-                &Program::BuiltIn(None, ["--kind", "layer"].map(String::from).to_vec()),
-                &url,
-            );
-            let sample = growth.run(&Run {
-                store,
-                server: &server,
-                pattern: KeyPattern::Fresh,
-                connections: 64,
-                seed: records,
-            });
-            let ([p50, p99, ..], rate, cpu) =
-                (sample.latency, sample.rate(), sample.cpu("server") + sample.cpu("store"));
-            let _ = writeln!(
-                text,
-                "| {} | {records} | {rate:.0} | {p50:.0} | {p99:.0} | {cpu:.1} |",
-                store.name()
-            );
+            text += &claims(growth, store, &url, records);
         }
     }
     text
+}
+
+/// Measures claims in a store with this number of records.
+fn claims(growth: &Growth, store: StoreKind, url: &str, records: u64) -> String {
+    let words = ["--kind", "layer"].map(String::from).to_vec();
+    let server = Server::start(&Program::BuiltIn(None, words), url);
+    let (pattern, connections, seed) = (KeyPattern::Fresh, 64, records);
+    let sample = growth.run(&Run { store, server: &server, pattern, connections, seed });
+    let ([p50, p99, ..], rate, cpu) =
+        (sample.latency, sample.rate(), sample.cpu("server") + sample.cpu("store"));
+    format!("| {} | {records} | {rate:.0} | {p50:.0} | {p99:.0} | {cpu:.1} |\n", store.name())
 }
 
 /// Inserts the records with the numbers `from` to `to`.
@@ -94,10 +86,7 @@ fn fill(growth: &Growth, store: StoreKind, url: &str, from: u64, to: u64) {
             template.replace("{from}", &start.to_string()).replace("{to}", &end.to_string())
         };
         match store {
-            StoreKind::Memory => {}
-            StoreKind::Postgres => {
-                growth.environment.postgres().execute(&growth.environment, &text(POSTGRES))
-            }
+            StoreKind::Memory | StoreKind::Postgres => {}
             StoreKind::Redis => {
                 let mut connection = growth.environment.redis().client().get_connection().unwrap();
                 redis::cmd("EVAL").arg(text(REDIS)).arg(0).query::<()>(&mut connection).unwrap();
@@ -112,12 +101,13 @@ fn fill(growth: &Growth, store: StoreKind, url: &str, from: u64, to: u64) {
         }
         start = end + 1;
     }
-    if store == StoreKind::Postgres {
-        growth
-            .environment
-            .postgres()
-            .execute(&growth.environment, "VACUUM ANALYZE idempotency_records; CHECKPOINT");
-    }
+}
+
+/// Inserts copies of a record of the layer.
+fn fill_postgres(growth: &Growth, copies: &Fill, from: u64, to: u64) {
+    let postgres = growth.environment.postgres();
+    copies.live(&growth.environment, &postgres.pool, from..to);
+    postgres.execute(&growth.environment, "VACUUM ANALYZE idempotency_records; CHECKPOINT");
 }
 
 /// The size of a record in each store, compared with the size of its response.
@@ -136,21 +126,8 @@ pub(super) fn bytes(growth: &Growth) -> String {
             let server =
                 Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
             let send = |requests, seed| {
-                let (to, pattern, watched, zero) =
-                    (server.at, KeyPattern::Fresh, Watched::default(), std::time::Duration::ZERO);
-                let (requests, connections, seeded) = (Some(requests), 64, false);
-                server::load(&Plan {
-                    to,
-                    pattern,
-                    connections,
-                    warmup: zero,
-                    duration: zero,
-                    requests,
-                    seed,
-                    seeded,
-                    watched,
-                    busy_poll: false,
-                })
+                let plan = Plan::new(server.at, KeyPattern::Fresh);
+                server::load(&Plan { requests: Some(requests), seed, ..plan })
             };
             send(1000, 1);
             let before = used_bytes(growth, store, &server);

@@ -12,6 +12,9 @@ const BODY: &str = "{\"amount\":2000,\"currency\":\"usd\",\"payment_method\":\"p
     \"confirm\":true,\"description\":\"Order 4711, two seats in the third row\",\
     \"metadata\":{\"order\":\"4711\",\"channel\":\"web\",\"basket\":\"b-20261121\"}}";
 
+/// The tokens of the principals.
+const PRINCIPALS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+
 /// A connection with its request and the bytes received so far.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
@@ -20,15 +23,17 @@ pub(super) struct Connection {
     key_at: usize,
     buffer: Vec<u8>,
     filled: usize,
-    sent: Instant,
+    /// The start of the request in flight, from which its latency is counted.
+    started: Option<Instant>,
 }
 
 /// A complete response.
 pub(super) struct Response {
+    pub(super) started: Instant,
     pub(super) status: u16,
     pub(super) replayed: bool,
     pub(super) length: usize,
-    pub(super) after: Duration,
+    pub(super) latency: Duration,
 }
 
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
@@ -39,24 +44,22 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 }
 
 impl Connection {
-    pub(super) fn open(to: SocketAddr) -> io::Result<Self> {
+    pub(super) fn open(to: SocketAddr, principal: usize) -> io::Result<Self> {
+        let token = PRINCIPALS[principal];
         let head = format!(
-            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer alice\r\n\
+            "POST /work HTTP/1.1\r\nhost: {to}\r\nauthorization: Bearer {token}\r\n\
              content-type: application/json\r\n\
              content-length: {}\r\nidempotency-key: ",
             BODY.len()
         );
         let request = [head.as_bytes(), &[b'0'; 36], b"\r\n\r\n", BODY.as_bytes()].concat();
         let (key_at, buffer) = (head.len(), vec![0; 1 << 16]);
-        Ok(Self {
-            stream: connect(to)?,
-            to,
-            request,
-            key_at,
-            buffer,
-            filled: 0,
-            sent: Instant::now(),
-        })
+        Ok(Self { stream: connect(to)?, to, request, key_at, buffer, filled: 0, started: None })
+    }
+
+    /// The start of the request in flight, if there is one.
+    pub(super) fn started(&self) -> Option<Instant> {
+        self.started
     }
 
     /// Connects again.
@@ -65,18 +68,29 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn send(&mut self, key: &[u8; 36]) -> io::Result<()> {
+    /// Sends a request that has started at this instant.
+    pub(super) fn send(&mut self, key: &[u8; 36], started: Instant) -> io::Result<()> {
         self.request[self.key_at..self.key_at + 36].copy_from_slice(key);
+        self.started = Some(started);
         self.send_again()
     }
 
+    /// Sends the request in flight again, if there is one.
     pub(super) fn send_again(&mut self) -> io::Result<()> {
-        (self.sent, self.filled) = (Instant::now(), 0);
+        if self.started.is_none() {
+            return Ok(());
+        }
+        self.filled = 0;
         // The socket's buffer is empty, and the request fits into it.
-        self.stream.write_all(&self.request)
+        match self.stream.write_all(&self.request) {
+            // The server has closed the connection, which the next read will show.
+            Err(error) if is_closed(&error) => Ok(()),
+            sent => sent,
+        }
     }
 
-    /// Reads the bytes that have arrived; `None` until the response is complete.
+    /// Reads the bytes that have arrived; `None` until the response is complete. Fails with
+    /// [`ErrorKind::ConnectionReset`] if the server has closed the connection.
     pub(super) fn receive(&mut self) -> io::Result<Option<Response>> {
         loop {
             if self.filled == self.buffer.len() {
@@ -84,16 +98,24 @@ impl Connection {
             }
             match self.stream.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Err(ErrorKind::ConnectionReset.into()),
+                Err(error) if is_closed(&error) => return Err(ErrorKind::ConnectionReset.into()),
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             if let Some((status, replayed, length)) = parse(&self.buffer[..self.filled])? {
-                return Ok(Some(Response { status, replayed, length, after: self.sent.elapsed() }));
+                let unexpected = io::Error::new(ErrorKind::InvalidData, "response to no request");
+                let started = self.started.take().ok_or(unexpected)?;
+                let latency = started.elapsed();
+                return Ok(Some(Response { started, status, replayed, length, latency }));
             }
         }
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 /// Parses a response: its status, whether it is a replay, and the length of its body. `None` if it

@@ -10,6 +10,7 @@ pub(super) struct Keys {
     pattern: KeyPattern,
     seed: u64,
     issued: u64,
+    connections: u64,
     /// The number of latest keys that are not repeated, because they may not have a response yet.
     pending: u64,
     random: fastrand::Rng,
@@ -21,6 +22,7 @@ impl Keys {
             pattern,
             seed,
             issued: 0,
+            connections: connections as u64,
             pending: 2 * connections as u64,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -40,6 +42,10 @@ impl Keys {
             KeyPattern::Mixed(share) if earlier > 0 && self.random.f64() < share => {
                 self.random.u64(earlier.saturating_sub(RECENT)..earlier)
             }
+            KeyPattern::Together => {
+                self.issued += 1;
+                (self.issued - 1) / self.connections
+            }
             KeyPattern::Fresh | KeyPattern::Mixed(_) => {
                 self.issued += 1;
                 self.issued - 1
@@ -50,7 +56,7 @@ impl Keys {
 }
 
 /// The key with this number.
-pub(super) fn key(seed: u64, number: u64) -> [u8; 36] {
+pub(crate) fn key(seed: u64, number: u64) -> [u8; 36] {
     const HEX: [u8; 16] = *b"0123456789abcdef";
     let halves = [mix(seed ^ mix(number)), mix(mix(seed).wrapping_add(number))];
     let nibble = |at: usize| HEX[(halves[at / 16] >> (4 * (at % 16)) & 15) as usize];
@@ -90,11 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn replays_use_only_seeded_keys_and_a_mixed_load_repeats_some_keys() {
+    fn each_pattern_repeats_the_keys_that_it_describes() {
         let mut keys = Keys::new(KeyPattern::Replays(3), 7, 4);
         let seeded: HashSet<_> = keys.to_seed().collect();
         assert_eq!(seeded.len(), 3);
         assert!((0..100).all(|_| seeded.contains(&keys.next())));
+
+        let mut keys = Keys::new(KeyPattern::Together, 7, 4);
+        let sent: Vec<_> = (0..12).map(|_| keys.next()).collect();
+        assert!(sent.chunks(4).all(|round| round.iter().all(|key| *key == round[0])));
+        assert!(sent[0] != sent[4] && sent[4] != sent[8]);
 
         let mut keys = Keys::new(KeyPattern::Mixed(0.9), 7, 1);
         let sent: HashSet<_> = (0..1000).map(|_| keys.next()).collect();

@@ -1,77 +1,24 @@
 //! The layer, used as an application uses it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use actix_web::{HttpRequest, HttpResponse, post, web};
+use actix_web::{HttpRequest, HttpResponse, post, rt::time::sleep, web};
 use bytes::Bytes;
-use idempotent_actix::{
-    Idempotency, Operation, OperationError, Tx, idempotent,
-    scope::{self, ScopeId},
-    store::{self, MemoryStore, PostgresStore, SqliteStore, Store},
-};
-use idempotent_core::{
-    BodyForm, Digester, Key, Policy, RecordId, Runtime,
-    runtime::{Admission, RuntimeOptions},
-};
+use idempotent_actix::{Operation, OperationError, Tx, idempotent, scope};
 use sqlx::{Postgres, Sqlite};
 
-use super::{Options, STEP_RESULT, Size, created, floor, response, work};
+use super::{STEP_RESULT, Size, created, floor, response, work};
 
-pub(super) async fn open(options: &Options) -> Idempotency {
-    if options.store == "memory:" {
-        return build(MemoryStore::new().max_records(options.records).max_bytes(1 << 40), options);
-    }
-    let store = if options.kind == "layer-alone" {
-        without_batches(&options.store).await
-    } else {
-        store::connect(&options.store).await.unwrap()
-    };
-    store.migrate().await.unwrap();
-    hold_leases(store.clone(), options.leases).await;
-    build(store, options)
-}
-
-/// Opens a store that executes each claim and each completion alone.
-async fn without_batches(url: &str) -> Arc<dyn Store> {
-    if url.starts_with("postgres") {
-        Arc::new(PostgresStore::connect(url).await.unwrap().group_commit(false))
-    } else {
-        Arc::new(SqliteStore::connect(url).await.unwrap().group_commit(false))
-    }
-}
-
-fn build(store: impl Store, options: &Options) -> Idempotency {
-    match options.purge_every {
-        Some(_) => Idempotency::builder(store).purge_every(options.purge_every).build(),
-        None => Idempotency::new(store),
-    }
-}
-
-/// Keeps `leases` attempts in flight, whose leases are renewed every second.
-async fn hold_leases(store: impl Store, leases: usize) {
-    if leases == 0 {
-        return;
-    }
-    let runtime = Runtime::new(store, RuntimeOptions::default());
-    let policy = Policy::DEFAULT.with_lease(Duration::from_secs(3));
-    for number in 0..leases {
-        let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
-        let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
-        let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
-        let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
-            panic!("the key is not new")
-        };
-        // The attempt stays in flight until the process ends.
-        std::mem::forget(attempt);
-    }
-    std::mem::forget(runtime);
-}
+/// How long the handler of `layer-slow` takes.
+pub(crate) const SLOW: Duration = Duration::from_millis(50);
 
 pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
     match (kind, store.split(':').next()) {
         ("layer" | "layer-alone", _) => app.service(guarded),
         ("layer-step", _) => app.service(with_step),
+        ("layer-slow", _) => app.service(slow),
         ("layer-short-ttl", _) => app.service(short_ttl),
+        ("layer-steady", _) => app.service(steady),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
         ("layer-lease", Some("postgres")) => app.service(postgres_lease),
@@ -103,6 +50,22 @@ async fn with_step(
 #[idempotent(scope = "scope::bearer_token", ttl = "4s", lease = "2s")]
 #[post("/work")]
 async fn short_ttl(body: Bytes, size: web::Data<Size>) -> HttpResponse {
+    work(&body, &size)
+}
+
+/// Has so short a ttl that a run of seconds reaches a steady state, in which as many records are
+/// purged as arrive.
+#[idempotent(scope = "scope::bearer_token", ttl = "1s", lease = "500ms")]
+#[post("/work")]
+async fn steady(body: Bytes, size: web::Data<Size>) -> HttpResponse {
+    work(&body, &size)
+}
+
+/// Runs for long enough that other requests with its key arrive meanwhile.
+#[idempotent(scope = "scope::bearer_token", ttl = "24h")]
+#[post("/work")]
+async fn slow(body: Bytes, size: web::Data<Size>) -> HttpResponse {
+    sleep(SLOW).await;
     work(&body, &size)
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     bank::{Bank, Card, Transfer},
     books::{Books, Entry},
+    demo,
     error::ApiError,
     ledger::{Ledger, NewIntent},
     params::{Fields, FromFields, Params},
@@ -141,7 +142,9 @@ async fn retrieve_payment_intent(
 /// Publishes the idempotency specification.
 #[get("/idempotency")]
 async fn specification(idempotency: Data<Idempotency>) -> HttpResponse {
-    HttpResponse::Ok().json(idempotency.specification())
+    let mut specification = idempotency.specification();
+    demo::hide_checkout(&mut specification);
+    HttpResponse::Ok().json(specification)
 }
 
 async fn unknown_url(request: HttpRequest) -> Result<HttpResponse, ApiError> {

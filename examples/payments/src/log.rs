@@ -1,6 +1,8 @@
 //! Writes one line per request to the terminal: method, path, status, outcome, time, and the first
 //! 8 hex digits of the record id, but never the key.
 //!
+//! The requests of the page (`demo.rs`) are not logged.
+//!
 //! actix-web's `Logger` would write no line for a request whose client disconnects.
 
 use std::{fmt::Display, io::Write, time::Instant};
@@ -13,11 +15,16 @@ use actix_web::{
 };
 use idempotent_actix::{RecordId, RequestOutcome};
 
+use crate::demo;
+
 /// Middleware that writes the log.
 pub(crate) async fn requests(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    if demo::is_path(request.path()) {
+        return next.call(request).await;
+    }
     let mut line = Line::start(&request);
     let response = next.call(request).await;
     match &response {

@@ -3,7 +3,12 @@
 //!
 //! ```text
 //! $ cargo run -p payments
-//!
+//! payments: open http://127.0.0.1:8080/ in a browser to see what #[idempotent] does
+//! …
+//! ```
+//! The page (`demo.rs`) shows what goes wrong without the attribute, and what happens with it. The
+//! API is independent of the page:
+//! ```text
 //! $ curl -si 127.0.0.1:8080/v1/payment_intents -H 'Authorization: Bearer sk_test_alice' \
 //!        -H 'Idempotency-Key: order-1' \
 //!        -d amount=2000 -d currency=usd -d payment_method=pm_card_visa -d confirm=true
@@ -88,18 +93,20 @@ mod accounts;
 mod api;
 mod bank;
 mod books;
+mod demo;
 mod error;
 mod ledger;
 mod log;
 mod params;
 mod sqlite;
+mod terminal;
 mod transfers;
 mod user;
 
 use std::{
     error::Error,
-    io::Write,
-    net::SocketAddr,
+    io,
+    net::{TcpListener, ToSocketAddrs},
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
@@ -117,7 +124,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 use crate::{
     accounts::Accounts,
     bank::{Bank, server},
+    demo::Demo,
     ledger::Ledger,
+    terminal::{print, print_summary, with_causes, without_credentials},
 };
 
 /// How long a shutdown waits for operations in flight.
@@ -156,6 +165,16 @@ enum Service {
         #[arg(long, value_name = "FILE", default_value = "bank.db")]
         file: PathBuf,
     },
+    /// Runs the checkouts of the page, until its standard input is closed
+    #[command(hide = true)]
+    DemoWorker {
+        /// The URL of the page's bank
+        #[arg(long, value_name = "URL")]
+        bank: String,
+        /// The directory of the keys, which is removed at the end
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: PathBuf,
+    },
 }
 
 #[actix_web::main]
@@ -163,6 +182,9 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let served = match &arguments.service {
         Some(Service::Bank { listen, file }) => serve_bank(listen, file).await,
+        Some(Service::DemoWorker { bank, directory }) => {
+            demo::run_worker(bank.clone(), directory.clone()).await
+        }
         None => serve(&arguments).await,
     };
     match served {
@@ -181,6 +203,13 @@ async fn serve_bank(listen: &str, file: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    // Before the store is opened, so that the page's address is known for the first line.
+    let listeners = bind(&arguments.listen)
+        .map_err(|error| with_causes(&format!("cannot listen on {}", arguments.listen), &error))?;
+    if let Some(address) = listeners.first().and_then(|listener| listener.local_addr().ok()) {
+        let page = demo::url(address);
+        print(&format!("payments: open {page} in a browser to see what #[idempotent] does"));
+    }
     print(&format!("payments: opening {}", without_credentials(&arguments.store)));
     let store = store::connect(&arguments.store)
         .await
@@ -212,7 +241,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .resume_with("POST /v1/payment_intents", api::charge);
     actix_web::rt::spawn(completer.run());
     let app = Data::new(idempotency.clone());
-    let server = HttpServer::new(move || {
+    let demo = Demo::new();
+    let (page, stopping) = (demo.clone(), idempotency.drained(SHUTDOWN_TIMEOUT));
+    let mut server = HttpServer::new(move || {
         App::new()
             .app_data(app.clone())
             .app_data(ledger.clone())
@@ -220,18 +251,38 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             // Each worker has its own HTTP client.
             .app_data(Data::new(Bank::new(&bank)))
             .configure(|config| transfers::routes(config, &accounts))
+            .configure(|config| page.routes(config))
             .configure(api::routes)
             .wrap(from_fn(log::requests))
     })
-    .shutdown_signal(idempotency.drained(SHUTDOWN_TIMEOUT))
-    .bind_auto_h2c(&arguments.listen)
-    .map_err(|error| with_causes(&format!("cannot listen on {}", arguments.listen), &error))?;
+    .shutdown_signal(async move {
+        stopping.await;
+        demo.close().await;
+    });
+    for listener in listeners {
+        server = server.listen_auto_h2c(listener)?;
+    }
     for address in server.addrs() {
         print_summary(address, &arguments.store, &file, counts, transfers);
     }
     server.run().await?;
     print("payments: stopped");
     Ok(())
+}
+
+/// Binds all addresses of a name for which that is possible.
+fn bind(listen: &str) -> io::Result<Vec<TcpListener>> {
+    let (mut listeners, mut failure) = (Vec::new(), None);
+    for address in listen.to_socket_addrs()? {
+        match TcpListener::bind(address) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if listeners.is_empty() => Err(error),
+        _ => Ok(listeners),
+    }
 }
 
 /// The store's URL without the parameter `namespace`, which sqlx does not know.
@@ -254,54 +305,4 @@ fn ledger_file(arguments: &Arguments, database: &str) -> Result<PathBuf, Box<dyn
         return Ok("payments.db".into());
     }
     Ok(SqliteConnectOptions::from_str(database)?.get_filename().to_owned())
-}
-
-fn print_summary(
-    address: SocketAddr,
-    store: &str,
-    ledger: &Path,
-    (payments, refunds): (i64, i64),
-    transfers: &str,
-) {
-    let store = without_credentials(store);
-    print(&format!(
-        "payments: listening on http://{address}
-  records  {store}
-  ledger   {} ({payments} payments, {refunds} refunds)
-  transfers {transfers}
-  policy   curl http://{address}/idempotency
-  cards    pm_card_visa, pm_card_chargeDeclined, pm_card_slow_MS, pm_card_processorDown,
-           pm_card_crash
-Pay; then send the same line again, and again with another amount:
-  curl -i http://{address}/v1/payment_intents -H 'Authorization: Bearer sk_test_alice' \
-       -H 'Idempotency-Key: order-1' \
-       -d amount=2000 -d currency=usd -d payment_method=pm_card_visa -d confirm=true
-One line per request follows: method, path, status, outcome, time, record.",
-        ledger.display(),
-    ));
-}
-
-/// The part of a store's URL after the `@`. The part before it may contain a password.
-fn without_credentials(store: &str) -> &str {
-    store.rsplit_once('@').map_or(store, |(_, address)| address)
-}
-
-/// Writes to the terminal, which may be closed.
-fn print(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
-}
-
-/// Formats an error with all of its causes.
-fn with_causes(what: &str, error: &dyn Error) -> String {
-    let mut text = format!("{what}: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let reason = error.to_string();
-        // Some errors already contain the text of their cause.
-        if !text.ends_with(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        cause = error.source();
-    }
-    text
 }

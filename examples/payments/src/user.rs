@@ -14,6 +14,11 @@ pub(crate) struct User {
 }
 
 impl User {
+    /// The user with this name.
+    pub(crate) const fn named(name: String) -> Self {
+        Self { name }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

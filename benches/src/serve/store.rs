@@ -1,0 +1,93 @@
+//! The layer's handle, with the store and the settings that the options name.
+
+use std::{sync::Arc, time::Duration};
+
+use idempotent_actix::{
+    Idempotency,
+    scope::ScopeId,
+    store::{self, MemoryStore, PostgresStore, SqliteStore, Store},
+};
+use idempotent_core::{
+    BodyForm, Digester, Key, Policy, RecordId, Runtime,
+    runtime::{Admission, RuntimeOptions},
+};
+use sqlx::postgres::PgPoolOptions;
+
+use super::Options;
+
+/// The limit of recordings in memory, in bytes: more than any run creates.
+const MAX_BYTES: usize = 1 << 40;
+/// Settings of `layer-steady`: the limit of records, a multiple of those that live at a time, and
+/// the time between purges.
+const STEADY_RECORDS: usize = 1 << 18;
+const STEADY_PURGES: Duration = Duration::from_secs(1);
+/// The load has one principal, which may have as many operations in flight as it has connections.
+const OPERATIONS: usize = 1 << 16;
+
+/// Opens the store and builds the handle.
+pub(super) async fn open(options: &Options) -> Idempotency {
+    if options.store == "memory:" {
+        let records = if options.kind == "layer-steady" { STEADY_RECORDS } else { options.records };
+        return build(memory(records), options);
+    }
+    let store = connect(options).await;
+    store.migrate().await.unwrap();
+    hold_leases(store.clone(), options.leases).await;
+    build(store, options)
+}
+
+/// A store whose limits are those of its one principal.
+fn memory(records: usize) -> MemoryStore {
+    MemoryStore::new().max_records(records).max_bytes(MAX_BYTES).max_share(records, MAX_BYTES)
+}
+
+async fn connect(options: &Options) -> Arc<dyn Store> {
+    let url = options.store.as_str();
+    let grouped = options.kind != "layer-alone";
+    if let Some(connections) = options.pool {
+        let pool = PgPoolOptions::new().max_connections(connections).connect(url).await.unwrap();
+        return Arc::new(PostgresStore::from_pool(pool).await.unwrap().group_commit(grouped));
+    }
+    if grouped {
+        store::connect(url).await.unwrap()
+    } else if url.starts_with("postgres") {
+        Arc::new(PostgresStore::connect(url).await.unwrap().group_commit(false))
+    } else {
+        Arc::new(SqliteStore::connect(url).await.unwrap().group_commit(false))
+    }
+}
+
+fn build(store: impl Store, options: &Options) -> Idempotency {
+    let builder = Idempotency::builder(store)
+        .operations_in_flight(OPERATIONS)
+        .operations_per_principal(OPERATIONS);
+    let builder = match options.waiters {
+        0 => builder,
+        waiters => builder.waiters_per_key(waiters).wait(Duration::from_secs(5)),
+    };
+    let steady = (options.kind == "layer-steady").then_some(STEADY_PURGES);
+    match options.purge_every.or(steady) {
+        Some(interval) => builder.purge_every(Some(interval)).build(),
+        None => builder.build(),
+    }
+}
+
+/// Keeps `leases` attempts in flight, whose leases are renewed every second.
+async fn hold_leases(store: impl Store, leases: usize) {
+    if leases == 0 {
+        return;
+    }
+    let runtime = Runtime::new(store, RuntimeOptions::default());
+    let policy = Policy::DEFAULT.with_lease(Duration::from_secs(3));
+    for number in 0..leases {
+        let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
+        let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
+        let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
+        let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
+            panic!("the key is not new")
+        };
+        // The attempt stays in flight until the process ends.
+        std::mem::forget(attempt);
+    }
+    std::mem::forget(runtime);
+}
