@@ -36,7 +36,8 @@ static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 /// another row, which is checked at the commit.
 const EFFECTS: &str = "CREATE TABLE effects (
     note text NOT NULL PRIMARY KEY,
-    record BYTES REFERENCES idempotency_records (id) ON DELETE CASCADE,
+    record BYTES REFERENCES idempotency_records (id) ON DELETE CASCADE
+        DEFERRABLE INITIALLY DEFERRED,
     depends_on text REFERENCES effects (note) DEFERRABLE INITIALLY DEFERRED
 )";
 

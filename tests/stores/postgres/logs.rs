@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::sleep;
 
 use self::events::Events;
-use super::{id, number, request, sql, store};
+use super::{id, number, request, sql, store, transaction_claims::claim_as_before};
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
 
 mod events;
@@ -255,11 +255,17 @@ async fn assert_claims_time_out(target: &LoggedServer) {
             "{}",
             target.name
         );
-        // The third claim takes no lock of the key. It waits for the record.
         assert_eq!(first.complete(&lease, &recording()).await.unwrap(), Fence::Passed);
         let third = target.store.claim(&id, &confidential()).await.unwrap();
         assert!(matches!(third, ClaimOutcome::InFlight { .. }), "{}: {third:?}", target.name);
     }
+    // This one waits for an uncommitted record.
+    let (id, claim) = (id(), confidential());
+    let mut inserting = PgConnection::connect(&target.url).await.unwrap();
+    sqlx::raw_sql("BEGIN").execute(&mut inserting).await.unwrap();
+    assert_eq!(claim_as_before(&mut inserting, &id, &claim).await, 1);
+    let claimed = target.store.claim(&id, &confidential()).await.unwrap();
+    assert!(matches!(claimed, ClaimOutcome::InFlight { .. }), "{}: {claimed:?}", target.name);
 }
 
 async fn granted(

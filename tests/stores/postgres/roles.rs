@@ -11,7 +11,7 @@ use idempotent_core::{
 };
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
-use super::{id, number, request, sql};
+use super::{id, number, request, sql, transaction_claims::claim_as_before};
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
 
 /// A server whose role has these settings, and a store on every kind of connection to it.
@@ -138,11 +138,11 @@ async fn a_claim_that_the_server_cancels_while_it_waits_is_in_flight() {
                   pg_cancel_backend(pid) ELSE false END";
     for (name, store) in stores {
         let (lease, claim) = new_claim();
-        let mut transaction = claim_in_transaction(&store, &lease, &claim).await.unwrap();
-        // This inserts the record, for which other claims then wait.
-        let completed = transaction.complete(&lease, &Bytes::new()).await.unwrap();
-        assert_eq!(completed, Fence::Passed);
         let (mut cancelled, url) = (0, server.url("postgres"));
+        // An uncommitted record, for which other claims wait.
+        let mut inserting = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("BEGIN").execute(&mut inserting).await.unwrap();
+        assert_eq!(claim_as_before(&mut inserting, &lease.id, &claim).await, 1);
         while cancelled < 5 {
             let again = request();
             let mut outcome = store.claim(&lease.id, &again);
@@ -154,6 +154,6 @@ async fn a_claim_that_the_server_cancels_while_it_waits_is_in_flight() {
             };
             assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{name}: {outcome:?}");
         }
-        transaction.roll_back().await;
+        inserting.close().await.unwrap();
     }
 }

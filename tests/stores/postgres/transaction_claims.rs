@@ -103,7 +103,11 @@ async fn after_a_rollback_the_next_attempt_is_the_first() {
 }
 
 /// Inserts the record when it claims, as the releases before this one did.
-async fn claim_as_before(connection: &mut PgConnection, id: &RecordId, claim: &Claim) -> u64 {
+pub(super) async fn claim_as_before(
+    connection: &mut PgConnection,
+    id: &RecordId,
+    claim: &Claim,
+) -> u64 {
     let insert = "INSERT INTO idempotency_records (id, state, fingerprint, owner, attempt, \
                   abandoned, lease, lease_until, first_seen, expires_at) \
                   VALUES ($1, 1, $2, $3, 1, 1, 30000, 9999999999999, 1, 9999999999999) \

@@ -100,9 +100,8 @@ impl Worker {
         }
     }
 
-    /// Runs an attempt in the transaction of its claim. No other owner can complete the key
-    /// meanwhile, so every call in the transaction must pass, with one
-    /// [exception](check_completion).
+    /// Runs an attempt in the transaction of its claim. No other owner can be granted the key
+    /// meanwhile, so every call in the transaction must pass.
     async fn work_in_transaction(
         &mut self,
         ledger: &Ledger,
@@ -120,7 +119,9 @@ impl Worker {
                     let complete = transaction
                         .complete(&lease, &Bytes::from_static(b"never committed"))
                         .await?;
-                    check_completion(complete, attempt, effects)?;
+                    ensure(complete == Fence::Passed, || {
+                        "a completion in the transaction of its claim was fenced".into()
+                    })?;
                 }
                 drop(transaction);
                 return Ok(());
@@ -137,11 +138,9 @@ impl Worker {
         }
         let response = Bytes::from(format!("{:?} in a transaction", lease.owner.as_bytes()));
         let passed = transaction.complete(&lease, &response).await?;
-        if check_completion(passed, attempt, effects)? == Fence::Fenced {
-            tally.count(Count::FencedCompletions);
-            transaction.roll_back().await;
-            return Ok(());
-        }
+        ensure(passed == Fence::Passed, || {
+            "a completion in the transaction of its claim was fenced".into()
+        })?;
         transaction.commit().await?;
         ledger.granted(attempt, lease.owner)?;
         ledger.completed(attempt, lease.owner, response)?;
@@ -149,14 +148,4 @@ impl Worker {
         tally.count(Count::Completions);
         Ok(())
     }
-}
-
-/// Checks the outcome of a completion in the transaction of its claim. In Postgres the first
-/// attempt inserts the record when it is completed, so that a claim by lease can come first.
-fn check_completion(outcome: Fence, attempt: u32, effects: &Effects) -> Checked<Fence> {
-    let inserts = attempt == 1 && matches!(effects, Effects::Postgres(_));
-    ensure(outcome == Fence::Passed || inserts, || {
-        "a completion in the transaction of its claim was fenced".into()
-    })?;
-    Ok(outcome)
 }

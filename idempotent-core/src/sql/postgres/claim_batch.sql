@@ -1,16 +1,17 @@
 -- claim.sql for many keys: claims those that have no record, and reads of each existing record what
 -- a claim is decided from. Returns one row for each key, without a state if the claim is granted;
--- or no row if another process inserted a record after this statement began.
+-- or no row if another process inserted a record after this statement began, or if a transaction
+-- has the lock of the key.
 -- Records are inserted in the order of their ids, so that two processes do not wait for each other.
 -- OFFSET 0 makes the planner look each record up by its id: the table grows while the plan stays.
 -- $1 ids, $2 fingerprints, $3 owners, $4 leases in ms, $5 ttls in ms, $6 abandoned policies (0
--- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty: arrays of equal length; no id
--- twice
+-- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty, $9 locks of the keys: arrays of
+-- equal length; no id twice
 WITH seen AS MATERIALIZED (
     SELECT claim.*, clock.now, r.*
-    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+    FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
              AS claim (id, new_fingerprint, new_owner, new_lease, ttl, new_abandoned, operation,
-                       principal)
+                       principal, lock)
     CROSS JOIN (SELECT {now} AS now) AS clock
     LEFT JOIN LATERAL (
         SELECT r.state, r.fingerprint, r.owner, r.attempt, r.abandoned, r.lease, r.lease_until,
@@ -26,7 +27,8 @@ WITH seen AS MATERIALIZED (
     SELECT id, 1, new_fingerprint, new_owner, 1, new_abandoned, new_lease, now + new_lease, now,
            now + ttl, convert_from(operation, 'UTF8'), nullif(principal, ''::bytea)
     FROM seen
-    WHERE state IS NULL{bounded}
+    WHERE state IS NULL
+      AND pg_try_advisory_xact_lock(lock){bounded}
     ORDER BY id
     ON CONFLICT (id) DO NOTHING
     RETURNING id, first_seen

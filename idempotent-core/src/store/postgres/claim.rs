@@ -23,9 +23,9 @@ use crate::{
 
 /// How often a claim starts again because a concurrent claim changed the record first.
 pub(super) const MAX_ROUNDS: usize = 3;
-/// How often a claim that is sent again tries to renew a record that another transaction has
-/// locked.
-const RENEWAL_CHECKS: usize = 40;
+/// How often a claim tries to insert a record whose key another transaction has locked; and how
+/// often a claim that is sent again tries to renew a record that another transaction has locked.
+const CHECKS: usize = 40;
 /// The longest pause between two such attempts.
 const PAUSE: Duration = Duration::from_millis(8);
 /// The outcome for a key whose record another transaction has locked.
@@ -37,7 +37,8 @@ impl PostgresStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
-        for _ in 0..MAX_ROUNDS {
+        let (mut rounds, mut checks) = (0, 0);
+        while rounds < MAX_ROUNDS {
             // A plain claim has to begin a transaction, so reading first saves round trips for
             // duplicates.
             if self.pools.server.mode == StatementMode::Plain
@@ -46,8 +47,8 @@ impl PostgresStore {
                 return Ok(outcome);
             }
             // Between the read and the insert of this statement another process may claim the key,
-            // and the statement then returns no row; the next round reads again (case
-            // `one_of_many_concurrent_claims_wins`).
+            // or a transaction may have its lock, and the statement then returns no row; it is
+            // repeated for about 100 ms (case `one_of_many_concurrent_claims_wins`).
             let rows = match self
                 .try_execute_on(
                     &self.pools.steps,
@@ -61,7 +62,12 @@ impl PostgresStore {
                 Err(error) => return Err(self.store_error("claim", error)),
             };
             let (record, now) = match claimed(&rows)? {
-                None => continue,
+                None if checks < CHECKS => {
+                    checks += 1;
+                    sleep(PAUSE.mul_f64(fastrand::f64())).await;
+                    continue;
+                }
+                None => return Ok(IN_FLIGHT),
                 Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
                 Some((Some(record), now)) => (record, now),
             };
@@ -75,7 +81,7 @@ impl PostgresStore {
             let expired = record.is_expired(now);
             match self.write_claim(id, claim, &record, expired, &new).await {
                 Ok(true) => return Ok(outcome),
-                Ok(false) => {}
+                Ok(false) => rounds += 1,
                 Err(error) if waited_for_an_existing_record(&error) => return Ok(IN_FLIGHT),
                 Err(error) => return Err(self.store_error("claim", error)),
             }
@@ -134,7 +140,7 @@ impl PostgresStore {
     /// transaction has locked, such as the same claim sent a third time, so it is repeated for
     /// about 100 ms.
     async fn extend(&self, renewal: &[Renewal]) -> Result<bool, sqlx::Error> {
-        for _ in 0..RENEWAL_CHECKS {
+        for _ in 0..CHECKS {
             let rows = self
                 .try_execute_on(
                     &self.pools.steps,

@@ -99,7 +99,8 @@ impl Statements {
     }
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
-        let values = claim_values(id, claim, first_values(claim, claim.abandoned));
+        let mut values = claim_values(id, claim, first_values(claim, claim.abandoned));
+        values.push(Value::Int(self.names.lock_key(id)));
         Statement::confidential(&self.claim, values)
     }
 

@@ -20,7 +20,9 @@ impl Statements {
         claims: &[(&'a RecordId, &'a Claim)],
         fingerprints: &'a [[u8; Fingerprint::BYTES]],
     ) -> Statement<'a> {
-        Statement::confidential(&self.claim_batch, claim_arrays(claims, fingerprints))
+        let mut values = claim_arrays(claims, fingerprints);
+        values.push(Value::Ints(claims.iter().map(|(id, _)| self.names.lock_key(id)).collect()));
+        Statement::confidential(&self.claim_batch, values)
     }
 
     /// [`complete`](Self::complete) for many records, none twice.
