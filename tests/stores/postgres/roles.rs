@@ -9,7 +9,7 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
     store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 
 use super::{id, number, request, sql, transaction_claims::claim_as_before};
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
