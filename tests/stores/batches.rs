@@ -42,7 +42,7 @@ impl Database {
         match self {
             Self::Sqlite(file) => {
                 let statement = AssertSqlSafe(sqlite.to_owned());
-                drop(sqlx::raw_sql(statement).execute(&file.pool().await).await.unwrap());
+                sqlx::raw_sql(statement).execute(&file.pool().await).await.map(drop).unwrap();
             }
             Self::Postgres(url) => sql(url, postgres).await,
         }
