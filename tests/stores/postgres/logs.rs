@@ -190,9 +190,11 @@ impl LoggedServer {
     /// Gives the key to another owner.
     async fn fence(&self, lease: &Lease, mode: ClaimMode) {
         if mode == ClaimMode::Transaction {
-            // The transaction has not inserted a record yet.
-            let outcome = self.store.claim(&lease.id, &confidential()).await.unwrap();
-            assert_eq!(outcome, ClaimOutcome::Granted { attempt: 1 });
+            // The transaction has not inserted a record yet: a process that does not know its lock
+            // inserts one.
+            let mut connection = PgConnection::connect(&self.url).await.unwrap();
+            let inserted = claim_as_before(&mut connection, &lease.id, &confidential()).await;
+            assert_eq!(inserted, 1);
             return;
         }
         let text =
