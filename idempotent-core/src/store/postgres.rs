@@ -146,11 +146,11 @@ const NAME: &str = "postgres";
 ///
 /// With `claim = "transaction"` the transaction takes an advisory lock of the key, and inserts the
 /// record when it is completed. The number of the lock is 64 bits of a hash of the table's name and
-/// the record's id, so locks of the application are as unlikely to have it as any other number. If
-/// they do, a request waits or gets 409 in vain. A foreign key of the application that refers to the
-/// record must be `DEFERRABLE INITIALLY DEFERRED`. Any other claim of a new key holds the lock while
-/// its statement runs; a [batch](#group-commit) takes one lock for each, of the
-/// `max_locks_per_transaction × max_connections` that the server has.
+/// the record's id, so a lock of the application is as unlikely to have it as any other number. If
+/// one has it, a request waits or gets 409 in vain. A foreign key of the application that refers to
+/// the record must be `DEFERRABLE INITIALLY DEFERRED`. Any other claim of a new key holds the lock
+/// while its statement runs; a [batch](#group-commit) takes one lock for each new key. The server
+/// has room for about `max_locks_per_transaction × max_connections` locks.
 ///
 /// Session settings, `LISTEN` registrations and temporary tables of a handler do not reach the next
 /// handler, and after `DEALLOCATE` or `DISCARD` the connection is replaced. Session-level advisory

@@ -205,11 +205,6 @@ impl Fixture {
         (effects, self.store.look_up(id).await.unwrap().map(|found| found.record.state))
     }
 
-    async fn lease_expired(&self, id: &RecordId) -> bool {
-        let found = self.store.look_up(id).await.unwrap();
-        found.is_some_and(|found| found.record.lease_expired(found.at))
-    }
-
     /// Sends the request again. It must be replayed if it was stored, and otherwise run.
     async fn retry(&self, id: RecordId, context: &str, expected: Expected) {
         match (self.begin(id).await, expected) {
