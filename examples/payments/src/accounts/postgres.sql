@@ -24,8 +24,9 @@ CREATE TABLE IF NOT EXISTS receipts (
 );
 
 -- `record` is the id of the record that was completed in the same commit; the record is purged
--- after its ttl. There is no unique constraint on purpose: only the record must prevent a second
--- transfer, and the tests check this table for one.
+-- after its ttl. The transaction inserts it after the transfer, so the reference is checked on
+-- commit. There is no unique constraint on purpose: only the record must prevent a second transfer,
+-- and the tests check this table for one.
 CREATE TABLE IF NOT EXISTS transfers (
     number       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id           text   NOT NULL UNIQUE,
@@ -34,6 +35,7 @@ CREATE TABLE IF NOT EXISTS transfers (
     to_account   text   NOT NULL REFERENCES accounts (id),
     amount       bigint NOT NULL CHECK (amount > 0),
     record       bytea           REFERENCES idempotency_records (id) ON DELETE SET NULL
+                                 DEFERRABLE INITIALLY DEFERRED
 );
 CREATE INDEX IF NOT EXISTS transfers_of_record ON transfers (record);
 COMMIT;
