@@ -82,9 +82,10 @@ where
 }
 
 impl OpenTransaction<PgConnection> {
-    /// Executes a statement, if one is given, and commits. After an error the transaction may or
-    /// may not have been committed, unless the error came from the server.
-    pub(crate) async fn commit(mut self, before: Option<&str>) -> Result<(), sqlx::Error> {
+    /// Executes a statement, if one is given, and commits. The connection must not have been used
+    /// since the store last proved that the transaction is open. After an error the transaction may
+    /// or may not have been committed, unless the error came from the server.
+    pub(crate) async fn commit(mut self, before: Option<&'static str>) -> Result<(), sqlx::Error> {
         let committed = self.send_commit(before).await;
         match committed {
             Ok(()) => {
@@ -100,15 +101,15 @@ impl OpenTransaction<PgConnection> {
         }
     }
 
-    async fn send_commit(&mut self, before: Option<&str>) -> Result<(), sqlx::Error> {
-        let connects_by_message = self.base_depth > 0;
+    async fn send_commit(&mut self, before: Option<&'static str>) -> Result<(), sqlx::Error> {
+        let begun_by_message = self.base_depth > 0;
         let connection = self.connection_mut();
-        if connects_by_message {
-            let commit = before.map(|before| format!("{before}; COMMIT"));
-            return execute_verified(commit.as_deref().unwrap_or("COMMIT"), connection).await;
+        if begun_by_message {
+            let commit = before.map_or("COMMIT".into(), |before| format!("{before}; COMMIT"));
+            return sqlx::raw_sql(AssertSqlSafe(commit)).execute(connection).await.map(drop);
         }
         if let Some(before) = before {
-            execute_verified(before, connection).await?;
+            sqlx::raw_sql(AssertSqlSafe(before)).execute(&mut *connection).await?;
         }
         Manager::<PgConnection>::commit(connection).await
     }
