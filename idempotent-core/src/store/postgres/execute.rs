@@ -139,20 +139,17 @@ impl PostgresStore {
         mut connection: PooledConnection<PgConnection>,
         statement: &Statement<'_>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let health = &self.pools.health;
-        let sent = match self.pools.server.mode {
+        let (health, mode) = (&self.pools.health, self.pools.server.mode);
+        let persistent = mode == StatementMode::Prepared;
+        if statement.by_index || statement.confidential && !persistent {
+            let executed = execute_in_transaction(connection, statement, persistent);
+            return health.exchange(RESPONSE_TIMEOUT, executed).await;
+        }
+        let sent = match mode {
             StatementMode::Prepared => {
                 health
                     .exchange(RESPONSE_TIMEOUT, statement.prepared().fetch_all(&mut *connection))
                     .await
-            }
-            StatementMode::Plain if statement.confidential => {
-                return health
-                    .exchange(
-                        RESPONSE_TIMEOUT,
-                        execute_in_transaction(connection, statement, false),
-                    )
-                    .await;
             }
             StatementMode::Plain => {
                 health

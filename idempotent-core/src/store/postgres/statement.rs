@@ -6,8 +6,9 @@ use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, q
 
 use super::timeouts::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 
-/// Settings of the planner for statements with arrays. With them it looks each record up by its id.
-/// It would otherwise read the whole table while that is small, and keep the plan while it grows.
+/// Settings of the planner for statements that name many records. With them it looks each record up
+/// by its id. It would otherwise read the whole table while that is small, and keep the plan while
+/// it grows, and each partition of a table that has many.
 pub(super) const BY_INDEX: [(&str, &str); 3] =
     [("enable_seqscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
 
@@ -37,15 +38,22 @@ pub(super) struct Statement<'a> {
     /// Whether a value is a response or the digest of a request. Such a value is never sent as
     /// text, because the server logs the text of a failing statement.
     pub(super) confidential: bool,
+    /// Whether the statement needs [`BY_INDEX`] where its session does not have it.
+    pub(super) by_index: bool,
 }
 
 impl<'a> Statement<'a> {
     pub(super) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values, confidential: false }
+        Self { text, values, confidential: false, by_index: false }
     }
 
     pub(super) fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values, confidential: true }
+        Self { confidential: true, ..Self::new(text, values) }
+    }
+
+    /// A statement that looks many records up by their ids, in any session.
+    pub(super) fn by_index(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+        Self { by_index: true, ..Self::new(text, values) }
     }
 
     /// As a statement with separate parameters, which stays prepared on its connection by default.

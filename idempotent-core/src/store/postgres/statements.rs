@@ -243,7 +243,7 @@ impl Statements {
     }
 
     pub(super) fn purge(&self, limit: u32) -> Statement<'_> {
-        Statement::new(&self.purge, vec![Value::Int(i64::from(limit))])
+        Statement::by_index(&self.purge, vec![Value::Int(i64::from(limit))])
     }
 
     pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
