@@ -9,7 +9,7 @@ use crate::browser::{Page, Window, with_browser};
 
 /// Where `tests/run browser` puts axe-core.
 const AXE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../target/axe/node_modules/axe-core/axe.min.js");
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/axe/node_modules/axe-core/axe.min.js");
 
 #[tokio::test]
 async fn axe_finds_no_violation_on_a_phone() {

@@ -12,7 +12,7 @@ const FRAME_SECONDS: [u16; 4] = [3, 5, 5, 7];
 const MAX_ANIMATION: usize = 600 * 1024;
 
 fn file(name: &str) -> PathBuf {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/page"));
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/page"));
     fs::create_dir_all(&folder).unwrap();
     folder.join(name)
 }
