@@ -28,19 +28,9 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts chromedriver on a free port, and a browser.
+    /// Starts chromedriver and a browser.
     pub(crate) async fn start(javascript: bool) -> Self {
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-        let mut process =
-            command.spawn().expect("chromedriver is installed: `tests/run browser` does that");
-        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
-        let url = loop {
-            let line = lines.next_line().await.unwrap().expect("chromedriver prints its port");
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
-                break format!("http://127.0.0.1:{}", port.trim_end_matches('.'));
-            }
-        };
+        let (process, url) = start_chromedriver().await;
         let mut browser = ClientBuilder::new(HttpConnector::new());
         let session = browser.capabilities(capabilities(javascript)).connect(&url);
         Self { client: run("start a browser", session).await, _process: process }
@@ -99,6 +89,27 @@ impl Driver {
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let body = json!({ "cmd": command, "params": parameters });
         run(command, self.client.issue_cmd(Extension("goog/cdp/execute", body))).await
+    }
+}
+
+/// Starts chromedriver on a free port, and returns its URL.
+async fn start_chromedriver() -> (Child, String) {
+    let mut command = Command::new("chromedriver");
+    command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    loop {
+        let mut process =
+            command.spawn().expect("chromedriver is installed: `tests/run browser` does that");
+        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
+        let mut last = String::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                return (process, format!("http://127.0.0.1:{}", port.trim_end_matches('.')));
+            }
+            last = line;
+        }
+        // Chromedriver takes a free port of IPv6, and ends if that port of IPv4 is in use. Another
+        // start takes another port.
+        assert!(last.contains("port not available"), "chromedriver does not start: {last}");
     }
 }
 
