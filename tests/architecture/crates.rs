@@ -24,6 +24,7 @@ fn assert_without(tree: &[String], unwanted: &[&str]) {
 /// Crates that only tests may use.
 const TEST_ONLY: &[&str] = &[
     "expect-test",
+    "fantoccini",
     "fuzz-targets",
     "prettyplease",
     "proptest",

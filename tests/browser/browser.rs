@@ -36,6 +36,11 @@ pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) 
         work(&page).await;
     });
     let worked = worked.catch_unwind().await;
+    if worked.is_err() {
+        // The output of a test that fails is shown.
+        let reported = AssertUnwindSafe(page.problems()).catch_unwind().await;
+        println!("the browser has reported: {:#?}", reported.map(|(problems, _)| problems).ok());
+    }
     page.driver.quit().await;
     worked.unwrap_or_else(|panic| resume_unwind(panic));
 }
@@ -122,20 +127,24 @@ impl Page {
 
     /// Asserts that there is no message on the console and that no request has failed.
     pub(crate) async fn assert_no_errors(&self) {
-        let console = self.driver.log("browser").await;
-        assert!(console.is_empty(), "the console has messages: {console:#?}");
-        let mut finished = 0;
+        let (problems, responses) = self.problems().await;
+        assert!(problems.is_empty(), "the browser has reported: {problems:#?}");
+        assert!(responses > 5, "only {responses} responses were logged");
+    }
+
+    /// The messages on the console, the requests that have failed, and the number of responses.
+    async fn problems(&self) -> (Vec<String>, usize) {
+        let (mut problems, mut responses) = (self.driver.log("browser").await, 0);
         for entry in self.driver.log("performance").await {
             let event: Value = serde_json::from_str(&entry).unwrap();
             let (method, parameters) = (&event["message"]["method"], &event["message"]["params"]);
-            assert_ne!(method, "Network.loadingFailed", "a request has failed: {parameters}");
-            if method == "Network.responseReceived" {
-                let response = &parameters["response"];
-                let ok = response["status"].as_u64().is_some_and(|status| status < 400);
-                assert!(ok, "a request has failed: {response}");
-                finished += 1;
+            let is_response = method == "Network.responseReceived";
+            responses += usize::from(is_response);
+            let ok = parameters["response"]["status"].as_u64().is_some_and(|status| status < 400);
+            if method == "Network.loadingFailed" || is_response && !ok {
+                problems.push(format!("a request has failed: {parameters}"));
             }
         }
-        assert!(finished > 5, "only {finished} responses were logged");
+        (problems, responses)
     }
 }

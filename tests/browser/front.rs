@@ -31,7 +31,7 @@ impl Front {
     /// Starts a server and waits until it listens.
     pub(crate) fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_payments-server"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_page-server"))
             .args(["--listen", "127.0.0.1:0"])
             .current_dir(directory.path())
             .env("TMPDIR", directory.path())

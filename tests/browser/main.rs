@@ -1,4 +1,5 @@
-//! The page of the payments example in a real browser: Chromium, driven through chromedriver.
+//! The page of the payments example in a real browser: Chromium, driven by fantoccini through
+//! chromedriver.
 //!
 //! `tests/run browser` installs what is missing and runs these tests; `tests/run pictures` writes
 //! the pictures in `docs/page`.

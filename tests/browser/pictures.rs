@@ -2,6 +2,7 @@
 
 use std::{fs, io::Cursor, path::PathBuf};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use crate::browser::{Page, Window, with_browser};
@@ -12,7 +13,7 @@ const FRAME_SECONDS: [u16; 4] = [3, 5, 5, 7];
 const MAX_ANIMATION: usize = 600 * 1024;
 
 fn file(name: &str) -> PathBuf {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/page"));
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/page"));
     fs::create_dir_all(&folder).unwrap();
     folder.join(name)
 }
@@ -76,22 +77,7 @@ async fn screenshot(page: &Page, clip: &Value) -> Vec<u8> {
     page.until("document.getAnimations().every((one) => one.playState === 'finished')").await;
     let parameters = json!({ "format": "png", "clip": clip, "captureBeyondViewport": true });
     let shot = page.driver.devtools("Page.captureScreenshot", parameters).await;
-    decode_base64(shot["data"].as_str().unwrap())
-}
-
-fn decode_base64(text: &str) -> Vec<u8> {
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut buffer, mut bits) = (Vec::new(), 0_u32, 0);
-    for digit in text.bytes().filter(|byte| *byte != b'=') {
-        let value = alphabet.iter().position(|one| *one == digit).expect("base64");
-        buffer = buffer << 6 | u32::try_from(value).unwrap();
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((buffer >> bits & 0xFF) as u8);
-        }
-    }
-    bytes
+    BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap()
 }
 
 /// A picture: its width, its height, and three bytes for each pixel.

@@ -1,157 +1,154 @@
-//! A client of chromedriver: the commands of WebDriver that these tests need.
-//!
-//! Written here, because `thirtyfour` enables `preserve_order` of `serde_json` for every crate of
-//! the workspace, which would test other servers than users run, and `fantoccini` has 22
-//! dependencies that nothing else in the workspace has.
+//! Chromium, driven through chromedriver. A command that fails ends the test with the driver's
+//! message.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    thread,
+use std::{fmt::Display, process::Stdio};
+
+use fantoccini::{
+    Client, ClientBuilder, Locator,
+    actions::{InputSource, KeyAction, KeyActions},
+    wd::{Capabilities, WebDriverCompatibleCommand},
 };
-
-use reqwest::{Client, Method};
+use http::Method;
+use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+use url::{ParseError, Url};
 
 use crate::LIMIT;
 
-/// The member of an object that refers to an element (WebDriver §12).
-const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-
-/// The code points of keys (WebDriver §17.4.2).
-pub(crate) const TAB: char = '\u{E004}';
-pub(crate) const ENTER: char = '\u{E007}';
-
-/// A browser. Its chromedriver is killed when it is dropped; call [`quit`](Self::quit) before.
+/// A browser, and its chromedriver, which is killed when this is dropped. Call
+/// [`quit`](Self::quit) before.
 pub(crate) struct Driver {
-    process: Child,
     client: Client,
-    session: String,
+    _process: Child,
 }
 
 impl Driver {
-    /// Starts chromedriver on a free port, and a browser.
+    /// Starts chromedriver and a browser.
     pub(crate) async fn start(javascript: bool) -> Self {
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process =
-            command.spawn().expect("chromedriver is installed: `tests/run browser` does that");
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let mut lines = output.lines().map_while(Result::ok);
-        let port = lines.find_map(|line| {
-            let port = line.split_once("started successfully on port ")?.1;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        thread::spawn(move || lines.for_each(drop));
-        let session = format!("http://127.0.0.1:{}/session", port.expect("chromedriver's port"));
-        let client = Client::builder().no_proxy().timeout(2 * LIMIT).build().unwrap();
-        let mut driver = Self { process, client, session };
-        let created = driver.send(Method::POST, "", &capabilities(javascript)).await;
-        let id = created["sessionId"].as_str().expect("the id of the session");
-        driver.session = format!("{}/{id}", driver.session);
-        let timeouts = json!({ "script": LIMIT.as_millis(), "pageLoad": LIMIT.as_millis() });
-        driver.post("timeouts", timeouts).await;
-        driver
+        let (process, url) = start_chromedriver().await;
+        let mut browser = ClientBuilder::new(HttpConnector::new());
+        let session = browser.capabilities(capabilities(javascript)).connect(&url);
+        Self { client: run("start a browser", session).await, _process: process }
     }
 
     /// Ends the browser.
     pub(crate) async fn quit(&self) {
-        let _ = self.client.delete(&self.session).send().await;
-    }
-
-    /// Sends a command. Panics with the driver's message if it fails.
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Value {
-        let request = self.client.request(method.clone(), format!("{}{path}", self.session));
-        let request = if method == Method::POST { request.json(body) } else { request };
-        let response = request.send().await.expect("chromedriver responds");
-        let status = response.status();
-        let value = response.json::<Value>().await.unwrap()["value"].take();
-        assert!(status.is_success(), "{method} {path}: {}", value["message"]);
-        value
-    }
-
-    async fn post(&self, command: &str, body: Value) -> Value {
-        self.send(Method::POST, &format!("/{command}"), &body).await
+        let _ = timeout(LIMIT, self.client.clone().close()).await;
     }
 
     pub(crate) async fn goto(&self, url: &str) {
-        self.post("url", json!({ "url": url })).await;
+        run(url, self.client.goto(url)).await;
     }
 
-    /// Runs the body of a function and returns its result.
+    /// Runs the body of a function and returns its result. Waits for a promise.
     pub(crate) async fn execute(&self, script: &str) -> Value {
-        self.post("execute/sync", json!({ "script": script, "args": [] })).await
-    }
-
-    /// Runs the body of a function, and waits until it calls its argument with the result.
-    pub(crate) async fn execute_async(&self, script: &str) -> Value {
-        self.post("execute/async", json!({ "script": script, "args": [] })).await
-    }
-
-    async fn find(&self, selector: &str) -> String {
-        let query = json!({ "using": "css selector", "value": selector });
-        let found = self.post("element", query).await;
-        format!("element/{}", found[ELEMENT].as_str().unwrap())
+        run(script, self.client.execute(script, Vec::new())).await
     }
 
     /// Clicks an element, which is scrolled into view.
     pub(crate) async fn click(&self, selector: &str) {
-        let element = self.find(selector).await;
-        self.post(&format!("{element}/click"), json!({})).await;
+        let found = self.client.find(Locator::Css(selector));
+        run(selector, async { found.await?.click().await }).await;
     }
 
     /// The text of an element as a visitor sees it, which does not need JavaScript in the page.
     pub(crate) async fn visible_text(&self, selector: &str) -> String {
-        let element = self.find(selector).await;
-        let text = self.send(Method::GET, &format!("/{element}/text"), &Value::Null).await;
-        text.as_str().unwrap().to_owned()
+        let found = self.client.find(Locator::Css(selector));
+        run(selector, async { found.await?.text().await }).await
     }
 
     /// Presses a key.
-    pub(crate) async fn press(&self, key: char) {
-        let steps = ["keyDown", "keyUp"].map(|step| json!({ "type": step, "value": key }));
-        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": steps });
-        self.post("actions", json!({ "actions": [keyboard] })).await;
+    pub(crate) async fn press(&self, key: impl Into<char>) {
+        let value = key.into();
+        let keys = KeyActions::new("keyboard".to_owned());
+        let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
+        run("press a key", self.client.perform_actions(keys)).await;
     }
 
     /// Switches to the tab that was opened last.
     pub(crate) async fn switch_to_last_tab(&self) {
-        let tabs = self.send(Method::GET, "/window/handles", &Value::Null).await;
-        let last = tabs.as_array().unwrap().last().unwrap();
-        self.post("window", json!({ "handle": last })).await;
+        let tabs = run("list the tabs", self.client.windows()).await;
+        let last = tabs.into_iter().next_back().unwrap();
+        run("switch to a tab", self.client.switch_to_window(last)).await;
     }
 
     /// The messages of a log since the last call: `browser` is the console.
     pub(crate) async fn log(&self, kind: &str) -> Vec<String> {
-        let entries = self.post("se/log", json!({ "type": kind })).await;
+        let command = Extension("se/log", json!({ "type": kind }));
+        let entries = run("se/log", self.client.issue_cmd(command)).await;
         let message = |entry: &Value| entry["message"].as_str().unwrap().to_owned();
         entries.as_array().unwrap().iter().map(message).collect()
     }
 
     /// Sends a command of the Chrome DevTools Protocol.
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
-        self.post("goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await
+        let body = json!({ "cmd": command, "params": parameters });
+        run(command, self.client.issue_cmd(Extension("goog/cdp/execute", body))).await
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+/// Starts chromedriver on a free port, and returns its URL.
+async fn start_chromedriver() -> (Child, String) {
+    let mut command = Command::new("chromedriver");
+    command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    loop {
+        let mut process =
+            command.spawn().expect("chromedriver is installed: `tests/run browser` does that");
+        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
+        let mut last = String::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                return (process, format!("http://127.0.0.1:{}", port.trim_end_matches('.')));
+            }
+            last = line;
+        }
+        // Chromedriver takes a free port of IPv6, and ends if that port of IPv4 is in use. Another
+        // start takes another port.
+        assert!(last.contains("port not available"), "chromedriver does not start: {last}");
     }
 }
 
-fn capabilities(javascript: bool) -> Value {
+/// The result of a command. Chromedriver ends a script or a navigation after `LIMIT`, with a better
+/// message than this.
+async fn run<T, E: Display>(what: &str, command: impl Future<Output = Result<T, E>>) -> T {
+    let result = timeout(2 * LIMIT, command).await;
+    let result = result.unwrap_or_else(|_| panic!("{what:.200}: chromedriver does not respond"));
+    result.unwrap_or_else(|error| panic!("{what:.200}: {error}"))
+}
+
+/// A command of chromedriver that is not part of WebDriver: its path below the session, and its
+/// parameters.
+#[derive(Debug)]
+struct Extension(&'static str, Value);
+
+impl WebDriverCompatibleCommand for Extension {
+    fn endpoint(&self, driver: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        driver.join(&format!("session/{}/{}", session.unwrap_or_default(), self.0))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.1.to_string()))
+    }
+}
+
+fn capabilities(javascript: bool) -> Capabilities {
     // Containers often have neither user namespaces nor a large /dev/shm.
     let arguments =
         ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"];
     let setting = if javascript { 1 } else { 2 };
-    json!({ "capabilities": { "alwaysMatch": {
+    let capabilities = json!({
         "browserName": "chrome",
+        "timeouts": { "script": LIMIT.as_millis(), "pageLoad": LIMIT.as_millis() },
         "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
         "goog:chromeOptions": {
             "args": arguments,
             "prefs": { "profile.managed_default_content_settings.javascript": setting },
         },
-    } } })
+    });
+    serde_json::from_value(capabilities).unwrap()
 }

@@ -78,6 +78,25 @@ fn the_page_is_beside_the_api_and_changes_nothing_of_it() {
 }
 
 #[test]
+fn the_page_and_its_files_respond_to_head_as_to_get_without_the_body() {
+    let directory = TempDir::new().unwrap();
+    let server = start(&directory);
+    for path in ["/", "/demo/files/main.js"] {
+        let page = server.send(&Request::new("GET", path));
+        let mut connection = server.begin(&Request::new("HEAD", path));
+        connection.send_more(&Request::new("GET", "/unknown").bytes());
+        let responses = connection.read_until("url_unknown");
+        let (head, next) = responses.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
+        assert!(next.starts_with("HTTP/1.1 404 "), "{path} has a body: {next}");
+        for (name, value) in page.headers.iter().filter(|(name, _)| name != "date") {
+            let line = format!("\r\n{name}: {}", String::from_utf8_lossy(value));
+            assert!(head.contains(&line), "{path}: {line} is missing in {head}");
+        }
+    }
+}
+
+#[test]
 fn calls_of_other_sites_are_refused() {
     let directory = TempDir::new().unwrap();
     let server = start(&directory);

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use actix_web::{
-    HttpResponse, get,
+    HttpResponse,
     http::header::{
         CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     },
+    route,
     web::{Path, ServiceConfig},
 };
 
@@ -55,12 +56,12 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
     config.service(index).service(file);
 }
 
-#[get("/")]
+#[route("/", method = "GET", method = "HEAD")]
 async fn index() -> HttpResponse {
     respond(HTML, PAGE.as_str())
 }
 
-#[get("/demo/files/{name}")]
+#[route("/demo/files/{name}", method = "GET", method = "HEAD")]
 async fn file(name: Path<String>) -> HttpResponse {
     match FILES.iter().find(|(known, ..)| *known == name.as_str()) {
         Some((_, kind, text)) => respond(kind, text),
