@@ -135,7 +135,7 @@ impl KeyedRun {
             let (kind, outcome) = (ProblemKind::ShuttingDown, RequestOutcome::Unavailable);
             return GuardedResponse::ready(self.refusals().refuse(kind, outcome));
         }
-        let principal = (scope != *GLOBAL).then_some(&scope);
+        let principal = (scope != *GLOBAL).then(|| scope.principal());
         let permit = self.idempotency.in_flight().acquire(principal).map(|permit| (permit, None));
         // At the limit, the outcome of an earlier request with this key is still found: only a new
         // request is refused.
@@ -147,7 +147,6 @@ impl KeyedRun {
         };
         self.context.permit.hold(permit, token);
         let subject = self.subject(&scope);
-        let principal = principal.map(ScopeId::principal);
         let subject = principal.into_iter().fold(subject, Subject::with_principal);
         self.into_response(subject, digest, limit, handler)
     }
