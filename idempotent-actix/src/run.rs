@@ -164,7 +164,23 @@ impl KeyedRun {
         // stores its arguments twice.
         let future = Box::pin(async move {
             let mut response = match limit {
-                None => self.claim(subject, digest, handler).await,
+                None => {
+                    let (runtime, policy) = (self.idempotency.runtime(), &self.policy);
+                    let admission = match self.operation.claim {
+                        ClaimMode::Lease => runtime.begin(subject, digest, policy).await,
+                        ClaimMode::Transaction => {
+                            Box::pin(runtime.begin_in_transaction(subject, digest, policy)).await
+                        }
+                    };
+                    // Boxed: keeps the future of a replay small.
+                    match admission {
+                        Ok(Admission::Proceed(attempt)) => {
+                            Box::pin(self.attempt(attempt, handler)).await
+                        }
+                        Ok(Admission::Rejected(verdict)) => self.reject(verdict),
+                        Err(error) => Box::pin(self.without_store(id, &error, handler)).await,
+                    }
+                }
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
@@ -175,27 +191,6 @@ impl KeyedRun {
             response
         });
         GuardedResponse::keyed(future, context, idempotency, request)
-    }
-
-    async fn claim(
-        &self,
-        subject: Subject,
-        digest: RequestDigest,
-        handler: HandlerFuture,
-    ) -> HttpResponse {
-        let (runtime, id) = (self.idempotency.runtime(), subject.id);
-        let admission = match self.operation.claim {
-            ClaimMode::Lease => runtime.begin(subject, digest, &self.policy).await,
-            ClaimMode::Transaction => {
-                Box::pin(runtime.begin_in_transaction(subject, digest, &self.policy)).await
-            }
-        };
-        // Boxed: keeps the future of a replay small.
-        match admission {
-            Ok(Admission::Proceed(attempt)) => Box::pin(self.attempt(attempt, handler)).await,
-            Ok(Admission::Rejected(verdict)) => self.reject(verdict),
-            Err(error) => Box::pin(self.without_store(id, &error, handler)).await,
-        }
     }
 
     /// The response if a limit on operations is reached. The key may have been used before.
