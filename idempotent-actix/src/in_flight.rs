@@ -2,16 +2,15 @@
 
 use std::{
     cell::Cell,
-    collections::{HashMap, hash_map::RandomState},
+    collections::HashMap,
     fmt,
-    hash::BuildHasher,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use idempotent_core::ScopeId;
+use idempotent_core::Principal;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The most operations that may be in flight in one process.
@@ -26,10 +25,7 @@ pub(crate) struct Limits {
 pub(crate) struct OperationLimiter {
     limits: Limits,
     total: AtomicUsize,
-    /// Counts by a hash of the scope. Its seed is secret, so that no principal can choose to share
-    /// the count of another.
-    principals: Mutex<HashMap<u64, usize>>,
-    seed: RandomState,
+    principals: Mutex<HashMap<Principal, usize>>,
 }
 
 /// Which limit was reached.
@@ -43,7 +39,7 @@ pub(crate) enum Limit {
 pub(crate) struct Permit {
     limiter: Arc<OperationLimiter>,
     /// `None` for an operation without a principal.
-    principal: Option<u64>,
+    principal: Option<Principal>,
 }
 
 /// Holds the permit of one operation, and the token that a drain waits for.
@@ -69,7 +65,7 @@ impl fmt::Debug for PermitHolder {
 impl OperationLimiter {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         let (total, principals) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { limits, total, principals, seed: RandomState::new() })
+        Arc::new(Self { limits, total, principals })
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -78,7 +74,7 @@ impl OperationLimiter {
 
     /// Counts one more operation of `principal`, unless a limit is reached. An operation without a
     /// principal is only counted in total.
-    pub(crate) fn acquire(self: &Arc<Self>, principal: Option<&ScopeId>) -> Result<Permit, Limit> {
+    pub(crate) fn acquire(self: &Arc<Self>, principal: Option<Principal>) -> Result<Permit, Limit> {
         let limiter = self.clone();
         if self.total.fetch_add(1, Ordering::Relaxed) >= self.limits.total {
             self.total.fetch_sub(1, Ordering::Relaxed);
@@ -86,8 +82,7 @@ impl OperationLimiter {
         }
         // If the principal has reached its limit, dropping the permit undoes the count in total.
         let mut permit = Permit { limiter, principal: None };
-        if let Some(scope) = principal {
-            let principal = self.seed.hash_one(scope);
+        if let Some(principal) = principal {
             let mut principals = self.principals.lock().unwrap_or_else(PoisonError::into_inner);
             let count = principals.entry(principal).or_default();
             if *count >= self.limits.per_principal {
@@ -119,7 +114,13 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use idempotent_core::ScopeId;
+
     use super::*;
+
+    fn user(name: &str) -> Option<Principal> {
+        Some(ScopeId::of("user", name).principal())
+    }
 
     fn limiter(total: usize, per_principal: usize) -> Arc<OperationLimiter> {
         OperationLimiter::new(Limits { total, per_principal })
@@ -128,22 +129,21 @@ mod tests {
     #[test]
     fn a_principal_at_its_limit_leaves_room_for_others() {
         let limiter = limiter(3, 2);
-        let (alice, bob) = (ScopeId::of("user", "alice"), ScopeId::of("user", "bob"));
-        let first = limiter.acquire(Some(&alice));
-        let _second = limiter.acquire(Some(&alice));
-        assert_eq!(limiter.acquire(Some(&alice)).err(), Some(Limit::Principal));
-        let _other = limiter.acquire(Some(&bob)).ok().unwrap();
-        assert_eq!(limiter.acquire(Some(&bob)).err(), Some(Limit::Total));
+        let (alice, bob) = (user("alice"), user("bob"));
+        let first = limiter.acquire(alice);
+        let _second = limiter.acquire(alice);
+        assert_eq!(limiter.acquire(alice).err(), Some(Limit::Principal));
+        let _other = limiter.acquire(bob).ok().unwrap();
+        assert_eq!(limiter.acquire(bob).err(), Some(Limit::Total));
         drop(first);
-        assert!(limiter.acquire(Some(&alice)).is_ok());
+        assert!(limiter.acquire(alice).is_ok());
     }
 
     #[test]
     fn refused_operations_are_not_counted() {
         let limiter = limiter(1, 0);
         for _ in 0..3 {
-            let alice = ScopeId::new("alice");
-            assert_eq!(limiter.acquire(Some(&alice)).err(), Some(Limit::Principal));
+            assert_eq!(limiter.acquire(user("alice")).err(), Some(Limit::Principal));
         }
         assert!(limiter.principals.lock().unwrap().is_empty());
         assert!(limiter.acquire(None).is_ok());

@@ -135,7 +135,7 @@ impl KeyedRun {
             let (kind, outcome) = (ProblemKind::ShuttingDown, RequestOutcome::Unavailable);
             return GuardedResponse::ready(self.refusals().refuse(kind, outcome));
         }
-        let principal = (scope != *GLOBAL).then_some(&scope);
+        let principal = (scope != *GLOBAL).then(|| scope.principal());
         let permit = self.idempotency.in_flight().acquire(principal).map(|permit| (permit, None));
         // At the limit, the outcome of an earlier request with this key is still found: only a new
         // request is refused.
@@ -147,7 +147,6 @@ impl KeyedRun {
         };
         self.context.permit.hold(permit, token);
         let subject = self.subject(&scope);
-        let principal = principal.map(ScopeId::principal);
         let subject = principal.into_iter().fold(subject, Subject::with_principal);
         self.into_response(subject, digest, limit, handler)
     }
@@ -165,7 +164,23 @@ impl KeyedRun {
         // stores its arguments twice.
         let future = Box::pin(async move {
             let mut response = match limit {
-                None => self.claim(subject, digest, handler).await,
+                None => {
+                    let (runtime, policy) = (self.idempotency.runtime(), &self.policy);
+                    let admission = match self.operation.claim {
+                        ClaimMode::Lease => runtime.begin(subject, digest, policy).await,
+                        ClaimMode::Transaction => {
+                            Box::pin(runtime.begin_in_transaction(subject, digest, policy)).await
+                        }
+                    };
+                    // Boxed: keeps the future of a replay small.
+                    match admission {
+                        Ok(Admission::Proceed(attempt)) => {
+                            Box::pin(self.attempt(attempt, handler)).await
+                        }
+                        Ok(Admission::Rejected(verdict)) => self.reject(verdict),
+                        Err(error) => Box::pin(self.without_store(id, &error, handler)).await,
+                    }
+                }
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
@@ -176,27 +191,6 @@ impl KeyedRun {
             response
         });
         GuardedResponse::keyed(future, context, idempotency, request)
-    }
-
-    async fn claim(
-        &self,
-        subject: Subject,
-        digest: RequestDigest,
-        handler: HandlerFuture,
-    ) -> HttpResponse {
-        let (runtime, id) = (self.idempotency.runtime(), subject.id);
-        let admission = match self.operation.claim {
-            ClaimMode::Lease => runtime.begin(subject, digest, &self.policy).await,
-            ClaimMode::Transaction => {
-                Box::pin(runtime.begin_in_transaction(subject, digest, &self.policy)).await
-            }
-        };
-        // Boxed: keeps the future of a replay small.
-        match admission {
-            Ok(Admission::Proceed(attempt)) => Box::pin(self.attempt(attempt, handler)).await,
-            Ok(Admission::Rejected(verdict)) => self.reject(verdict),
-            Err(error) => Box::pin(self.without_store(id, &error, handler)).await,
-        }
     }
 
     /// The response if a limit on operations is reached. The key may have been used before.

@@ -86,8 +86,10 @@ impl fmt::Debug for Key {
 
 fn parse_bare(value: &[u8]) -> Result<String, KeyError> {
     let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b',';
+    // Without an early exit, several bytes are tested at a time.
+    let all_allowed = value.iter().fold(true, |all, byte| all & allowed(*byte));
     match std::str::from_utf8(value) {
-        Ok(token) if token.bytes().all(allowed) => Ok(token.to_owned()),
+        Ok(token) if all_allowed => Ok(token.to_owned()),
         _ => Err(KeyError::NotVisibleAscii),
     }
 }

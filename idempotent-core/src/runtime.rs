@@ -115,30 +115,33 @@ impl Runtime {
     /// If the future is dropped, a claim that may have taken effect is released in the background.
     /// If the claim reaches the store only after that, the key stays in flight for the length of
     /// the lease.
-    pub async fn begin(
+    pub fn begin(
         &self,
         subject: impl Into<Subject>,
         digest: RequestDigest,
         policy: &Policy,
-    ) -> Result<Admission, StoreError> {
+    ) -> impl Future<Output = Result<Admission, StoreError>> {
         let (parts, subject) = (&self.parts, subject.into());
-        parts.ready().await?;
-        let id = subject.id;
-        let claim = parts.new_claim(subject, digest, policy)?;
-        let response = parts.claims.claim(&id, &claim, digest, policy.wait).await?;
-        let ClaimOutcome::Granted { attempt } = response.outcome else {
-            return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
-        };
-        let lease = Lease { id, owner: response.owner };
-        let leases = &parts.renewer.leases;
-        if attempt > 1 {
-            leases.remove_superseded(&lease);
+        // A block, because an `async fn` stores its arguments twice.
+        async move {
+            parts.ready().await?;
+            let id = subject.id;
+            let claim = parts.new_claim(subject, digest, policy)?;
+            let response = parts.claims.claim(&id, &claim, &digest, policy.wait).await?;
+            let ClaimOutcome::Granted { attempt } = response.outcome else {
+                return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
+            };
+            let lease = Lease { id, owner: response.owner };
+            let leases = &parts.renewer.leases;
+            if attempt > 1 {
+                leases.remove_superseded(&lease);
+            }
+            leases.insert(lease, policy.lease, response.sent);
+            let claim = claim.with_owner(response.owner);
+            let attempt = (attempt, response.sent);
+            let attempt = Attempt::new(parts.clone(), id, claim, digest, attempt, policy.abandoned);
+            Ok(Admission::Proceed(attempt))
         }
-        leases.insert(lease, policy.lease, response.sent);
-        let claim = claim.with_owner(response.owner);
-        let attempt = (attempt, response.sent);
-        let attempt = Attempt::new(parts.clone(), id, claim, digest, attempt, policy.abandoned);
-        Ok(Admission::Proceed(attempt))
     }
 
     /// Claims a key in a new transaction, in which the handler then writes. The claim, the effects

@@ -19,8 +19,7 @@ mod source;
 const GUARDS: [&str; 11] =
     [" if ", " && ", " || ", " == ", " != ", " <= ", " >= ", " > ", ".filter(", ".or(", ".min("];
 /// Lines that decide nothing about a record.
-const NOT_GUARDS: [&str; 4] =
-    ["split_first_chunk", "Entry::Occupied", "used.get().records == 0", "inputs.load("];
+const NOT_GUARDS: [&str; 3] = ["Entry::Occupied", "used.get().records == 0", "inputs.load("];
 
 fn read(file: &str) -> String {
     fs::read_to_string(folder(file)).unwrap()

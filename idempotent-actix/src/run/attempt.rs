@@ -1,9 +1,9 @@
 //! One attempt: runs the handler, and ends the attempt according to its response.
 
-use std::{error::Error as StdError, panic::AssertUnwindSafe};
+use std::{borrow::Cow, error::Error as StdError, panic::AssertUnwindSafe};
 
 use actix_web::HttpResponse;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::Either};
 use idempotent_core::{
     Abandoned, EncodedRecording, RecordId,
     runtime::{Attempt, AttemptOutcome, Operation},
@@ -33,6 +33,17 @@ enum AttemptEnd {
     Hold,
 }
 
+/// How a handler has run. An error is the reason why it has no response.
+type HandlerResult = Result<HandlerRun, (HandlerFailure, Cow<'static, str>)>;
+
+/// A handler that has responded.
+struct HandlerRun {
+    end: AttemptEnd,
+    response: HttpResponse,
+    /// Whether the handler has kept its transaction.
+    is_missing: bool,
+}
+
 impl KeyedRun {
     /// Runs the handler and ends the attempt.
     pub(super) async fn attempt(
@@ -40,49 +51,62 @@ impl KeyedRun {
         mut attempt: Attempt,
         handler: HandlerFuture,
     ) -> HttpResponse {
-        let operation = attempt.operation().clone();
-        self.context.set_operation(operation.clone());
+        let run = self.run_handler(&mut attempt, handler).await;
+        self.end(attempt, run).await
+    }
+
+    async fn run_handler(&self, attempt: &mut Attempt, handler: HandlerFuture) -> HandlerResult {
+        self.context.set_operation(attempt.operation().clone());
         let slot = TxSlot::of(&self.request);
         if let Some(slot) = &slot {
             // With `claim = "transaction"` the claim has begun one; otherwise the `Tx` begins one.
             slot.open(attempt.take_transaction());
         }
         let time_limit = self.idempotency.time_limit(self.operation);
-        let response =
-            within(time_limit, AssertUnwindSafe(self.respond(handler, &operation)).catch_unwind())
-                .await;
+        let response = AssertUnwindSafe(self.respond(handler, attempt.operation())).catch_unwind();
+        let response = within(time_limit, response).await;
         let returned = slot.map_or(Returned::Unused, |slot| slot.close());
         let is_missing = matches!(returned, Returned::Missing);
         if let Returned::Transaction(transaction) = returned {
             attempt.return_transaction(transaction);
         }
-        let (end, response) = match response {
-            Some(Ok(Ok(response))) => response,
+        match response {
+            Some(Ok(Ok((end, response)))) => Ok(HandlerRun { end, response, is_missing }),
             Some(Ok(Err(error))) => {
                 let reason = format!("the body of the handler's response failed: {error}");
-                return Box::pin(self.abandon(attempt, &reason, HandlerFailure::Failed)).await;
+                Err((HandlerFailure::Failed, reason.into()))
             }
-            Some(Err(_)) => {
-                let reason = self.panic_message();
-                return Box::pin(self.abandon(attempt, reason, HandlerFailure::Failed)).await;
-            }
+            Some(Err(_)) => Err((HandlerFailure::Failed, self.panic_message().into())),
             None => {
                 let reason = "the handler did not respond within its time limit";
-                return Box::pin(self.abandon(attempt, reason, HandlerFailure::TimedOut)).await;
+                Err((HandlerFailure::TimedOut, reason.into()))
+            }
+        }
+    }
+
+    /// Ends the attempt. Not an `async fn`, which would contain its arguments twice.
+    fn end(&self, attempt: Attempt, run: HandlerResult) -> impl Future<Output = HttpResponse> {
+        let HandlerRun { end, response, is_missing } = match run {
+            Ok(run) => run,
+            Err((failure, reason)) => {
+                return Either::Left(Box::pin(self.abandon(attempt, reason, failure)));
             }
         };
         let (id, held) = (*attempt.id(), matches!(end, AttemptEnd::Hold));
-        let outcome = match end {
-            AttemptEnd::Record(recording) if has_failed(&response) => {
-                attempt.complete_rolled_back(recording).await
-            }
-            AttemptEnd::Record(recording) => {
-                Box::pin(self.complete(attempt, recording, is_missing)).await
-            }
-            AttemptEnd::Release => attempt.release().await,
-            AttemptEnd::Hold => attempt.abandon(Abandoned::Hold).await,
-        };
-        self.finish(id, outcome, response, held)
+        Either::Right(async move {
+            let outcome = match end {
+                AttemptEnd::Record(recording) if has_failed(&response) => {
+                    attempt.complete_rolled_back(recording).await
+                }
+                AttemptEnd::Record(_) if is_missing && self.operation.claim == ClaimMode::Lease => {
+                    Box::pin(abandon_without_transaction(attempt)).await
+                }
+                AttemptEnd::Record(recording) => attempt.complete(recording).await,
+                AttemptEnd::Release => attempt.release().await,
+                AttemptEnd::Hold => attempt.abandon(Abandoned::Hold).await,
+            };
+            self.finish(id, outcome, response, held)
+        })
     }
 
     /// The handler's response, and how it ends the attempt.
@@ -109,23 +133,6 @@ impl KeyedRun {
             Disposition::Retryable => Ok((AttemptEnd::Release, response)),
             Disposition::Unknown => Ok((AttemptEnd::Hold, response)),
         }
-    }
-
-    /// Records the response, and commits the transaction if there is one.
-    async fn complete(
-        &self,
-        attempt: Attempt,
-        recording: EncodedRecording,
-        is_missing: bool,
-    ) -> AttemptOutcome {
-        if !is_missing || self.operation.claim == ClaimMode::Transaction {
-            return attempt.complete(recording).await;
-        }
-        // The effects cannot be committed, so the response must not be recorded.
-        log_missing();
-        let policy = attempt.operation().abandoned();
-        attempt.abandon(policy).await;
-        AttemptOutcome::NotCommitted { transient: false }
     }
 
     /// The log message if the handler panicked.
@@ -176,7 +183,7 @@ impl KeyedRun {
     async fn abandon(
         &self,
         attempt: Attempt,
-        reason: &str,
+        reason: Cow<'static, str>,
         failure: HandlerFailure,
     ) -> HttpResponse {
         let (id, policy) = (*attempt.id(), attempt.operation().abandoned());
@@ -184,7 +191,7 @@ impl KeyedRun {
             Abandoned::Hold => "its key is held until it is resolved",
             Abandoned::Retry => "the next request runs it again",
         };
-        tracing::error!(%id, reason, next, "an attempt was abandoned");
+        tracing::error!(%id, %reason, next, "an attempt was abandoned");
         match attempt.abandon(policy).await {
             AttemptOutcome::Stored
             | AttemptOutcome::Deferred
@@ -192,4 +199,13 @@ impl KeyedRun {
             AttemptOutcome::Fenced(verdict) => self.reject(verdict),
         }
     }
+}
+
+/// Ends an attempt whose handler has kept its transaction. The effects cannot be committed, so the
+/// response must not be recorded.
+async fn abandon_without_transaction(attempt: Attempt) -> AttemptOutcome {
+    log_missing();
+    let policy = attempt.operation().abandoned();
+    attempt.abandon(policy).await;
+    AttemptOutcome::NotCommitted { transient: false }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use actix_web::{HttpRequest, HttpResponse, rt};
+use futures_util::{FutureExt, future::Either};
 
 use crate::{
     outcome::Replayable,
@@ -63,13 +64,13 @@ impl Future for HandlerFuture {
 
 /// The output of `future`, unless the time limit passes first. Then `future` is dropped, and a
 /// panic of its destructors is caught.
-pub(super) async fn within<T>(
+pub(super) fn within<T>(
     time_limit: Option<Duration>,
     future: impl Future<Output = T>,
-) -> Option<T> {
-    let Some(limit) = time_limit else { return Some(future.await) };
+) -> impl Future<Output = Option<T>> {
+    let Some(limit) = time_limit else { return Either::Left(future.map(Some)) };
     // Boxed: keeps the future of operations without a time limit small.
-    let limited = Box::pin(async move {
+    Either::Right(Box::pin(async move {
         let mut future = Box::pin(future);
         let output = rt::time::timeout(limit, future.as_mut()).await.ok();
         if output.is_none() && catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
@@ -78,6 +79,5 @@ pub(super) async fn within<T>(
             );
         }
         output
-    });
-    limited.await
+    }))
 }

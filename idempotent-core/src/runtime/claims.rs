@@ -83,19 +83,22 @@ impl Claims {
     }
 
     /// Claims a key, and waits up to `wait` while another attempt is in flight.
-    pub(super) async fn claim(
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+    pub(super) fn claim(
         &self,
         id: &RecordId,
         claim: &Claim,
-        digest: RequestDigest,
+        digest: &RequestDigest,
         wait: Duration,
-    ) -> Result<ClaimResponse, StoreError> {
-        let response = self.claim_now(id, claim, digest).await?;
-        if response.is_in_flight() && !wait.is_zero() {
-            // Boxed: keeps the caller's future small on the fast path.
-            return Ok(Box::pin(self.wait(id, claim, digest, wait, response)).await);
+    ) -> impl Future<Output = Result<ClaimResponse, StoreError>> {
+        async move {
+            let response = self.claim_now(id, claim, digest).await?;
+            if response.is_in_flight() && !wait.is_zero() {
+                // Boxed: keeps the caller's future small on the fast path.
+                return Ok(Box::pin(self.wait(id, claim, digest, wait, response)).await);
+            }
+            Ok(response)
         }
-        Ok(response)
     }
 
     /// Claims a key once, and a second time if its record was signed with an older key. An end of
@@ -104,19 +107,19 @@ impl Claims {
         &self,
         id: &RecordId,
         claim: &Claim,
-        digest: RequestDigest,
+        digest: &RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
-        let (owner, sent) = (claim.owner, self.store.environment().now());
+        let sent = self.store.environment().now();
         if !self.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(self.deferrals.claim(id, digest)).await
+            && let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await
         {
-            return Ok(ClaimResponse { outcome, owner, sent });
+            return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
         }
         let mut outcome = self.send(id, claim).await?;
         if let ClaimOutcome::Mismatch { recorded } = outcome {
             outcome = Box::pin(self.claim_rotated(id, claim, digest, recorded)).await?;
         }
-        Ok(ClaimResponse { outcome, owner, sent })
+        Ok(ClaimResponse { outcome, owner: claim.owner, sent })
     }
 
     /// Claims a key a second time if its record is of the same request, signed with an older key.
@@ -124,10 +127,10 @@ impl Claims {
         &self,
         id: &RecordId,
         claim: &Claim,
-        digest: RequestDigest,
+        digest: &RequestDigest,
         recorded: Fingerprint,
     ) -> Result<ClaimOutcome, StoreError> {
-        match self.options.fingerprint_keys.sign_like(recorded, digest) {
+        match self.options.fingerprint_keys.sign_like(recorded, *digest) {
             // Only this second claim is signed with the older key, because a record that it created
             // could outlive that key.
             Some(fingerprint) if fingerprint == recorded => {
@@ -145,7 +148,7 @@ impl Claims {
                     // Between the two claims another process may claim the key anew and sign with
                     // the newer secret, for the same request.
                     Ok(ClaimOutcome::Mismatch { recorded })
-                        if self.options.fingerprint_keys.matches(recorded, digest) =>
+                        if self.options.fingerprint_keys.matches(recorded, *digest) =>
                     {
                         Ok(ClaimOutcome::IN_FLIGHT)
                     }
@@ -187,7 +190,7 @@ impl Claims {
         &self,
         id: &RecordId,
         claim: &Claim,
-        digest: RequestDigest,
+        digest: &RequestDigest,
         wait: Duration,
         mut response: ClaimResponse,
     ) -> ClaimResponse {
@@ -225,7 +228,7 @@ impl Claims {
         &self,
         id: &RecordId,
         claim: &Claim,
-        digest: RequestDigest,
+        digest: &RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
         let owner = self.store.environment().draw_owner()?;
         self.claim_now(id, &claim.with_owner(owner), digest).await

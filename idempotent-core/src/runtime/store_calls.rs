@@ -1,6 +1,6 @@
 //! Calls to the store with a time limit.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use super::{
     environment::Environment,
@@ -66,12 +66,16 @@ impl StoreCalls {
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let verified = self.process.verify();
-        let call = with_timeout(self.timeout, call);
-        async move {
-            verified?;
-            call.await
-        }
+        let (process, mut verified) = (self.process, false);
+        let mut call = with_timeout(self.timeout, call);
+        // Not an `async` block, which would contain the call twice.
+        poll_fn(move |cx| {
+            if !verified {
+                process.verify()?;
+                verified = true;
+            }
+            Pin::new(&mut call).poll(cx)
+        })
     }
 
     pub(super) fn transactions(&self) -> Result<&dyn Transactions, StoreError> {

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     future::{pending, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Poll, ready},
     time::{Duration, Instant},
 };
@@ -36,13 +36,24 @@ pub(super) async fn with_retry<T, C>(call: impl Fn() -> C) -> Result<T, StoreErr
 where
     C: Future<Output = Result<T, StoreError>>,
 {
-    // Measured by the caller's tokio runtime, as is the time limit of the call.
-    let sent = tokio::time::Instant::now();
-    match call().await {
+    // Measured by the caller's tokio runtime, as is the time limit of the call. A call that is
+    // ready at once is not measured.
+    let mut sent = None;
+    let result = {
+        let mut call = pin!(call());
+        poll_fn(|cx| {
+            let polled = call.as_mut().poll(cx);
+            if polled.is_pending() {
+                sent.get_or_insert_with(tokio::time::Instant::now);
+            }
+            polled
+        })
+        .await
+    };
+    let is_quick = || sent.is_none_or(|sent| sent.elapsed() < QUICK);
+    match result {
         // Boxed: keeps the caller's future small on the fast path.
-        Err(error) if error.is_transient() && sent.elapsed() < QUICK => {
-            Box::pin(retry(error, call)).await
-        }
+        Err(error) if error.is_transient() && is_quick() => Box::pin(retry(error, call)).await,
         result => result,
     }
 }

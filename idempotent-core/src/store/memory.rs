@@ -32,6 +32,7 @@ use self::{
     shares::Share,
 };
 
+mod hashing;
 mod shard;
 mod shares;
 

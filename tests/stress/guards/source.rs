@@ -158,19 +158,21 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(RECORD, " && !self.notes.input.is_empty()", ""),
     mutant(SHARD, ".filter(|(_, record)| record.is_resumable(now))", ""),
     mutant(SHARD, ".take(left));", ");"),
-    mutant(SHARD, "self.inputs.fetch_add(usize::from(has_input(record)), Ordering::Relaxed);", ""),
+    mutant(SHARD, "self.inputs.fetch_add(new.inputs, Ordering::Relaxed);", ""),
     mutant(SHARD, " + record.notes.steps.len()", ""),
     mutant(SHARD, " + record.notes.input.len()", ""),
     mutant(SHARD, "Change::Keep => false,", "Change::Keep => true,"),
     mutant(SHARD, "Change::Remove => true,", "Change::Remove => false,"),
-    mutant(SHARD, "*record = shortened;", "let _ = shortened;"),
+    mutant(SHARD, "**record = shortened;", "let _ = shortened;"),
     mutant(SHARD, "expired.take(limit)", "{ let _ = limit; expired }"),
-    mutant(SHARD, "self.capacity.take(&record);", ""),
+    mutant(SHARD, "self.capacity.take(new);", ""),
     mutant(
         SHARD,
-        "if let Some(old) = old {\n            self.capacity.give_back(&old);\n        }",
-        "drop(old);",
+        "if let Some(old) = self.map.remove(&self.id) {\n                    \
+         self.capacity.give_back(Usage::of(&old));",
+        "if let Some(old) = self.map.remove(&self.id) {\n                    drop(old);",
     ),
+    mutant(SHARD, "if old != new {", "if false {"),
     mutant(SHARD, "if self.capacity.admits(principal).is_err() {", "if false {"),
     mutant(SHARD, "        self.capacity.admits(principal)\n", "        Ok(())\n"),
     mutant(SHARD, "if self.records.is_full() || self.bytes.is_full() {", "if false {"),
@@ -184,14 +186,14 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(SHARD, "self.used() >= self.max / 2", "self.used() > self.max / 2"),
     mutant(
         SHARD,
-        "if let Some(principal) = record.principal {\n            self.shares.take(principal, \
-         bytes);\n        }",
+        "if let Some(principal) = new.principal {\n            self.shares.take(principal, \
+         new.bytes);\n        }",
         "",
     ),
     mutant(
         SHARD,
-        "if let Some(principal) = record.principal {\n            self.shares.give_back(principal, \
-         bytes);\n        }",
+        "if let Some(principal) = old.principal {\n            self.shares.give_back(principal, \
+         old.bytes);\n        }",
         "",
     ),
     mutant(SHARES, "used.records >= self.share.records || ", ""),

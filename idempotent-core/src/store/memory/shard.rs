@@ -1,9 +1,9 @@
 //! Sharded maps of records, and the limits that the shards share.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fmt,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::BuildHasher,
     sync::{PoisonError, atomic::Ordering},
 };
 
@@ -12,7 +12,10 @@ use crate::{
     record::{Record, RecordState},
     record_id::RecordId,
     scope::Principal,
-    store::memory::shares::{Share, Shares},
+    store::memory::{
+        hashing::DigestHashBuilder,
+        shares::{Share, Shares},
+    },
     sync::{AtomicUsize, Mutex, MutexGuard},
     transition::{Change, Event, transition},
 };
@@ -24,15 +27,16 @@ const RECORDS_A_SHARD: usize = 256;
 /// All records of a store.
 pub(super) struct Shards {
     shards: Box<[Mutex<Map>]>,
-    hashing: IdHashBuilder,
+    hashing: DigestHashBuilder,
     capacity: Capacity,
 }
 
-type Map = HashMap<RecordId, Record, IdHashBuilder>;
+/// Records are boxed, so that a map that grows moves little memory.
+type Map = HashMap<RecordId, Box<Record>, DigestHashBuilder>;
 
 impl Shards {
     pub(super) fn new(max_records: usize, max_bytes: usize, share: Share) -> Self {
-        let hashing = IdHashBuilder::random();
+        let hashing = DigestHashBuilder::random();
         let shards = (max_records / RECORDS_A_SHARD).clamp(1, 65_536).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Mutex::new(Map::with_hasher(hashing))).collect(),
@@ -115,11 +119,11 @@ fn drop_expired(map: &mut Map, capacity: &Capacity, now: Timestamp, limit: usize
             Change::Remove => true,
             Change::Keep => false,
             Change::Put(shortened) => {
-                *record = shortened;
+                **record = shortened;
                 false
             }
         });
-    expired.take(limit).map(|(_, record)| capacity.give_back(&record)).count()
+    expired.take(limit).map(|(_, record)| capacity.give_back(Usage::of(&record))).count()
 }
 
 /// A record, present or absent, whose shard is locked.
@@ -131,21 +135,31 @@ pub(super) struct LockedRecord<'a> {
 
 impl LockedRecord<'_> {
     pub(super) fn record(&self) -> Option<&Record> {
-        self.map.get(&self.id)
+        self.map.get(&self.id).map(|record| &**record)
     }
 
     /// Applies what the state machine decided.
     pub(super) fn apply(&mut self, change: Change) {
-        let old = match change {
-            Change::Keep => None,
+        match change {
+            Change::Keep => {}
             Change::Put(record) => {
-                self.capacity.take(&record);
-                self.map.insert(self.id, record)
+                let new = Usage::of(&record);
+                match self.map.entry(self.id) {
+                    Entry::Occupied(mut old) => {
+                        self.capacity.exchange(Usage::of(old.get()), new);
+                        **old.get_mut() = record;
+                    }
+                    Entry::Vacant(free) => {
+                        self.capacity.take(new);
+                        free.insert(Box::new(record));
+                    }
+                }
             }
-            Change::Remove => self.map.remove(&self.id),
-        };
-        if let Some(old) = old {
-            self.capacity.give_back(&old);
+            Change::Remove => {
+                if let Some(old) = self.map.remove(&self.id) {
+                    self.capacity.give_back(Usage::of(&old));
+                }
+            }
         }
     }
 
@@ -192,37 +206,53 @@ impl Capacity {
         }
     }
 
-    fn take(&self, record: &Record) {
-        let bytes = bytes_of(record);
+    fn take(&self, new: Usage) {
         self.records.used.fetch_add(1, Ordering::Relaxed);
-        self.bytes.used.fetch_add(bytes, Ordering::Relaxed);
-        self.inputs.fetch_add(usize::from(has_input(record)), Ordering::Relaxed);
-        if let Some(principal) = record.principal {
-            self.shares.take(principal, bytes);
+        self.bytes.used.fetch_add(new.bytes, Ordering::Relaxed);
+        self.inputs.fetch_add(new.inputs, Ordering::Relaxed);
+        if let Some(principal) = new.principal {
+            self.shares.take(principal, new.bytes);
         }
     }
 
-    fn give_back(&self, record: &Record) {
-        let bytes = bytes_of(record);
+    fn give_back(&self, old: Usage) {
         self.records.used.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.inputs.fetch_sub(usize::from(has_input(record)), Ordering::Relaxed);
-        if let Some(principal) = record.principal {
-            self.shares.give_back(principal, bytes);
+        self.bytes.used.fetch_sub(old.bytes, Ordering::Relaxed);
+        self.inputs.fetch_sub(old.inputs, Ordering::Relaxed);
+        if let Some(principal) = old.principal {
+            self.shares.give_back(principal, old.bytes);
+        }
+    }
+
+    /// Counts a record in place of an older one. Most changes of a record leave these counts as
+    /// they are.
+    fn exchange(&self, old: Usage, new: Usage) {
+        if old != new {
+            self.take(new);
+            self.give_back(old);
         }
     }
 }
 
-fn has_input(record: &Record) -> bool {
-    !record.notes.input.is_empty()
+/// What a record counts for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Usage {
+    principal: Option<Principal>,
+    bytes: usize,
+    /// 1 if the operation has noted its input.
+    inputs: usize,
 }
 
-fn bytes_of(record: &Record) -> usize {
-    let recording = match &record.state {
-        RecordState::Completed(recording) => recording.len(),
-        RecordState::InFlight | RecordState::Held => 0,
-    };
-    recording + record.notes.steps.len() + record.notes.input.len()
+impl Usage {
+    fn of(record: &Record) -> Self {
+        let recording = match &record.state {
+            RecordState::Completed(recording) => recording.len(),
+            RecordState::InFlight | RecordState::Held => 0,
+        };
+        let bytes = recording + record.notes.steps.len() + record.notes.input.len();
+        let inputs = usize::from(!record.notes.input.is_empty());
+        Self { principal: record.principal, bytes, inputs }
+    }
 }
 
 struct Gauge {
@@ -268,52 +298,4 @@ pub(super) enum CapacityExceeded {
         .0.records, .0.bytes
     )]
     Principal(Share),
-}
-
-/// Hashes record ids, which are SHA-256 digests already: one multiplication of 16 of their bytes.
-/// The random seeds keep a client that chooses its keys from choosing their places in the maps.
-#[derive(Clone, Copy)]
-struct IdHashBuilder([u64; 2]);
-
-impl IdHashBuilder {
-    fn random() -> Self {
-        let random = RandomState::new();
-        Self([random.hash_one(0), random.hash_one(1)])
-    }
-}
-
-impl BuildHasher for IdHashBuilder {
-    type Hasher = IdHasher;
-
-    fn build_hasher(&self) -> IdHasher {
-        IdHasher { seed: *self, hash: 0 }
-    }
-}
-
-struct IdHasher {
-    seed: IdHashBuilder,
-    hash: u64,
-}
-
-impl Hasher for IdHasher {
-    fn write(&mut self, id: &[u8]) {
-        let IdHashBuilder([one, two]) = self.seed;
-        if let Some(([first, second], _)) = id.as_chunks::<8>().0.split_first_chunk::<2>() {
-            let (first, second) =
-                (u64::from_le_bytes(*first) ^ one, u64::from_le_bytes(*second) ^ two);
-            let product = u128::from(first) * u128::from(second);
-            self.hash = fold(product);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.hash
-    }
-}
-
-fn fold(product: u128) -> u64 {
-    let [a, b, c, d, e, f, g, h, low @ ..] = product.to_be_bytes();
-    u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_be_bytes(low)
 }

@@ -1,15 +1,12 @@
 //! How much of a store each principal uses.
 
 use std::{
-    collections::{
-        HashMap,
-        hash_map::{Entry, RandomState},
-    },
+    collections::{HashMap, hash_map::Entry},
     hash::BuildHasher,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::scope::Principal;
+use crate::{scope::Principal, store::memory::hashing::DigestHashBuilder};
 
 /// The number of locks over which principals are spread.
 const LOCKS: usize = 64;
@@ -24,14 +21,17 @@ pub(super) struct Share {
 /// The usage of each principal, and the limit for one principal.
 pub(super) struct Shares {
     pub(super) share: Share,
-    used: Box<[Mutex<HashMap<Principal, Share>>]>,
-    hashing: RandomState,
+    used: Box<[Mutex<Map>]>,
+    hashing: DigestHashBuilder,
 }
+
+type Map = HashMap<Principal, Share, DigestHashBuilder>;
 
 impl Shares {
     pub(super) fn new(share: Share) -> Self {
-        let used = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Self { share, used, hashing: RandomState::new() }
+        let hashing = DigestHashBuilder::random();
+        let used = (0..LOCKS).map(|_| Mutex::new(Map::with_hasher(hashing))).collect();
+        Self { share, used, hashing }
     }
 
     /// Whether a principal has reached its limit.
@@ -58,8 +58,9 @@ impl Shares {
     }
 
     #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of locks")]
-    fn lock(&self, principal: Principal) -> MutexGuard<'_, HashMap<Principal, Share>> {
-        let lock = usize::try_from(self.hashing.hash_one(principal)).unwrap_or(0) % self.used.len();
-        self.used[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, principal: Principal) -> MutexGuard<'_, Map> {
+        // The map uses the lowest and highest bits of the hash.
+        let lock = usize::try_from(self.hashing.hash_one(principal) >> 32 & 0xffff).unwrap_or(0);
+        self.used[lock % self.used.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
