@@ -61,7 +61,7 @@ pub(crate) const ROWS: &[Row] = &[
             (StoreKind::Memory, KeyPattern::Fresh),
             &["layer", "bare"],
             "the bare handler",
-            Some(0.90),
+            Some(0.72),
         )
     },
     Row {
@@ -84,15 +84,15 @@ pub(crate) const ROWS: &[Row] = &[
         (StoreKind::Memory, KEYS),
         REPLAYS,
         "one lookup in a locked map",
-        Some(0.95),
+        Some(0.85),
     ),
-    row("memory/hot", (StoreKind::Memory, HOT), REPLAYS, "one lookup in a locked map", Some(0.90)),
+    row("memory/hot", (StoreKind::Memory, HOT), REPLAYS, "one lookup in a locked map", Some(0.85)),
     row(
         "redis/first",
         (StoreKind::Redis, KeyPattern::Fresh),
         FIRST,
         "`SET NX GET PX`, then `SET`",
-        Some(0.95),
+        Some(0.80),
     ),
     row(
         "redis/step",
@@ -101,14 +101,14 @@ pub(crate) const ROWS: &[Row] = &[
         "`SET NX GET PX`, then two `SET`",
         None,
     ),
-    row("redis/replay", (StoreKind::Redis, KEYS), REPLAYS, "one `GET`", Some(0.95)),
-    row("redis/hot", (StoreKind::Redis, HOT), REPLAYS, "one `GET`", Some(0.90)),
+    row("redis/replay", (StoreKind::Redis, KEYS), REPLAYS, "one `GET`", Some(0.88)),
+    row("redis/hot", (StoreKind::Redis, HOT), REPLAYS, "one `GET`", Some(0.85)),
     row(
         "postgres/first",
         (StoreKind::Postgres, KeyPattern::Fresh),
         FIRST_SQL,
         "`INSERT`, then `UPDATE`, each committed",
-        Some(0.95),
+        Some(2.20),
     ),
     row(
         "postgres/step",
@@ -122,15 +122,15 @@ pub(crate) const ROWS: &[Row] = &[
         (StoreKind::Postgres, KEYS),
         REPLAYS_POSTGRES,
         "one `SELECT`",
-        Some(0.95),
+        Some(1.10),
     ),
-    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS_POSTGRES, "one `SELECT`", Some(0.90)),
+    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS_POSTGRES, "one `SELECT`", Some(1.10)),
     row(
         "postgres/transaction",
         (StoreKind::Postgres, KeyPattern::Fresh),
         CLAIM_TRANSACTION,
         ONE_COMMIT,
-        Some(0.90),
+        Some(0.58),
     ),
     row(
         "postgres/leased-transaction",
@@ -144,7 +144,7 @@ pub(crate) const ROWS: &[Row] = &[
         (StoreKind::Sqlite, KeyPattern::Fresh),
         FIRST_SQL,
         "`INSERT`, then `UPDATE`, each committed",
-        None,
+        Some(4.50),
     ),
     row(
         "sqlite/step",
