@@ -80,8 +80,8 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "runtime: a record that changes between two claims counts as another request",
         file: "idempotent-core/src/runtime/claims.rs",
-        text: "if self.options.fingerprint_keys.matches(recorded, digest) =>",
-        broken: "if false && self.options.fingerprint_keys.matches(recorded, digest) =>",
+        text: "if self.options.fingerprint_keys.matches(recorded, *digest) =>",
+        broken: "if false && self.options.fingerprint_keys.matches(recorded, *digest) =>",
         seeds: 400_000,
     },
     Break {
