@@ -30,7 +30,7 @@ pub(crate) struct Page {
 pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) {
     let driver = Driver::start(window.script).await;
     let visit = uuid::Uuid::new_v4().simple().to_string();
-    let page = Page { driver, front: Front::start(), visit };
+    let mut page = Page { driver, front: Front::start(), visit };
     let worked = AssertUnwindSafe(async {
         page.resize(window).await;
         work(&page).await;
@@ -40,6 +40,7 @@ pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) 
         // The output of a test that fails is shown.
         let reported = AssertUnwindSafe(page.problems()).catch_unwind().await;
         println!("the browser has reported: {:#?}", reported.map(|(problems, _)| problems).ok());
+        println!("the server has ended: {:?}", page.front.ended());
     }
     page.driver.quit().await;
     worked.unwrap_or_else(|panic| resume_unwind(panic));
@@ -136,15 +137,21 @@ impl Page {
     async fn problems(&self) -> (Vec<String>, usize) {
         let (mut problems, mut responses) = (self.driver.log("browser").await, 0);
         for entry in self.driver.log("performance").await {
-            let event: Value = serde_json::from_str(&entry).unwrap();
-            let (method, parameters) = (&event["message"]["method"], &event["message"]["params"]);
-            let is_response = method == "Network.responseReceived";
-            responses += usize::from(is_response);
-            let ok = parameters["response"]["status"].as_u64().is_some_and(|status| status < 400);
-            if method == "Network.loadingFailed" || is_response && !ok {
-                problems.push(format!("a request has failed: {parameters}"));
+            let mut event: Value = serde_json::from_str(&entry).unwrap();
+            let Value::Object(mut parameters) = event["message"]["params"].take() else { continue };
+            let method = &event["message"]["method"];
+            if method == "Network.loadingFailed" {
+                // What differs if the same request fails again.
+                parameters.retain(|name, _| name != "requestId" && name != "timestamp");
+                problems.push(format!("a request has failed: {parameters:?}"));
+            } else if method == "Network.responseReceived" {
+                let response = &parameters["response"];
+                let ok = response["status"].as_u64().is_some_and(|status| status < 400);
+                problems.extend((!ok).then(|| format!("a request has failed: {response}")));
+                responses += 1;
             }
         }
+        problems.dedup();
         (problems, responses)
     }
 }

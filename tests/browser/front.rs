@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
 };
 
@@ -46,6 +46,11 @@ impl Front {
         lines.find(|line| line.contains("listening on")).expect("the server listens");
         thread::spawn(move || lines.for_each(drop));
         Self { child, url, directory }
+    }
+
+    /// How the server has ended, unless it still runs.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub(crate) fn port(&self) -> u16 {
