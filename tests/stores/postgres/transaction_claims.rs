@@ -84,6 +84,29 @@ async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_re
     }
 }
 
+/// The schema of a table may be named, or found in the `search_path`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_the_same_name_in_other_schemas_have_other_locks() {
+    let (store, url) = store().await;
+    super::sql(&url, "CREATE SCHEMA other; CREATE SCHEMA named".to_owned()).await;
+    let options =
+        format!("{}options=-c%20search_path%3D", if url.contains('?') { "&" } else { "?" });
+    let other = PostgresStore::connect(&format!("{url}{options}other")).await.unwrap();
+    let named = store.clone().schema("named").unwrap();
+    other.migrate().await.unwrap();
+    named.migrate().await.unwrap();
+    let id = id();
+    let mut kept = Vec::new();
+    for store in [&store, &other, &named] {
+        kept.push(granted(store, &id).await);
+        let duplicate = store.claim(&id, &request()).await.unwrap();
+        assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+    }
+    let also_named = PostgresStore::connect(&format!("{url}{options}named")).await.unwrap();
+    let duplicate = rejected(claim(&also_named, &id, Duration::ZERO).await);
+    assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_rollback_the_next_attempt_is_the_first() {
     let ([store, other], url) = stores().await;

@@ -123,7 +123,7 @@ const MUTANTS: &[Mutant] = &[
         Case("changes_to_one_key_do_not_touch_another"),
     ),
     mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)\n      AND ", "WHERE ", BlockedReplay),
-    mutant("claim.sql", "\n      AND pg_try_advisory_xact_lock($9)", "", Hammer),
+    mutant("claim.sql", "\n      AND pg_try_advisory_xact_lock($9 # {locked_table})", "", Hammer),
     mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", Hammer),
     mutant("insert.sql", "WHERE true", "WHERE false", HistoriesInTransactions),
     mutant("insert_completed.sql", "WHERE true", "", SyntaxError),

@@ -6,7 +6,7 @@
 -- It neither locks nor writes an existing record, as an ON CONFLICT DO UPDATE would. It waits for
 -- the uncommitted record of another transaction for as long as lock_timeout says.
 -- $1 id, $2 fingerprint, $3 owner, $4 lease in ms, $5 ttl in ms, $6 abandoned policy (0 retry, 1
--- hold), $7 operation in UTF-8, $8 principal or empty, $9 lock of the key
+-- hold), $7 operation in UTF-8, $8 principal or empty, $9 the record's part of the lock
 WITH seen AS MATERIALIZED (
     SELECT {now} AS now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint,
            r.lease, r.lease_until, r.first_seen, r.expires_at, r.recording, r.reference
@@ -20,7 +20,7 @@ WITH seen AS MATERIALIZED (
            convert_from($7, 'UTF8'), nullif($8, ''::bytea)
     FROM (SELECT {now} AS now) AS clock
     WHERE NOT EXISTS (SELECT FROM seen)
-      AND pg_try_advisory_xact_lock($9){bounded}
+      AND pg_try_advisory_xact_lock($9 # {locked_table}){bounded}
     ON CONFLICT (id) DO NOTHING
     RETURNING first_seen
 )

@@ -5,8 +5,8 @@
 -- Records are inserted in the order of their ids, so that two processes do not wait for each other.
 -- OFFSET 0 makes the planner look each record up by its id: the table grows while the plan stays.
 -- $1 ids, $2 fingerprints, $3 owners, $4 leases in ms, $5 ttls in ms, $6 abandoned policies (0
--- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty, $9 locks of the keys: arrays of
--- equal length; no id twice
+-- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty, $9 the records' parts of the
+-- locks: arrays of equal length; no id twice
 WITH seen AS MATERIALIZED (
     SELECT claim.*, clock.now, r.*
     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -28,7 +28,7 @@ WITH seen AS MATERIALIZED (
            now + ttl, convert_from(operation, 'UTF8'), nullif(principal, ''::bytea)
     FROM seen
     WHERE state IS NULL
-      AND pg_try_advisory_xact_lock(lock){bounded}
+      AND pg_try_advisory_xact_lock(lock # {locked_table}){bounded}
     ORDER BY id
     ON CONFLICT (id) DO NOTHING
     RETURNING id, first_seen

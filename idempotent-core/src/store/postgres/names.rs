@@ -1,6 +1,5 @@
 //! The names and settings with which the texts of the statements are filled in.
 
-use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use super::timeouts::LOCK_TIMEOUT;
@@ -14,6 +13,16 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// before the first record is read.
 const BOUNDED: &str =
     "\n  AND (SELECT set_config('lock_timeout', '{lock_timeout}', true)) IS NOT NULL";
+
+/// The table's part of the key of an advisory lock.
+const LOCKED_TABLE: &str = "'{schema}\"{table}\"'::regclass::oid::bigint";
+
+/// The record's part of the key of an advisory lock. Ids are hashes, so the key is as unlikely to
+/// be a lock of the application as any other number.
+pub(super) fn lock_bits(id: &RecordId) -> i64 {
+    let [a, b, c, d, e, f, g, h, ..] = *id.as_bytes();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
 
 /// The schema and the name of the table.
 #[derive(Clone, Debug, Default)]
@@ -43,23 +52,18 @@ impl Names {
         } else {
             String::new()
         };
-        let text = text.replace("{schema}", &schema).replace("{bounded}", &bounded);
+        let text = text
+            .replace("{locked_table}", LOCKED_TABLE)
+            .replace("{schema}", &schema)
+            .replace("{bounded}", &bounded);
         self.table.fill(&text, NOW)
     }
 
-    /// The key of the advisory lock on a record: 64 bits of a hash of the table's name and the
-    /// record's id, so that it is as unlikely to be a lock of the application, or of another table,
-    /// as any other number.
-    pub(super) fn lock_key(&self, id: &RecordId) -> i64 {
-        let mut hasher = Sha256::new_with_prefix("idem/lock/1");
-        let schema = self.schema.as_ref().map_or("", TableName::as_str);
-        for name in [schema, self.table.as_str()] {
-            hasher.update(name);
-            hasher.update([0]);
-        }
-        hasher.update(id.as_bytes());
-        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hasher.finalize());
-        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    /// The SQL expression for the key of the advisory lock on a record. Tables of the same name in
+    /// different schemas have different locks, whether the schema is named or found in the
+    /// `search_path`.
+    pub(super) fn lock_key(&self, id: &RecordId) -> String {
+        self.fill(&format!("{} # {LOCKED_TABLE}", lock_bits(id)))
     }
 
     pub(super) fn filled(&self, text: &str) -> SqlStr {

@@ -6,7 +6,7 @@ use sqlx::SqlStr;
 
 use super::{
     in_transaction::in_transaction,
-    names::Names,
+    names::{Names, lock_bits},
     statement::{Statement, Value},
 };
 use crate::{
@@ -100,7 +100,7 @@ impl Statements {
 
     pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let mut values = claim_values(id, claim, first_values(claim, claim.abandoned));
-        values.push(Value::Int(self.names.lock_key(id)));
+        values.push(Value::Int(lock_bits(id)));
         Statement::confidential(&self.claim, values)
     }
 

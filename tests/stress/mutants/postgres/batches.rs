@@ -9,7 +9,12 @@ use crate::mutants::{
 pub(in crate::mutants) const MUTANTS: &[Mutant] = &[
     mutant("claim_batch.sql", "WHERE r.id = claim.id", "WHERE true", Histories),
     mutant("claim_batch.sql", "WHERE state IS NULL\n      AND ", "WHERE ", BlockedReplay),
-    mutant("claim_batch.sql", "\n      AND pg_try_advisory_xact_lock(lock)", "", Hammer),
+    mutant(
+        "claim_batch.sql",
+        "\n      AND pg_try_advisory_xact_lock(lock # {locked_table})",
+        "",
+        Hammer,
+    ),
     mutant("claim_batch.sql", "\nWHERE state IS NOT NULL", "", Hammer),
     mutant("complete_batch.sql", "WHERE r.id = done.id\n  AND ", "WHERE ", Histories),
     mutant("complete_batch.sql", "\n  AND r.owner = done.owner", "", Hammer),

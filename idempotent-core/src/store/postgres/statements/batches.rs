@@ -7,7 +7,10 @@ use crate::{
     protocol::Claim,
     record_id::RecordId,
     store::{
-        postgres::statement::{Statement, Value},
+        postgres::{
+            names::lock_bits,
+            statement::{Statement, Value},
+        },
         sql::{abandoned_code, sql_millis, status_code},
     },
 };
@@ -21,7 +24,7 @@ impl Statements {
         fingerprints: &'a [[u8; Fingerprint::BYTES]],
     ) -> Statement<'a> {
         let mut values = claim_arrays(claims, fingerprints);
-        values.push(Value::Ints(claims.iter().map(|(id, _)| self.names.lock_key(id)).collect()));
+        values.push(Value::Ints(claims.iter().map(|(id, _)| lock_bits(id)).collect()));
         Statement::confidential(&self.claim_batch, values)
     }
 

@@ -53,7 +53,7 @@ impl PostgresStore {
         max_wait: Duration,
     ) -> Result<Option<PgTransaction>, sqlx::Error> {
         let (server, token) = (self.pools.server, TransactionToken::new());
-        let lock = lock(self.statements.names.lock_key(id), max_wait, (server, token));
+        let lock = lock(&self.statements.names.lock_key(id), max_wait, (server, token));
         let begin = async |connection| {
             let (open, rows) = self.open(connection, token, &lock).await?;
             if rows.as_ref().is_err_and(|error| error_kind(error) == ErrorKind::LockTimeout) {
@@ -153,7 +153,7 @@ fn reset_after_claim(token: TransactionToken, server: Server) -> AssertSqlSafe<S
 
 /// Takes the lock of a key, and sets the savepoint to which the handler's writes can be undone.
 /// Waiting for the lock needs time limits, which are then taken back.
-fn lock(key: i64, max_wait: Duration, (server, token): (Server, TransactionToken)) -> String {
+fn lock(key: &str, max_wait: Duration, (server, token): (Server, TransactionToken)) -> String {
     if max_wait.is_zero() {
         let savepoint = token.savepoint();
         return format!(
