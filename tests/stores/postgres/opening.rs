@@ -133,12 +133,23 @@ async fn an_unreachable_server_is_a_transient_error_with_its_cause() {
 #[tokio::test]
 async fn a_missing_table_is_a_permanent_error_that_names_migrate() {
     let store = PostgresStore::connect(&database().await).await.unwrap();
-    let error = store.claim(&id(), &request()).await.unwrap_err();
-    assert!(
-        !error.is_transient() && describe(&error).contains("call `migrate()`"),
-        "{}",
-        describe(&error)
-    );
+    let in_transaction =
+        async |wait| store.transactions().unwrap().claim(&id(), &request(), wait).await.map(drop);
+    for claimed in [
+        store.claim(&id(), &request()).await.map(drop),
+        in_transaction(Duration::ZERO).await,
+        in_transaction(Duration::from_secs(1)).await,
+    ] {
+        let error = claimed.unwrap_err();
+        assert!(
+            !error.is_transient() && describe(&error).contains("call `migrate()`"),
+            "{}",
+            describe(&error)
+        );
+    }
+    // The connections can be used afterwards.
+    store.migrate().await.unwrap();
+    in_transaction(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test]
