@@ -73,6 +73,15 @@ pub fn alter_redis(
     store.altered(file, text)
 }
 
+/// The store that stores recordings of at least so many bytes without a script, if the server can.
+#[cfg(feature = "redis")]
+pub fn with_large_recordings_from(
+    store: crate::store::redis::RedisStore,
+    bytes: usize,
+) -> crate::store::redis::RedisStore {
+    store.with_large_recordings_from(bytes)
+}
+
 /// Parses the URL of a database as [`connect`](crate::connect) does, and returns its namespace.
 #[cfg(feature = "sqlite")]
 pub fn namespace_in_sqlite_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {

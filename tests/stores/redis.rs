@@ -8,6 +8,7 @@ mod damage;
 mod failovers;
 mod guarantees;
 mod helpers;
+mod large_recordings;
 mod losses;
 mod moving_slots;
 mod notes;

@@ -1,5 +1,5 @@
 //! The stores under test. Most are opened twice, like by two processes, of which one executes its
-//! claims and completions in batches.
+//! claims and completions in batches, or stores recordings without a script if the server can.
 
 use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 use idempotent_core::{
     OwnerToken,
     clock::{Clock, SystemClock, Timestamp},
-    internals::{batched_postgres, batched_sqlite},
+    internals::{batched_postgres, batched_sqlite, with_large_recordings_from},
     store::{
         Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
     },
@@ -77,8 +77,9 @@ impl Fixture {
 
     pub(super) async fn redis() -> Self {
         let (server, prefix) = (Redis::start(), format!("{}:", unique()));
-        let stores =
+        let [first, second] =
             [server.open().await.key_prefix(&prefix), server.open().await.key_prefix(&prefix)];
+        let stores = [first, with_large_recordings_from(second, 0)];
         Self::new(stores, server)
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use self::{
     address::Address,
     error::Failure,
+    large_recordings::LARGE,
     replicas::Replicas,
     router::{Router, Timeouts},
 };
@@ -21,6 +22,7 @@ mod discovery;
 mod election;
 mod encoding;
 mod error;
+mod large_recordings;
 mod missing_privilege;
 mod node;
 mod notes;
@@ -51,7 +53,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
 /// new key, completing it and replaying its recording each take one round trip. A claim that finds
 /// another attempt in flight takes a second round trip, in which a script on the server decides.
-/// Time is the server's clock.
+/// A recording of at least 64 KiB takes a second round trip as well on Valkey 8.1, Redis 8.4 or
+/// later: there the store reads the claim and replaces it if it is unchanged, which takes less of
+/// the server's time than a script that copies the recording. Time is the server's clock.
 ///
 /// A note takes one round trip. The server then writes the whole value again, as it does for a
 /// renewal, so the cost of both grows with the length of the steps and the input. A note with an
@@ -150,6 +154,8 @@ pub struct RedisStore {
     prefix: Arc<str>,
     replicas: Option<Replicas>,
     namespace: Option<Arc<str>>,
+    /// The shortest recording that is stored without a script if the server can, in bytes.
+    large: usize,
 }
 
 impl RedisStore {
@@ -176,7 +182,9 @@ impl RedisStore {
         let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
         let named = matches!(address, Address::Server(_));
         match Router::open(address, timeouts).await {
-            Ok(router) => Ok(Self { router, prefix: PREFIX.into(), replicas: None, namespace }),
+            Ok(router) => {
+                Ok(Self { router, prefix: PREFIX.into(), replicas: None, namespace, large: LARGE })
+            }
             // A replica that the URL itself names is a configuration mistake, not a failover.
             Err(refused @ Failure::UnsuitableServer(_)) if named => {
                 Err(StoreError::permanent(NAME, "connect", refused))
@@ -271,6 +279,10 @@ impl RedisStore {
     pub(crate) fn decode_record(value: Bytes, key_expires: Timestamp) -> Option<(Record, Record)> {
         let record = encoding::decode(value).ok()?;
         Some((record.clone(), encoding::with_absolute_times(record, key_expires)))
+    }
+
+    pub(crate) fn with_large_recordings_from(self, bytes: usize) -> Self {
+        Self { large: bytes, ..self }
     }
 
     /// Replaces the text of one file of the scripts.

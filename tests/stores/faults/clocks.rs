@@ -233,5 +233,5 @@ async fn on_postgres_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blocks_its_key() {
     let server = TestServer::server();
-    check(Arc::new(server.subject().await)).await;
+    check(Arc::new(server.subject(false).await)).await;
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use idempotent_core::{
     conformance::{Action, Subject, check, follow, history},
+    internals::with_large_recordings_from,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
     store::redis::RedisStore,
     transition::Outcome,
@@ -32,8 +33,10 @@ impl TestServer {
         }
     }
 
-    pub(crate) async fn subject(&self) -> ShiftedRedis {
+    /// A store, which stores all recordings without a script if `conditional` and the server can.
+    pub(crate) async fn subject(&self, conditional: bool) -> ShiftedRedis {
         let store = RedisStore::connect(&self.url).await.unwrap();
+        let store = if conditional { with_large_recordings_from(store, 0) } else { store };
         let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
         ShiftedRedis::new(store, Box::new(raw))
     }
@@ -43,7 +46,14 @@ impl TestServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_on_a_server() {
     let server = TestServer::server();
-    check(|| server.subject()).await;
+    check(|| server.subject(false)).await;
+}
+
+/// Fails with the names of the cases that fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_conforms_without_the_script_that_completes() {
+    let server = TestServer::server();
+    check(|| server.subject(true)).await;
 }
 
 /// Fails with the names of the cases that fail.
@@ -63,11 +73,20 @@ fn history_with_purges(seed: u64, steps: usize) -> Vec<Action> {
     history(seed, steps).into_iter().flat_map(purge).collect()
 }
 
-/// Fails at the first step at which the store and the state machine differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_the_state_machine() {
+    follow_the_state_machine(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_follows_the_state_machine_without_the_script_that_completes() {
+    follow_the_state_machine(true).await;
+}
+
+/// Fails at the first step at which the store and the state machine differ.
+async fn follow_the_state_machine(conditional: bool) {
     let server = TestServer::server();
-    let subject = Arc::new(server.subject().await);
+    let subject = Arc::new(server.subject(conditional).await);
     assert!(subject.set_back(std::time::Duration::ZERO).await);
     let mut outcomes = Vec::new();
     for seed in 0..200 {

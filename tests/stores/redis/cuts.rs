@@ -1,23 +1,33 @@
 //! A connection that is cut at each byte.
 
-use idempotent_core::store::redis::RedisStore;
-
+use idempotent_core::{internals::with_large_recordings_from, store::redis::RedisStore};
 use test_support::{
     cuts::{self, ProxiedStore},
     proxy::Proxy,
     servers::redis::{IN_MEMORY, Server},
 };
 
-/// Fails if a step that is repeated after a cut has a different outcome than without the cut, if a
-/// key is granted twice, or if a key is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_at_any_byte_of_a_step_does_not_change_its_outcome() {
+    cut_at_each_byte(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_at_any_byte_of_a_completion_without_a_script_does_not_change_its_outcome() {
+    cut_at_each_byte(true).await;
+}
+
+/// Fails if a step that is repeated after a cut has a different outcome than without the cut, if a
+/// key is granted twice, or if a key is lost. If `conditional`, recordings are stored without a
+/// script if the server can.
+async fn cut_at_each_byte(conditional: bool) {
     let server = Server::start(IN_MEMORY);
     let mut stores = Vec::new();
     for _ in 0..16 {
         let proxy = Proxy::in_front_of("127.0.0.1", server.port).await;
         let url = format!("redis://127.0.0.1:{}/", proxy.port);
-        let proxied = RedisStore::connect(&url).await.unwrap();
+        let store = RedisStore::connect(&url).await.unwrap();
+        let proxied = if conditional { with_large_recordings_from(store, 0) } else { store };
         let direct = RedisStore::connect(&server.url()).await.unwrap();
         let is_idle = Box::new(|| true);
         stores.push(ProxiedStore { proxied, direct, proxy, is_idle, test_bytes: [0, 0] });

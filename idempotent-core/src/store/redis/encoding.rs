@@ -70,6 +70,37 @@ pub(super) fn encode_claim(claim: &Claim) -> Vec<u8> {
     value
 }
 
+/// Encodes what precedes the recording in the value of a completed record, as `complete` in
+/// `lua/record.lua` does. The record has absolute times.
+pub(super) fn encode_completed(
+    record: &Record,
+    completed_at: Timestamp,
+    recording: &Bytes,
+) -> Vec<u8> {
+    let principal = record.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
+    let reference = record.notes.reference.as_deref().unwrap_or_default().as_bytes();
+    let texts = [record.operation.as_bytes(), principal, reference];
+    let mut value =
+        Vec::with_capacity(HEADER_LEN + texts.iter().map(|text| text.len()).sum::<usize>());
+    value.extend([VERSION, COMPLETED, abandoned_code(record.abandoned)]);
+    value.put_u32(record.attempt);
+    value.put_slice(record.owner.as_bytes());
+    value.put_slice(&record.fingerprint.to_bytes());
+    value.put_u64(record.lease_until.as_millis());
+    value.put_u64(record.first_seen.as_millis());
+    value.put_u64(record.expires_at.as_millis());
+    value.put_u64(redis_millis(record.lease));
+    value.put_u64(completed_at.as_millis());
+    value.put_u16(recording::status(recording).unwrap_or_default());
+    for text in texts {
+        value.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
+    }
+    // Neither progress nor steps nor an input.
+    value.put_bytes(0, 9);
+    texts.iter().for_each(|text| value.put_slice(text));
+    value
+}
+
 /// The bytes of a claim's principal; empty if there is none.
 pub(super) fn principal_bytes(claim: &Claim) -> &[u8] {
     claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())

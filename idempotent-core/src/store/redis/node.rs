@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +22,11 @@ use tokio::{
 };
 
 pub(super) use self::route::{Message, Route};
-use super::{address::connect, error::Failure, requirements::Requirements};
+use super::{
+    address::connect,
+    error::Failure,
+    requirements::{Requirements, compares_values},
+};
 
 mod route;
 
@@ -51,6 +58,8 @@ pub(super) enum ConnectionRole {
 pub(super) struct Node {
     info: ConnectionInfo,
     requirements: Arc<Requirements>,
+    /// As of the last connection that was opened.
+    compares_values: AtomicBool,
     /// Connections of an earlier epoch are closed and calls on them end. A new epoch begins when
     /// the server does not respond.
     epoch: watch::Sender<u64>,
@@ -95,6 +104,7 @@ impl Node {
         Self {
             info,
             requirements,
+            compares_values: AtomicBool::new(false),
             epoch: watch::Sender::new(0),
             outage: Mutex::default(),
             connections: Mutex::default(),
@@ -103,6 +113,11 @@ impl Node {
 
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    /// Whether the server can compare a value before it replaces it.
+    pub(super) fn compares_values(&self) -> bool {
+        self.compares_values.load(Ordering::Relaxed)
     }
 
     /// Closes all connections and ends the calls on them: the server is no longer a master.
@@ -266,6 +281,7 @@ impl Node {
             .map_err(|failure| failure.or_missing_privilege("INFO"))?;
         let info: String = redis::from_redis_value(info).map_err(Failure::unexpected_reply)?;
         self.requirements.verify(&info).map_err(Failure::UnsuitableServer)?;
+        self.compares_values.store(compares_values(&info), Ordering::Relaxed);
         Ok(wire)
     }
 

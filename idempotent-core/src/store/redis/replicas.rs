@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{
     NAME, RedisStore,
-    encoding::{abandoned_code, completion_args},
+    encoding::abandoned_code,
     node::{ConnectionRole, Route},
     router::Resend,
     scripts::{self, Arg},
@@ -86,9 +86,8 @@ impl RedisStore {
         recording: &Bytes,
     ) -> Result<Fence, StoreError> {
         let reserved = self.router.replication_connections.reserve().await;
-        let target = (ConnectionRole::Replication(reserved.number), Resend::Once);
-        let args = completion_args(recording);
-        let called = self.call_fenced(target, &scripts::COMPLETE, lease, &args).await;
+        let role = ConnectionRole::Replication(reserved.number);
+        let called = self.complete_on(role, lease, recording).await;
         let (passed, route) = called.map_err(|failure| failure.into_error("complete"))?;
         if !passed {
             return Ok(Fence::Fenced);

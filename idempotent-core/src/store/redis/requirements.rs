@@ -51,6 +51,21 @@ fn persists_writes(info: &str) -> bool {
     field(info, "aof_enabled").is_ok_and(|enabled| enabled == "1")
 }
 
+/// Whether the server can compare a value before it replaces it (`SET … IFEQ`): Valkey 8.1 and
+/// Redis 8.4. Valkey names the version of Redis with which it is compatible as well.
+pub(super) fn compares_values(info: &str) -> bool {
+    at_least(info, "valkey_version", [8, 1])
+        .or_else(|| at_least(info, "redis_version", [8, 4]))
+        .unwrap_or(false)
+}
+
+/// Whether the version in a field is at least this one; `None` if the field is missing or is no
+/// version.
+fn at_least(info: &str, name: &'static str, least: [u32; 2]) -> Option<bool> {
+    let mut parts = field(info, name).ok()?.split('.').map_while(|part| part.parse().ok());
+    Some([parts.next()?, parts.next()?] >= least)
+}
+
 fn field<'a>(info: &'a str, name: &'static str) -> Result<&'a str, UnsuitableServer> {
     let value = info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'));
     value.ok_or(UnsuitableServer::Unknown { field: name })
@@ -98,6 +113,25 @@ mod tests {
         ] {
             let refused = check(&info, false).unwrap_err().to_string();
             assert!(refused.contains(needle), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_compares_values_is_known_by_its_version() {
+        let valkey = |version| format!("redis_version:7.2.4\r\nvalkey_version:{version}\r\n");
+        let redis = |version| format!("redis_version:{version}\r\n");
+        for info in [valkey("8.1.0"), valkey("9.0.1"), redis("8.4.0"), redis("10.0")] {
+            assert!(compares_values(&info), "{info}");
+        }
+        for info in [
+            valkey("8.0.9"),
+            valkey("7.2.11"),
+            redis("7.0.15"),
+            redis("8.3.9"),
+            redis("unstable"),
+            String::new(),
+        ] {
+            assert!(!compares_values(&info), "{info}");
         }
     }
 

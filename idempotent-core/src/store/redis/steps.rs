@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use redis::Value;
 use tokio::{
@@ -45,6 +46,12 @@ pub(super) struct ClaimReply {
     /// from one whose response was lost.
     pub(super) was_owned: bool,
     pub(super) route: Route,
+}
+
+/// A record that was read, with absolute times, and the value from which it was decoded.
+pub(super) struct StoredValue {
+    pub(super) snapshot: Snapshot,
+    pub(super) value: Bytes,
 }
 
 impl RedisStore {
@@ -258,6 +265,17 @@ impl RedisStore {
         role: ConnectionRole,
         key: &[u8],
     ) -> Result<(Option<Snapshot>, Route), Failure> {
+        let (found, route) = self.value_on(role, key).await?;
+        let snapshot = found.map(|found| found.snapshot);
+        Ok((snapshot.filter(|found| !found.record.is_expired(found.at)), route))
+    }
+
+    /// Reads a record, which may have expired, and its encoded value.
+    pub(super) async fn value_on(
+        &self,
+        role: ConnectionRole,
+        key: &[u8],
+    ) -> Result<(Option<StoredValue>, Route), Failure> {
         let (found, route) =
             self.router.call((role, Resend::Once), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
@@ -268,12 +286,13 @@ impl RedisStore {
         };
         let [at, expires] =
             [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
-        let record = with_absolute_times(decode(value.into())?, expires);
-        Ok((Some(Snapshot { record, at }).filter(|found| !found.record.is_expired(at)), route))
+        let value = Bytes::from(value);
+        let record = with_absolute_times(decode(value.clone())?, expires);
+        Ok((Some(StoredValue { snapshot: Snapshot { record, at }, value }), route))
     }
 }
 
-fn fence(passed: bool) -> Fence {
+pub(super) fn fence(passed: bool) -> Fence {
     if passed { Fence::Passed } else { Fence::Fenced }
 }
 
