@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     internals::{alter_redis, with_large_recordings_from},
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Note},
     store::{Store, redis::RedisStore},
 };
 use test_support::servers::redis::{IN_MEMORY, Server};
@@ -79,6 +79,19 @@ async fn a_record_that_changes_between_read_and_write_is_left_to_the_script() {
         let in_flight = matches!(later, ClaimOutcome::InFlight { .. });
         assert_eq!(in_flight, fenced, "{later:?}");
     }
+}
+
+#[tokio::test]
+async fn a_large_recording_removes_the_attempt_from_the_index() {
+    let server = Server::start(IN_MEMORY);
+    let (store, id, claim) = (open(&server).await, key(), request());
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    let note = Note::input(Bytes::from_static(b"input"));
+    assert_eq!(store.note(&lease(id, &claim), &note).await.unwrap(), Fence::Passed);
+    assert_eq!(server.command::<u64>("ZCARD idempotency:inputs"), 1);
+    let completed = store.complete(&lease(id, &claim), &recording(LARGE)).await.unwrap();
+    assert_eq!(completed, Fence::Passed);
+    assert_eq!(server.command::<u64>("ZCARD idempotency:inputs"), 0);
 }
 
 #[tokio::test]
