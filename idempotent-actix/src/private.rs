@@ -9,18 +9,18 @@ pub use crate::{
     scope::{scope_by, scope_of, scope_of_request},
     spec::{
         ClaimMode, InFlightRule, OperationSpec, Registered, RequestScope, Resource, Route,
-        duration,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
         },
-        route,
+        milliseconds, operation_spec, route,
     },
 };
 pub use idempotent_core::{
     Abandoned as AbandonedRule, BodyForm as Fingerprint, RecordRule as Rule,
 };
 pub use inventory::submit;
+pub use std::option::Option::Some;
 
 /// Declares the specification of a handler, registers it, and evaluates to a reference to it.
 #[doc(hidden)]
@@ -36,27 +36,30 @@ macro_rules! __operation {
         scope: [$($from:ident($scope:expr))?] $(, key_from: $source:ident($value:expr))?
         $(, in_flight: $in_flight:ident)? $(, point_of_no_return: $point:literal)? $(,)?
     ) => {{
+        // Fields that the attribute does not set would take rustc time in each handler.
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
-            package: env!("CARGO_PKG_NAME"),
-            name: $name,
-            handler: $handler,
             routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
-            key_required: <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
-            key_from: $crate::__optional!($($crate::__private::RegisteredSource {
+            $(key_from: $crate::__private::Some($crate::__private::RegisteredSource {
                 id: $crate::__source_id!($source($value) in $handler),
                 source: $crate::__key_source!($source $value),
-            })?),
-            fingerprint: $crate::__private::Fingerprint::$fingerprint,
-            claim: $crate::__private::ClaimMode::$claim,
-            timeout: $crate::__private::duration(&[$($timeout)?]),
-            ttl: $crate::__private::duration(&[$($ttl)?]),
-            lease: $crate::__private::duration(&[$($lease)?]),
-            wait: $crate::__private::duration(&[$($wait)?]),
-            record: $crate::__optional!($($crate::__private::Rule::$record)?),
-            abandoned: $crate::__optional!($($crate::__private::AbandonedRule::$abandoned)?),
-            point_of_no_return: $crate::__optional!($($point)?),
-            scope: $crate::__optional!($($crate::__private::RequestScope::$from($scope))?),
-            in_flight: $crate::__optional!($($crate::__private::InFlightRule::$in_flight)?),
+            }),)?
+            $(timeout: $crate::__private::milliseconds($timeout),)?
+            $(ttl: $crate::__private::milliseconds($ttl),)?
+            $(lease: $crate::__private::milliseconds($lease),)?
+            $(wait: $crate::__private::milliseconds($wait),)?
+            $(record: $crate::__private::Some($crate::__private::Rule::$record),)?
+            $(abandoned: $crate::__private::Some($crate::__private::AbandonedRule::$abandoned),)?
+            $(point_of_no_return: $crate::__private::Some($point),)?
+            $(scope: $crate::__private::Some($crate::__private::RequestScope::$from($scope)),)?
+            $(in_flight: $crate::__private::Some($crate::__private::InFlightRule::$in_flight),)?
+            ..$crate::__private::operation_spec(
+                env!("CARGO_PKG_NAME"),
+                $name,
+                $handler,
+                <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
+                $crate::__private::Fingerprint::$fingerprint,
+                $crate::__private::ClaimMode::$claim,
+            )
         };
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION
@@ -102,17 +105,5 @@ macro_rules! __key_source {
     };
     ($place:ident $name:expr) => {
         $crate::__private::KeySource::$place($name)
-    };
-}
-
-/// `Some` of an expression, or `None` without one.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __optional {
-    () => {
-        ::core::option::Option::None
-    };
-    ($value:expr) => {
-        ::core::option::Option::Some($value)
     };
 }

@@ -93,12 +93,40 @@ pub const fn route(method: &'static str, resource: &[&'static str]) -> Route {
     }
 }
 
-/// A duration in milliseconds; `None` where the attribute has none.
+/// A duration that the attribute sets.
 #[must_use]
-pub const fn duration(milliseconds: &[u64]) -> Option<Duration> {
-    match *milliseconds {
-        [milliseconds] => Some(Duration::from_millis(milliseconds)),
-        _ => None,
+pub const fn milliseconds(milliseconds: u64) -> Option<Duration> {
+    Some(Duration::from_millis(milliseconds))
+}
+
+/// The specification of a handler whose attribute sets nothing else. It has no routes yet.
+#[must_use]
+pub const fn operation_spec(
+    package: &'static str,
+    name: &'static str,
+    handler: &'static str,
+    key_required: bool,
+    fingerprint: BodyForm,
+    claim: ClaimMode,
+) -> OperationSpec {
+    OperationSpec {
+        package,
+        name,
+        handler,
+        routes: &[],
+        key_required,
+        key_from: None,
+        fingerprint,
+        claim,
+        timeout: None,
+        ttl: None,
+        lease: None,
+        wait: None,
+        record: None,
+        abandoned: None,
+        point_of_no_return: None,
+        scope: None,
+        in_flight: None,
     }
 }
 
