@@ -28,6 +28,7 @@ mod execute;
 mod in_transaction;
 mod io_thread;
 mod lifecycle;
+mod mark;
 mod migrate;
 mod names;
 mod privileges;

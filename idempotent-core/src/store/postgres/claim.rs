@@ -17,7 +17,7 @@ use crate::{
     protocol::{Claim, ClaimOutcome, Renewal},
     record::{Record, RecordState},
     record_id::RecordId,
-    store::sql::ClaimContention,
+    store::sql::{ClaimContention, TimedRecord},
     transition::{self, Change},
 };
 
@@ -97,13 +97,7 @@ impl PostgresStore {
     ) -> Result<Option<ClaimOutcome>, StoreError> {
         let existing = self.statements.existing(id);
         let rows = self.execute("claim", existing, Resend::Always).await?;
-        let Some((Some(record), now)) = claimed(&rows)? else {
-            return Ok(None);
-        };
-        match transition::claim(Some(&record), claim, now) {
-            (Change::Keep, outcome) => Ok(Some(outcome)),
-            _ => Ok(None),
-        }
+        Ok(claimed(&rows)?.and_then(|found| unchanged(found, claim)))
     }
 
     /// Writes the record that the state machine has decided on; returns `false` if the record has
@@ -154,5 +148,13 @@ impl PostgresStore {
             sleep(PAUSE.mul_f64(fastrand::f64())).await;
         }
         Ok(false)
+    }
+}
+
+/// The outcome of a claim that changes nothing of an existing record, `None` for any other.
+pub(super) fn unchanged((record, now): TimedRecord, claim: &Claim) -> Option<ClaimOutcome> {
+    match transition::claim(Some(&record?), claim, now) {
+        (Change::Keep, outcome) => Some(outcome),
+        _ => None,
     }
 }

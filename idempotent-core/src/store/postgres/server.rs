@@ -29,6 +29,8 @@ pub(super) struct Server {
 pub(super) struct Settings {
     /// The default isolation level.
     pub(super) isolation: Isolation,
+    /// Whether `bytea` has the hexadecimal form in text, the only one that the driver decodes.
+    pub(super) hex_output: bool,
     /// Whether the setting `transaction_timeout` exists (Postgres 17 and later).
     pub(super) bounds_transactions: bool,
 }
@@ -93,8 +95,11 @@ pub(super) async fn check(
     } else {
         None
     };
-    let bounds_transactions = row.try_get("bounds_transactions").map_err(to_store_error)?;
-    let settings = Settings { isolation: Isolation::named(&isolation), bounds_transactions };
+    let settings = Settings {
+        isolation: Isolation::named(&isolation),
+        hex_output: row.try_get("hex_output").map_err(to_store_error)?,
+        bounds_transactions: row.try_get("bounds_transactions").map_err(to_store_error)?,
+    };
     unsafe_setting.map_or(Ok(settings), |(setting, actual, required)| {
         Err(StoreError::permanent(
             NAME,

@@ -105,7 +105,8 @@ impl<'a> Statement<'a> {
 }
 
 impl Value<'_> {
-    fn write(&self, text: &mut String) {
+    /// Appends the value as a literal of numbers and hexadecimal digits only.
+    pub(super) fn write(&self, text: &mut String) {
         match self {
             Self::Bytes(bytes) => write_bytes(text, bytes),
             Self::Int(int) => write_int(text, int),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sqlx::SqlStr;
 
 use super::{
-    in_transaction::in_transaction,
+    in_transaction::{inserting, updating},
     names::{Names, lock_bits},
     statement::{Statement, Value},
 };
@@ -21,6 +21,9 @@ use crate::{
 
 mod batches;
 mod insert;
+mod session;
+
+use self::session::SessionStatements;
 
 pub(super) use self::insert::NewRecord;
 
@@ -36,10 +39,12 @@ macro_rules! statements {
         /// One statement for each atomic step; the header of its file names the parameters.
         pub(super) struct Statements {
             pub(super) names: Names,
+            pub(super) in_session: SessionStatements,
             /// Claims in a transaction, whose wait the caller limits.
             start_over_in_transaction: SqlStr,
             take_over_in_transaction: SqlStr,
-            /// Ends of a claim in a transaction that a handler has used; see [`in_transaction`].
+            /// Ends of a claim in a transaction that a handler has used; see
+            /// [`in_transaction`](super::in_transaction).
             insert_in_transaction: SqlStr,
             insert_completed_in_transaction: SqlStr,
             note_in_transaction: SqlStr,
@@ -55,19 +60,23 @@ macro_rules! statements {
 
             /// Replaces the texts of the files.
             pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
-                let ending = |name, text| names.filled(&in_transaction(&alter(name, text)));
-                let insert_in_transaction = ending("insert", text!(insert));
+                let insert = |name, text| names.filled(&inserting(&alter(name, text)));
+                let insert_in_transaction = insert("insert", text!(insert));
                 let insert_completed_in_transaction =
-                    ending("insert_completed", text!(insert_completed));
-                let note_in_transaction = ending("note", text!(note));
-                let complete_in_transaction = ending("complete", text!(complete));
-                let abandon_in_transaction = ending("abandon", text!(abandon));
+                    insert("insert_completed", text!(insert_completed));
+                let update = |name, text| names.filled(&updating(&alter(name, text)));
+                let note_in_transaction = update("note", text!(note));
+                let complete_in_transaction = update("complete", text!(complete));
+                let abandon_in_transaction = update("abandon", text!(abandon));
                 let unbounded = Names { bounded: false, ..names.clone() };
                 let alone = |name, text| unbounded.filled(&alter(name, text));
                 let start_over_in_transaction = alone("start_over", text!(start_over));
                 let take_over_in_transaction = alone("take_over", text!(take_over));
                 $(let $name = names.filled(&alter(stringify!($name), text!($name)));)*
+                let in_session =
+                    SessionStatements::new(&names, &alone("existing", text!(existing)));
                 Self {
+                    in_session,
                     names,
                     start_over_in_transaction,
                     take_over_in_transaction,

@@ -17,6 +17,7 @@ use super::{
     error::{ErrorKind, error_kind, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
+    mark::savepoint,
     server::{Server, StatementMode},
     server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
@@ -64,18 +65,14 @@ struct PgTransaction {
 }
 
 impl PostgresStore {
-    fn new_transaction(
-        &self,
-        open: OpenTransaction<PgConnection>,
-        token: TransactionToken,
-    ) -> PgTransaction {
+    fn new_transaction(&self, open: OpenTransaction<PgConnection>) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
         PgTransaction {
             open: Some(open),
             statements: self.statements.clone(),
             server,
             health,
-            token,
+            token: TransactionToken::new(),
             unverified: false,
             guarded: false,
             new_record: None,
@@ -83,10 +80,11 @@ impl PostgresStore {
         }
     }
 
-    /// Begins a transaction; tries a second time if the first connection is broken or a handler has
-    /// dropped its prepared statements, which leave nothing begun.
+    /// Begins a transaction. Tries again with other connections if the first is broken, or if
+    /// handlers have dropped the statements that were prepared on it; nothing is begun then.
     async fn begin_retrying<T, F>(
         &self,
+        mut connection: PooledConnection<PgConnection>,
         limit: Duration,
         begin: impl Fn(PooledConnection<PgConnection>) -> F,
     ) -> Result<T, sqlx::Error>
@@ -94,17 +92,20 @@ impl PostgresStore {
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let begin = |connection| self.pools.health.exchange(limit, begin(connection));
-        match begin(self.pools.transactions.get().await?).await {
-            Err(error)
-                if matches!(
-                    error_kind(&error),
-                    ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
-                ) =>
-            {
-                begin(self.pools.transactions.get_verified().await?).await
+        for _ in 0..self.pools.transactions.max_size() {
+            match begin(connection).await {
+                Err(error)
+                    if matches!(
+                        error_kind(&error),
+                        ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
+                    ) =>
+                {
+                    connection = self.pools.transactions.get_verified().await?;
+                }
+                begun => return begun,
             }
-            begin_retrying => begin_retrying,
         }
+        begin(connection).await
     }
 }
 
@@ -168,14 +169,37 @@ impl PgTransaction {
         Ok(fence(passed))
     }
 
-    /// Proves that the transaction is open and can be committed, for requests without a key, where
-    /// no completion has proved it.
-    async fn verify(&mut self) -> Result<(), StoreError> {
+    /// Inserts a record with the first statement for it.
+    async fn insert_with(
+        &mut self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Fence, StoreError> {
+        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
+        let health = self.health.clone();
+        let rows = health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await;
+        // Without a row, either the record exists or the transaction is not the store's.
+        let fence = match &rows {
+            Ok(rows) if rows.is_empty() => {
+                self.verify(operation).await?;
+                Fence::Fenced
+            }
+            _ => {
+                self.check_response(operation, rows)?;
+                Fence::Passed
+            }
+        };
+        self.unverified = fence == Fence::Fenced;
+        Ok(fence)
+    }
+
+    /// Proves that the transaction is open and can be committed, where no completion has proved it.
+    async fn verify(&mut self, operation: &'static str) -> Result<(), StoreError> {
         let (health, verify) = (self.health.clone(), AssertSqlSafe(self.token.verify()));
         let rows = health
             .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(verify).fetch_all(self.connection_mut()))
             .await;
-        self.check_response("commit", rows).map(drop)
+        self.check_response(operation, rows).map(drop)
     }
 
     /// Checks the response to a statement that names the token. If the transaction is not the one
@@ -214,7 +238,7 @@ impl PgTransaction {
         let Some(new) = self.take_new_record() else { return Ok(Fence::Passed) };
         let statements = self.statements.clone();
         let statement = statements.insert_in_transaction(&new, self.token.0);
-        let inserted = on_io_thread(operation, self.change(operation, statement)).await;
+        let inserted = on_io_thread(operation, self.insert_with(operation, statement)).await;
         self.set_inserted(new, &inserted);
         inserted
     }
@@ -255,7 +279,7 @@ impl Transaction for PgTransaction {
 
     async fn undo(&mut self) -> Result<(), StoreError> {
         let (health, undo) =
-            (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", self.token.savepoint()));
+            (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", savepoint()));
         let undone = health
             .exchange(
                 RESPONSE_TIMEOUT,
@@ -282,7 +306,7 @@ impl Transaction for PgTransaction {
             return on_io_thread("complete", self.change("complete", statement)).await;
         };
         let statement = statements.insert_completed_in_transaction(&new, recording, token);
-        let completed = on_io_thread("complete", self.change("complete", statement)).await;
+        let completed = on_io_thread("complete", self.insert_with("complete", statement)).await;
         self.set_inserted(new, &completed);
         completed
     }
@@ -305,7 +329,7 @@ impl Transaction for PgTransaction {
             return Err(StoreError::transient(NAME, "commit", ClaimContention));
         }
         if self.unverified && self.open.as_ref().is_some_and(OpenTransaction::is_outermost) {
-            let verified = on_io_thread("commit", self.verify()).await;
+            let verified = on_io_thread("commit", self.verify("commit")).await;
             if verified.is_err() {
                 self.roll_back().await;
                 return verified;

@@ -5,9 +5,7 @@
 //! ping. In return, a connection that may be in the middle of a response is not reused before that
 //! response has been read.
 
-#[cfg(feature = "sqlite")]
-use std::any::Any;
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use deadpool::managed::{self, Metrics, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
@@ -103,7 +101,6 @@ struct OwnConnection<C> {
     /// The [epoch](ConnectionLifecycle::epoch) in which it was opened.
     epoch: u64,
     /// Data that the store keeps with the connection.
-    #[cfg(feature = "sqlite")]
     attachment: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -116,14 +113,11 @@ impl<C: Connection> managed::Manager for ConnectionManager<C> {
         let epoch = self.epoch();
         let connection = match &self.lifecycle {
             Some(lifecycle) => lifecycle.open(&self.options).await?,
-            None => C::connect_with(&self.options).await?,
+            // Boxed here and below: keeps the futures of all calls small where a pooled connection
+            // is free.
+            None => Box::pin(C::connect_with(&self.options)).await?,
         };
-        Ok(OwnConnection {
-            connection: Some(connection),
-            epoch,
-            #[cfg(feature = "sqlite")]
-            attachment: None,
-        })
+        Ok(OwnConnection { connection: Some(connection), epoch, attachment: None })
     }
 
     async fn recycle(
@@ -219,7 +213,7 @@ impl<C: Connection> ConnectionPool<C> {
             },
             PoolInner::Shared(pool) => ConnectionInner::Shared(match &self.lifecycle {
                 Some(lifecycle) => lifecycle.acquire(pool).await?,
-                None => pool.acquire().await?,
+                None => Box::pin(pool.acquire()).await?,
             }),
         };
         Ok(PooledConnection {
@@ -227,18 +221,6 @@ impl<C: Connection> ConnectionPool<C> {
             lifecycle: self.lifecycle.clone(),
             close_after_use: false,
         })
-    }
-
-    /// Whether a connection is available without waiting for another caller to return one.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn has_free_connection(&self) -> bool {
-        match &self.source {
-            PoolInner::Own(pool) => {
-                let status = pool.status();
-                status.waiting == 0 && (status.available > 0 || status.size < status.max_size)
-            }
-            PoolInner::Shared(_) => true,
-        }
     }
 
     /// Returns a connection on which the server has just responded. It tries as many as the pool

@@ -1,18 +1,19 @@
 //! Beginning transactions, with or without a claim. The values of a claim are never part of a
 //! statement's text, because the server logs the text of a statement that waits in vain for a lock.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr, postgres::PgRow};
 
-use super::{PgTransaction, TransactionToken, claim_settings};
+use super::{PgTransaction, claim_settings};
 use crate::{
     record_id::RecordId,
     store::{
         postgres::{
             PostgresStore,
             error::{ErrorKind, error_kind},
-            server::{Server, StatementMode},
+            mark::{savepoint, set_mark, set_mark_and_bound},
+            server::{Isolation, Server, StatementMode},
             statement::Statement,
             timeouts::RESPONSE_TIMEOUT,
         },
@@ -24,9 +25,8 @@ use crate::{
 /// the query of a cursor that was declared `WITH HOLD`. So a handler cannot commit its effects
 /// without the record; the store closes the cursor before it commits. The server also refuses to
 /// prepare such a transaction.
-const GUARD: &str = "DECLARE idempotent_guard NO SCROLL CURSOR WITH HOLD FOR \
-                     SELECT ('a handler must not commit the transaction of its Tx' || \
-                     left(random()::text, 0))::int";
+const GUARD: &str = "DECLARE idempotent_guard NO SCROLL CURSOR WITH HOLD FOR SELECT \
+                     set_config('a handler must not commit the transaction of its Tx', '', true)";
 /// Closes the cursor of [`GUARD`].
 pub(super) const CLOSE_GUARD: &str = "CLOSE idempotent_guard";
 
@@ -34,57 +34,106 @@ pub(super) const CLOSE_GUARD: &str = "CLOSE idempotent_guard";
 /// snapshot, so the next handler can still choose an isolation level.
 const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
+/// What a transaction that tries to take the lock of a key has found.
+pub(super) struct Locking {
+    /// `None` if another transaction has the lock.
+    pub(super) transaction: Option<PgTransaction>,
+    /// The rows of a read of the record that followed, if there was one in the same message.
+    pub(super) read: Option<Vec<PgRow>>,
+}
+
 impl PostgresStore {
     pub(super) async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
-        let token = TransactionToken::new();
         let begin = async |connection| {
-            let (open, begun) = self.open(connection, token, "").await?;
+            let (open, begun) = self.open(connection, "").await?;
             checked(open, begun).await.map(|(open, _)| open)
         };
-        let open = self.begin_retrying(RESPONSE_TIMEOUT, begin).await?;
-        Ok(self.new_transaction(open, token))
+        let connection = self.pools.transactions.get().await?;
+        let open = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
+        Ok(self.new_transaction(open))
     }
 
-    /// Begins a transaction and takes the lock of a key in it, for which it waits up to `max_wait`;
-    /// `None` if another transaction has the lock.
+    /// Begins a transaction and takes the lock of a key in it, for which it waits up to `max_wait`.
     pub(super) async fn begin_locked(
         &self,
+        connection: PooledConnection<PgConnection>,
         id: &RecordId,
         max_wait: Duration,
-    ) -> Result<Option<PgTransaction>, sqlx::Error> {
-        let (server, token) = (self.pools.server, TransactionToken::new());
-        let lock = lock(&self.statements.names.lock_key(id), max_wait, (server, token));
-        let begin = async |connection| {
-            let (open, rows) = self.open(connection, token, &lock).await?;
+    ) -> Result<Locking, sqlx::Error> {
+        let (server, statements) = (self.pools.server, &self.statements);
+        // Above READ COMMITTED the snapshot of the transaction is older than its lock. A message
+        // that waits in vain for a lock is logged, and must not name the record.
+        let reads = server.own_sessions
+            && server.settings.hex_output
+            && server.settings.isolation == Isolation::READ_COMMITTED
+            && max_wait.is_zero();
+        let lock = if reads {
+            let (lock, savepoint) = (statements.in_session.lock_and_read(id), savepoint());
+            format!("{GUARD}; {lock}; SAVEPOINT {savepoint}")
+        } else {
+            lock(&statements.names.lock_key(id), max_wait, server)
+        };
+        let begin = async |mut connection| {
+            if reads {
+                connection = self.prepared(connection).await?;
+            }
+            let (open, rows) = self.open(connection, &lock).await?;
             if rows.as_ref().is_err_and(|error| error_kind(error) == ErrorKind::LockTimeout) {
                 open.roll_back().await;
-                return Ok(None);
+                return Ok((None, Vec::new()));
             }
             let (open, rows) = checked(open, rows).await?;
             if is_locked(&rows)? {
-                return Ok(Some(open));
+                return Ok((Some(open), rows));
             }
             open.roll_back().await;
-            Ok(None)
+            Ok((None, rows))
         };
-        let open = self.begin_retrying(max_wait + RESPONSE_TIMEOUT, begin).await?;
-        Ok(open.map(|open| {
-            let mut transaction = self.new_transaction(open, token);
+        let limit = max_wait + RESPONSE_TIMEOUT;
+        let (open, mut rows) = self.begin_retrying(connection, limit, begin).await?;
+        let transaction = open.map(|open| {
+            let mut transaction = self.new_transaction(open);
             transaction.guarded = true;
             transaction
-        }))
+        });
+        rows.retain(|row| row.try_column("now").is_ok());
+        Ok(Locking { transaction, read: reads.then_some(rows) })
+    }
+
+    /// Prepares [`SessionStatements`](super::super::statements::SessionStatements) once for each
+    /// session.
+    async fn prepared(
+        &self,
+        mut connection: PooledConnection<PgConnection>,
+    ) -> Result<PooledConnection<PgConnection>, sqlx::Error> {
+        let statements = &self.statements.in_session;
+        let prepared = connection.attachment::<Vec<u64>>();
+        let prepared = prepared.as_deref().map_or(&[][..], Vec::as_slice);
+        if prepared.contains(&statements.table) {
+            return Ok(connection);
+        }
+        let tables = [prepared, &[statements.table]].concat();
+        match sqlx::raw_sql(statements.prepare.clone()).execute(&mut *connection).await {
+            Ok(_) => {
+                connection.attach(Arc::new(tables));
+                Ok(connection)
+            }
+            Err(error) => {
+                connection.close();
+                Err(error)
+            }
+        }
     }
 
     /// Begins a transaction, executes more statements in it, and returns their rows.
     async fn open(
         &self,
         connection: PooledConnection<PgConnection>,
-        token: TransactionToken,
         more: &str,
     ) -> Result<Opened, sqlx::Error> {
         let server = self.pools.server;
         if !connection.is_own() {
-            let begin = format!("BEGIN; {}", token.set_and_bound(server));
+            let begin = format!("BEGIN; {}", set_mark_and_bound(server));
             let begin = AssertSqlSafe(begin).into_sql_str();
             let mut open = OpenTransaction::begin(connection, begin).await?;
             let rows = if more.is_empty() {
@@ -98,10 +147,10 @@ impl PostgresStore {
         let begin = if server.own_sessions {
             // The session's settings apply to this message's own transaction until they are reset.
             let isolation = server.settings.isolation.0;
-            let set = token.set();
+            let set = set_mark();
             format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {more}")
         } else {
-            format!("BEGIN; {}; {more}", token.set_and_bound(server))
+            format!("BEGIN; {}; {more}", set_mark_and_bound(server))
         };
         let mut open = OpenTransaction::by_message(connection).await?;
         let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.connection_mut()).await;
@@ -144,18 +193,18 @@ fn set_for_claim(server: Server, max_wait: Duration) -> String {
 
 /// Restores the session's settings after a claim, and sets the savepoint to which the handler's
 /// writes can be undone.
-fn reset_after_claim(token: TransactionToken, server: Server) -> AssertSqlSafe<String> {
+fn reset_after_claim(server: Server) -> AssertSqlSafe<String> {
     let reset = claim_settings(Duration::ZERO, server).map(|(setting, _)| {
         format!("SELECT set_config('{setting}', current_setting('idempotent.{setting}'), true); ")
     });
-    AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), token.savepoint()))
+    AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), savepoint()))
 }
 
 /// Takes the lock of a key, and sets the savepoint to which the handler's writes can be undone.
 /// Waiting for the lock needs time limits, which are then taken back.
-fn lock(key: &str, max_wait: Duration, (server, token): (Server, TransactionToken)) -> String {
+fn lock(key: &str, max_wait: Duration, server: Server) -> String {
     if max_wait.is_zero() {
-        let savepoint = token.savepoint();
+        let savepoint = savepoint();
         return format!(
             "{GUARD}; SELECT pg_try_advisory_xact_lock({key}) AS locked; SAVEPOINT {savepoint}"
         );
@@ -163,7 +212,7 @@ fn lock(key: &str, max_wait: Duration, (server, token): (Server, TransactionToke
     format!(
         "{GUARD}{}; SELECT pg_advisory_xact_lock({key}) IS NOT NULL AS locked; {}",
         set_for_claim(server, max_wait),
-        reset_after_claim(token, server).0
+        reset_after_claim(server).0
     )
 }
 
@@ -209,7 +258,7 @@ impl PgTransaction {
 
     /// Restores the settings that apply to the claim only.
     pub(super) async fn restore_settings(&mut self) -> Result<(), sqlx::Error> {
-        let (health, reset) = (self.health.clone(), reset_after_claim(self.token, self.server));
+        let (health, reset) = (self.health.clone(), reset_after_claim(self.server));
         health
             .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(reset).execute(self.connection_mut()))
             .await

@@ -1,30 +1,35 @@
 //! Claims that are part of a transaction.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use sqlx::Row as _;
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
 
 use super::{PgTransaction, in_flight};
 use crate::{
+    clock::Timestamp,
     error::StoreError,
     lease::Lease,
     record::Record,
     record_id::RecordId,
     store::{
-        Claim, Renewal, TransactionClaim,
+        Claim, ClaimOutcome, Renewal, TransactionClaim,
         postgres::{
             NAME, PostgresStore,
-            claim::{IN_FLIGHT, MAX_ROUNDS},
+            claim::{IN_FLIGHT, MAX_ROUNDS, unchanged},
             error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
             execute::{Resend, claimed},
             server::Isolation,
             statements::NewRecord,
             timeouts::RESPONSE_TIMEOUT,
         },
-        sql::{ClaimContention, response_mismatch},
+        sql::{ClaimContention, PooledConnection, response_mismatch},
     },
     transition::{self, Change},
 };
+
+/// How long a claim waits for one of the store's connections before it reads the record.
+const READ_AFTER: Duration = Duration::from_millis(50);
 
 /// The outcome of one round of a claim.
 enum Round {
@@ -41,19 +46,36 @@ impl PostgresStore {
         max_wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
         for _ in 0..MAX_ROUNDS {
-            // On the application's connections a read takes fewer round trips than beginning a
-            // transaction; on the store's own it does not wait for handlers that use all of them.
-            let connections = &self.pools.transactions;
-            if (!connections.is_own() || !connections.has_free_connection())
-                && let Some(outcome) = self.outcome_without_write(id, claim).await?
-            {
-                return Ok(TransactionClaim::Rejected(outcome));
-            }
-            if let Round::Done(claimed) = self.round(id, claim, max_wait).await? {
+            let connection = match self.connection_or_outcome(id, claim).await? {
+                Ok(connection) => connection,
+                Err(outcome) => return Ok(TransactionClaim::Rejected(outcome)),
+            };
+            if let Round::Done(claimed) = self.round(connection, id, claim, max_wait).await? {
                 return Ok(claimed);
             }
         }
         Err(StoreError::transient(NAME, "claim", ClaimContention))
+    }
+
+    /// Returns a connection for a transaction, or the outcome of a claim that needs no write: on
+    /// the application's connections a read takes fewer round trips than beginning a transaction,
+    /// and it does not wait for long for handlers that use all of the store's own.
+    async fn connection_or_outcome(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<Result<PooledConnection<PgConnection>, ClaimOutcome>, StoreError> {
+        let connections = &self.pools.transactions;
+        let mut connection = pin!(connections.get());
+        if connections.is_own()
+            && let Ok(connection) = timeout(READ_AFTER, &mut connection).await
+        {
+            return connection.map(Ok).map_err(|error| self.store_error("claim", error));
+        }
+        if let Some(outcome) = Box::pin(self.outcome_without_write(id, claim)).await? {
+            return Ok(Err(outcome));
+        }
+        connection.await.map(Ok).map_err(|error| self.store_error("claim", error))
     }
 
     /// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
@@ -63,31 +85,32 @@ impl PostgresStore {
     /// take no lock insert the record first; then the completion inserts nothing, and is fenced.
     async fn round(
         &self,
+        connection: PooledConnection<PgConnection>,
         id: &RecordId,
         claim: &Claim,
         max_wait: Duration,
     ) -> Result<Round, StoreError> {
-        let mut transaction = match self.begin_locked(id, max_wait).await {
-            Ok(Some(transaction)) => transaction,
-            // The other transaction may be that of a replay; then the key has a record.
-            Ok(None) => {
-                let outcome = self.outcome_without_write(id, claim).await?.unwrap_or(IN_FLIGHT);
-                return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
-            }
+        let locking = match self.begin_locked(connection, id, max_wait).await {
+            Ok(locking) => locking,
             Err(error) => return self.round_of(error),
         };
-        let existing = self.statements.existing(id);
-        let rows = if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
-            transaction.fetch(existing, RESPONSE_TIMEOUT).await
-        } else {
-            // The snapshot of the transaction is older than its lock.
-            self.try_execute_on(&self.pools.steps, &existing, Resend::Always).await
+        let read = locking.read.map(|rows| claimed(&rows)).transpose()?;
+        let Some(mut transaction) = locking.transaction else {
+            // The other transaction may be that of a replay; then the key has a record.
+            let outcome = match read {
+                Some(read) => read.and_then(|found| unchanged(found, claim)),
+                None => Box::pin(self.outcome_without_write(id, claim)).await?,
+            };
+            return Ok(Round::Done(TransactionClaim::Rejected(outcome.unwrap_or(IN_FLIGHT))));
         };
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(error) => return self.failed_round(transaction, error).await,
+        let read = match read {
+            Some(read) => read,
+            None => match Box::pin(self.read_behind_lock(&mut transaction, id)).await {
+                Ok(rows) => claimed(&rows)?,
+                Err(error) => return self.failed_round(transaction, error).await,
+            },
         };
-        let (record, now) = match claimed(&rows)? {
+        let (record, now) = match read {
             Some((Some(record), now)) => (record, now),
             Some((None, at)) => {
                 transaction.new_record = Some(NewRecord { id: *id, claim: claim.clone(), at });
@@ -95,6 +118,31 @@ impl PostgresStore {
             }
             None => return Err(self.store_error("claim", response_mismatch())),
         };
+        Box::pin(self.claim_existing(transaction, (id, claim), (record, now), max_wait)).await
+    }
+
+    /// Reads the record in the transaction, or elsewhere if the transaction's only snapshot is
+    /// older than its lock.
+    async fn read_behind_lock(
+        &self,
+        transaction: &mut PgTransaction,
+        id: &RecordId,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let existing = self.statements.existing(id);
+        if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
+            transaction.fetch(existing, RESPONSE_TIMEOUT).await
+        } else {
+            self.try_execute_on(&self.pools.steps, &existing, Resend::Always).await
+        }
+    }
+
+    async fn claim_existing(
+        &self,
+        transaction: PgTransaction,
+        (id, claim): (&RecordId, &Claim),
+        (record, now): (Record, Timestamp),
+        max_wait: Duration,
+    ) -> Result<Round, StoreError> {
         let (change, outcome) = transition::claim(Some(&record), claim, now);
         let Change::Put(new) = change else {
             transaction.roll_back_empty().await;

@@ -1,22 +1,18 @@
-//! Tokens that distinguish one transaction from another on the same connection.
+//! Tokens that distinguish the responses to the store's own statements from those to a handler's.
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use crate::store::{
-    postgres::{lifecycle::CLIENT_CHECK_INTERVAL, server::Server},
-    sql::response_mismatch,
-};
+use crate::store::{postgres::mark::mark, sql::response_mismatch};
 
 /// What a statement that names the token of a transaction has returned.
 pub(super) struct Proof {
-    /// Whether the open transaction is the one with the token.
+    /// Whether the open transaction is the one that the store has begun.
     pub(super) ours: bool,
     /// Whether the session has temporary tables, which the next handler would see.
     pub(super) has_temporary_tables: bool,
 }
 
-/// Identifies a transaction. A handler can end its transaction by SQL and begin another; a
-/// completion in that one would be recorded without the effects.
+/// Identifies the responses to the store's own statements in one transaction.
 #[derive(Clone, Copy)]
 pub(super) struct TransactionToken(pub(super) i64);
 
@@ -25,18 +21,13 @@ impl TransactionToken {
         Self(fastrand::i64(1..))
     }
 
-    /// The savepoint that precedes the handler's writes.
-    pub(super) fn savepoint(self) -> String {
-        format!("idempotent_effects_{:x}", self.0)
-    }
-
-    /// Reads whether the open transaction has this token, as
+    /// Reads whether the open transaction has the mark, as
     /// [`in_transaction`](crate::store::postgres::in_transaction) does.
     pub(super) fn verify(self) -> String {
         format!(
-            "SELECT \
-             coalesce(current_setting('idempotent.transaction', true) = '{0}', false) AS ours, \
-             '{0}'::bigint AS token, pg_my_temp_schema()::bigint AS temporary",
+            "SELECT coalesce(current_setting('idempotent.transaction', true) = '{}', false) AS \
+             ours, '{}'::bigint AS token, pg_my_temp_schema()::bigint AS temporary",
+            mark(),
             self.0
         )
     }
@@ -53,22 +44,5 @@ impl TransactionToken {
             }
             _ => Err(response_mismatch()),
         }
-    }
-
-    /// Sets the token of the open transaction. The setting ends with the transaction.
-    pub(super) fn set(self) -> String {
-        format!("SET LOCAL idempotent.transaction = '{}'", self.0)
-    }
-
-    /// The same, for a session that was not opened with the store's settings.
-    pub(super) fn set_and_bound(self, server: Server) -> String {
-        let bound = match server.checks_clients {
-            true => format!(
-                "; SET LOCAL client_connection_check_interval = {}",
-                CLIENT_CHECK_INTERVAL.as_millis()
-            ),
-            false => String::new(),
-        };
-        self.set() + &bound
     }
 }

@@ -1,8 +1,7 @@
 //! A connection of a pool, in use.
 
-#[cfg(feature = "sqlite")]
-use std::any::Any;
 use std::{
+    any::Any,
     ops::{Deref, DerefMut},
     sync::Arc,
 };
@@ -83,7 +82,6 @@ impl<C: Connection> PooledConnection<C> {
     }
 
     /// Returns what was attached to the connection before.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn attachment<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let Some(ConnectionInner::Own(session)) = &self.inner else { return None };
         session.attachment.clone()?.downcast().ok()
@@ -91,7 +89,6 @@ impl<C: Connection> PooledConnection<C> {
 
     /// Attaches data for later uses of the connection; returns `false` for a shared one, which
     /// cannot keep any.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn attach(&mut self, attachment: Arc<dyn Any + Send + Sync>) -> bool {
         let Some(ConnectionInner::Own(session)) = &mut self.inner else { return false };
         session.attachment = Some(attachment);
