@@ -195,6 +195,8 @@ impl PgTransaction {
 
     /// Proves that the transaction is open and can be committed, where no completion has proved it.
     async fn verify(&mut self, operation: &'static str) -> Result<(), StoreError> {
+        // Not the token of the statement before, whose late response would be mistaken for this one's.
+        self.token = TransactionToken::new();
         let (health, verify) = (self.health.clone(), AssertSqlSafe(self.token.verify()));
         let rows = health
             .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(verify).fetch_all(self.connection_mut()))

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::SqlStr;
 
 use super::{Names, bytes};
 use crate::{record_id::RecordId, store::postgres::names::lock_bits};
@@ -15,7 +15,7 @@ const LOCK: &str = "SELECT pg_try_advisory_xact_lock($1 # {locked_table}) AS loc
 pub(in crate::store::postgres) struct SessionStatements {
     /// Distinguishes the statements of different tables in one session.
     pub(in crate::store::postgres) table: u64,
-    pub(in crate::store::postgres) prepare: SqlStr,
+    pub(in crate::store::postgres) prepare: String,
 }
 
 impl SessionStatements {
@@ -28,7 +28,7 @@ impl SessionStatements {
             "PREPARE idempotent_lock_{table:x} (bigint) AS {lock}; \
              PREPARE idempotent_read_{table:x} (bytea) AS {existing}"
         );
-        Self { table, prepare: AssertSqlSafe(prepare).into_sql_str() }
+        Self { table, prepare }
     }
 
     /// Executes both: the lock first, so that the snapshot of the read is newer.

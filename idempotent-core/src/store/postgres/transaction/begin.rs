@@ -113,7 +113,8 @@ impl PostgresStore {
             return Ok(connection);
         }
         let tables = [prepared, &[statements.table]].concat();
-        match sqlx::raw_sql(statements.prepare.clone()).execute(&mut *connection).await {
+        let prepare = AssertSqlSafe(format!("{CLEAN}{}", statements.prepare));
+        match sqlx::raw_sql(prepare).execute(&mut *connection).await {
             Ok(_) => {
                 connection.attach(Arc::new(tables));
                 Ok(connection)
