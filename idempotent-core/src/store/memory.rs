@@ -157,18 +157,21 @@ impl MemoryStore {
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
         let now = self.clock.now();
-        if locked.record().is_some_and(|record| record.is_expired(now)) {
-            locked.apply(Change::Remove);
-        }
-        if locked.record().is_none() {
-            locked.make_room(now, claim.principal).map_err(|refused| match refused {
-                CapacityExceeded::Store { .. } => StoreError::transient(NAME, "claim", refused),
-                CapacityExceeded::Principal(_) => {
-                    StoreError::share_exceeded(NAME, "claim", refused)
+        let (change, outcome) = match locked.record() {
+            Some(record) if !record.is_expired(now) => transition::claim(Some(record), claim, now),
+            other => {
+                if other.is_some() {
+                    locked.apply(Change::Remove);
                 }
-            })?;
-        }
-        let (change, outcome) = transition::claim(locked.record(), claim, now);
+                locked.make_room(now, claim.principal).map_err(|refused| match refused {
+                    CapacityExceeded::Store { .. } => StoreError::transient(NAME, "claim", refused),
+                    CapacityExceeded::Principal(_) => {
+                        StoreError::share_exceeded(NAME, "claim", refused)
+                    }
+                })?;
+                transition::claim(None, claim, now)
+            }
+        };
         locked.apply(change);
         Ok(outcome)
     }
