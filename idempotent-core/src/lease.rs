@@ -22,7 +22,12 @@ impl OwnerToken {
     /// Fails if the random source is not available. On common platforms that can happen only early
     /// during boot.
     pub fn random() -> Result<Self, getrandom::Error> {
-        POOL.with_borrow_mut(TokenPool::next)
+        Self::random_in(std::process::id())
+    }
+
+    /// Draws a token in the process with this id, which is the caller's.
+    pub(crate) fn random_in(process: u32) -> Result<Self, getrandom::Error> {
+        POOL.with_borrow_mut(|pool| pool.next(process))
     }
 
     /// Creates the token from bytes that a store has kept.
@@ -54,8 +59,7 @@ thread_local! {
 }
 
 impl TokenPool {
-    fn next(&mut self) -> Result<OwnerToken, getrandom::Error> {
-        let process = std::process::id();
+    fn next(&mut self, process: u32) -> Result<OwnerToken, getrandom::Error> {
         if self.left == 0 || self.process != process {
             self.left = 0;
             getrandom::fill(self.tokens.as_flattened_mut())?;
@@ -102,8 +106,8 @@ mod tests {
     #[test]
     fn a_forked_process_draws_its_own() {
         let mut pool = TokenPool { process: 0, tokens: [[0; 16]; 16], left: 0 };
-        pool.next().unwrap();
-        let mut forked = TokenPool { process: std::process::id().wrapping_add(1), ..pool };
-        assert_ne!(forked.next().unwrap(), pool.next().unwrap());
+        pool.next(1).unwrap();
+        let mut forked = pool;
+        assert_ne!(forked.next(2).unwrap(), pool.next(1).unwrap());
     }
 }

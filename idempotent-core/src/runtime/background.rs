@@ -47,10 +47,10 @@ pub(super) struct Background {
 impl Background {
     /// Starts the thread unless it runs.
     pub(super) fn start(&self, deferrals: &Arc<Deferrals>) -> Result<(), StoreError> {
-        deferrals.store().process().verify()?;
         if deferrals.has_queue() {
             return Ok(());
         }
+        deferrals.store().process().verify()?;
         // Only one thread is started: a second one would end at once, but could take a wake-up from
         // the first.
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,9 +28,10 @@ impl Environment {
     }
 
     /// Draws the owner token of a claim.
-    pub(super) fn draw_owner(self) -> Result<OwnerToken, StoreError> {
+    /// Draws an owner token in the process with this id, which is the caller's.
+    pub(super) fn draw_owner(self, process: u32) -> Result<OwnerToken, StoreError> {
         let drawn = match self {
-            Self::System => OwnerToken::random(),
+            Self::System => OwnerToken::random_in(process),
             #[cfg(feature = "internals")]
             Self::Simulation => Ok(OwnerToken::from_bytes(fastrand::u128(1..).to_le_bytes())),
         };

@@ -32,13 +32,13 @@ pub(super) async fn begin(
 ) -> Result<Admission, StoreError> {
     let id = subject.id;
     let transactions = parts.store.transactions()?;
+    let claim = parts.new_claim(subject, digest, policy)?;
     // Another handler of the same operation may claim by lease.
     if !parts.deferrals.is_empty()
         && let Some(outcome) = Box::pin(parts.deferrals.claim(&id, digest)).await
     {
         return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
     }
-    let claim = parts.new_claim(subject, digest, policy)?;
     let mut request = Request { parts, transactions, id, digest, claim, policy: policy.abandoned };
     let started = Instant::now();
     let waiter = if policy.wait.is_zero() { None } else { parts.waiters.register(&id) };

@@ -76,7 +76,7 @@ impl Parts {
     ) -> Result<Claim, StoreError> {
         let keys = &self.options.fingerprint_keys;
         let principal = subject.principal.map(|principal| keys.sign_principal(principal));
-        let owner = self.store.environment().draw_owner()?;
+        let owner = self.store.draw_owner()?;
         Ok(Claim::new(keys.sign(digest), owner)
             .with_policy(policy)
             .with_principal(principal)

@@ -17,13 +17,13 @@ impl Process {
         Self::of(process::id())
     }
 
-    /// Fails in another process.
+    /// Returns the id of this process, and fails in another one.
     ///
     /// A forked process has a copy of the runtime's memory, but neither the thread that renews
     /// leases nor the thread of a store, and its connections are shared with the first process.
-    pub(super) fn verify(self) -> Result<(), StoreError> {
+    pub(super) fn verify(self) -> Result<u32, StoreError> {
         match process::id() {
-            id if id == self.0 => Ok(()),
+            id if id == self.0 => Ok(id),
             _ => Err(StoreError::permanent("runtime", "claim a key", Forked)),
         }
     }

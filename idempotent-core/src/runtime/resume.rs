@@ -76,7 +76,7 @@ impl Runtime {
         let record = found.record;
         let Some(policy) = accept(&record) else { return Ok(None) };
         let environment = parts.store.environment();
-        let claim = Claim::new(record.fingerprint, environment.draw_owner()?)
+        let claim = Claim::new(record.fingerprint, parts.store.draw_owner()?)
             .with_policy(&policy)
             .with_principal(record.principal)
             .with_operation(record.operation.clone());

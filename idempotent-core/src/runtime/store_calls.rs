@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
+    lease::OwnerToken,
     store::{Store, Transaction, Transactions},
 };
 
@@ -49,6 +50,11 @@ impl StoreCalls {
         self.process
     }
 
+    /// Draws an owner token, and verifies the process for a call that follows at once.
+    pub(super) fn draw_owner(&self) -> Result<OwnerToken, StoreError> {
+        self.environment.draw_owner(self.process.verify()?)
+    }
+
     /// Calls the store. If the call exceeds the time limit, its outcome is unknown.
     pub(super) fn call<'a, T, C>(
         &'a self,
@@ -60,13 +66,34 @@ impl StoreCalls {
         self.limit(call(&*self.store))
     }
 
+    /// Calls the store, as [`call`](Self::call). If `verified`, the caller has just verified the
+    /// process, which takes a system call.
+    pub(super) fn call_verified<'a, T, C>(
+        &'a self,
+        verified: bool,
+        call: impl FnOnce(&'a dyn Store) -> C,
+    ) -> impl Future<Output = Result<T, StoreError>>
+    where
+        C: Future<Output = Result<T, StoreError>> + Unpin,
+    {
+        self.limit_verified(verified, call(&*self.store))
+    }
+
     /// Gives a call the time limit of the store. In a forked process the call is not made: both
     /// processes share the connections, so each could read the responses to the other.
     pub(super) fn limit<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let (process, mut verified) = (self.process, false);
+        self.limit_verified(false, call)
+    }
+
+    fn limit_verified<T>(
+        &self,
+        mut verified: bool,
+        call: impl Future<Output = Result<T, StoreError>> + Unpin,
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        let process = self.process;
         let mut call = with_timeout(self.timeout, call);
         // Not an `async` block, which would contain the call twice.
         poll_fn(move |cx| {

@@ -123,7 +123,7 @@ impl Inner {
             "the outcome of a transaction is unknown; the key will be held if the handler \
              committed it"
         );
-        let Ok(owner) = self.parts.store.environment().draw_owner() else {
+        let Ok(owner) = self.parts.store.draw_owner() else {
             return AttemptOutcome::NotCommitted { transient: true };
         };
         let probe = Box::new(self.claim.with_owner(owner));
@@ -164,7 +164,7 @@ impl Inner {
         action: &EndAction,
     ) -> Result<CommitOutcome, StoreError> {
         let store = &self.parts.store;
-        let probe = self.claim.with_owner(store.environment().draw_owner()?);
+        let probe = self.claim.with_owner(store.draw_owner()?);
         let claimed = store.transactions()?.claim(&self.lease.id, &probe, IN_DOUBT);
         match store.limit(claimed).await? {
             TransactionClaim::Granted { transaction, .. } => {
