@@ -10,7 +10,9 @@ const SMALL: usize = 4096;
 /// A body in chunks.
 #[derive(Default)]
 pub(crate) struct Chunks {
-    pub(crate) chunks: VecDeque<Bytes>,
+    /// Beside the others, so that a body of one chunk needs no queue.
+    first: Option<Bytes>,
+    others: VecDeque<Bytes>,
     /// The last small chunks, joined.
     small: BytesMut,
 }
@@ -22,10 +24,10 @@ impl Chunks {
     /// byte, a body would take more than thirty times its size. The first chunk is kept as it is,
     /// because most bodies have no other.
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        let first = self.chunks.is_empty() && self.small.is_empty();
-        if first || chunk.len() >= SMALL {
+        let is_first = self.is_empty() && self.small.is_empty();
+        if is_first || chunk.len() >= SMALL {
             self.join_small();
-            self.chunks.push_back(chunk);
+            self.append(chunk);
             return;
         }
         self.small.extend_from_slice(&chunk);
@@ -36,18 +38,39 @@ impl Chunks {
 
     pub(crate) fn join_small(&mut self) {
         if !self.small.is_empty() {
-            self.chunks.push_back(self.small.split().freeze());
+            let joined = self.small.split().freeze();
+            self.append(joined);
         }
+    }
+
+    /// Removes and returns the first chunk, except of those that are not joined yet.
+    pub(crate) fn pop_front(&mut self) -> Option<Bytes> {
+        self.first.take().or_else(|| self.others.pop_front())
     }
 
     /// Joins all chunks into one and returns it.
     pub(crate) fn joined(&mut self) -> Bytes {
         self.join_small();
-        if self.chunks.len() > 1 {
-            let mut whole = BytesMut::with_capacity(self.chunks.iter().map(Bytes::len).sum());
-            self.chunks.drain(..).for_each(|chunk| whole.extend_from_slice(&chunk));
-            self.chunks.push_back(whole.freeze());
+        if !self.others.is_empty() {
+            let length = self.first.iter().chain(&self.others).map(Bytes::len).sum();
+            let mut whole = BytesMut::with_capacity(length);
+            while let Some(chunk) = self.pop_front() {
+                whole.extend_from_slice(&chunk);
+            }
+            self.first = Some(whole.freeze());
         }
-        self.chunks.front().cloned().unwrap_or_default()
+        self.first.clone().unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.others.is_empty()
+    }
+
+    fn append(&mut self, chunk: Bytes) {
+        if self.is_empty() {
+            self.first = Some(chunk);
+        } else {
+            self.others.push_back(chunk);
+        }
     }
 }

@@ -5,7 +5,6 @@
 //! [`Idempotency::resolve`](crate::Idempotency::resolve): [`from_response`] makes the recording.
 
 use std::{
-    collections::VecDeque,
     error::Error as StdError,
     fmt,
     future::poll_fn,
@@ -40,7 +39,7 @@ pub(crate) const REPLAY: HeaderName = HeaderName::from_static("idempotency-repla
 
 /// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is
 /// omitted, and the headers too if they alone exceed it.
-fn encode(head: &ResponseHead, body: RecordedBody, limit: usize) -> EncodedRecording {
+fn encode(head: &ResponseHead, body: &RecordedBody, limit: usize) -> EncodedRecording {
     let mut lines = recorded_lines(head);
     let bytes: usize =
         lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
@@ -49,12 +48,12 @@ fn encode(head: &ResponseHead, body: RecordedBody, limit: usize) -> EncodedRecor
     }
     let whole = match body {
         RecordedBody::None | RecordedBody::Omitted => bytes <= limit,
-        RecordedBody::Whole(ref body) => bytes.saturating_add(body.len()) <= limit,
+        RecordedBody::Whole(body) => bytes.saturating_add(body.len()) <= limit,
     };
     EncodedRecording::new(
         head.status.as_u16(),
         &lines,
-        if whole { &body } else { &RecordedBody::Omitted },
+        if whole { body } else { &RecordedBody::Omitted },
     )
 }
 
@@ -82,17 +81,22 @@ pub(crate) fn record(
     // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
     async move {
-        let (recorded, body) = match body.size() {
-            BodySize::None => (RecordedBody::None, body),
+        let (recorded, rest) = match body.size() {
+            BodySize::None => (RecordedBody::None, Some(body)),
             BodySize::Sized(size)
                 if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) =>
             {
                 take(body, limits).await?
             }
             BodySize::Stream if !is_event_stream(head.head()) => take(body, limits).await?,
-            BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, body),
+            BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, Some(body)),
         };
-        let recording = encode(head.head(), recorded, limits.bytes);
+        let recording = encode(head.head(), &recorded, limits.bytes);
+        let body = match (recorded, rest) {
+            (_, Some(rest)) => rest,
+            (RecordedBody::Whole(whole), None) => BoxBody::new(whole),
+            (RecordedBody::None | RecordedBody::Omitted, None) => BoxBody::new(body::None::new()),
+        };
         Ok((recording, head.set_body(body)))
     }
 }
@@ -107,18 +111,18 @@ fn is_event_stream(head: &ResponseHead) -> bool {
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-async fn take(body: BoxBody, limits: Limits) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
+/// What is recorded of a body, and the body to send unless that is what is recorded.
+type TakenBody = (RecordedBody, Option<BoxBody>);
+
+async fn take(body: BoxBody, limits: Limits) -> Result<TakenBody, Box<dyn StdError>> {
     match body.try_into_bytes() {
-        Ok(bytes) => Ok((RecordedBody::Whole(bytes.clone()), BoxBody::new(bytes))),
+        Ok(bytes) => Ok((RecordedBody::Whole(bytes), None)),
         // Boxed: keeps the caller's future small for bodies that are in memory already.
         Err(body) => Box::pin(read(body, limits)).await,
     }
 }
 
-async fn read(
-    mut body: BoxBody,
-    limits: Limits,
-) -> Result<(RecordedBody, BoxBody), Box<dyn StdError>> {
+async fn read(mut body: BoxBody, limits: Limits) -> Result<TakenBody, Box<dyn StdError>> {
     let announced = body.size();
     let (mut chunks, mut length) = (Chunks::default(), 0usize);
     let mut time_limit = pin!(rt::time::sleep(limits.time));
@@ -137,8 +141,7 @@ async fn read(
             {
                 return Err("the length of the body differs from the announced length".into());
             }
-            let whole = chunks.joined();
-            return Ok((RecordedBody::Whole(whole.clone()), BoxBody::new(whole)));
+            return Ok((RecordedBody::Whole(chunks.joined()), None));
         };
         length = length.saturating_add(chunk.len());
         chunks.push(chunk);
@@ -147,12 +150,12 @@ async fn read(
         }
     }
     chunks.join_small();
-    Ok((RecordedBody::Omitted, BoxBody::new(ResumedBody { chunks: chunks.chunks, body })))
+    Ok((RecordedBody::Omitted, Some(BoxBody::new(ResumedBody { chunks, body }))))
 }
 
 /// A stream, preceded by the chunks that were already read from it.
 struct ResumedBody {
-    chunks: VecDeque<Bytes>,
+    chunks: Chunks,
     body: BoxBody,
 }
 

@@ -80,7 +80,7 @@ impl Stream for BufferedBody {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut body = self.0.borrow_mut();
         match body.end {
-            Some(BodyEnd::Complete) => Poll::Ready(body.chunks.chunks.pop_front().map(Ok)),
+            Some(BodyEnd::Complete) => Poll::Ready(body.chunks.pop_front().map(Ok)),
             Some(BodyEnd::Broken) => Poll::Ready(Some(Err(PayloadError::Incomplete(None)))),
             None => {
                 body.waker = Some(cx.waker().clone());
