@@ -9,7 +9,7 @@ use super::{
     execute::return_connection,
     handler_transaction,
     retry::RetryDeadline,
-    statement::Statement,
+    statement::{Statement, Value},
     statements::{Statements, claim_values, completion_values},
 };
 use crate::{
@@ -125,13 +125,21 @@ impl SqliteStore {
         batch: &Batch<WriteStep, Written>,
     ) -> Result<Vec<bool>, sqlx::Error> {
         let mut connection = self.begin_batch(connection?).await?;
-        let written = self.write_batch(&mut connection, batch).await;
+        let mut written = self.write_together(&mut connection, batch).await;
+        if let Ok(None) = written {
+            if let Err(error) = sqlx::query("ROLLBACK").execute(&mut *connection).await {
+                connection.close();
+                return Err(error);
+            }
+            connection = self.begin_batch(connection).await?;
+            written = self.write_each(&mut connection, batch).await.map(Some);
+        }
         match written {
             Ok(_) => connection.give_back(),
             // This rolls the transaction back.
             Err(_) => connection.close(),
         }
-        written
+        written.map(Option::unwrap_or_default)
     }
 
     /// Begins a transaction, as soon as no other connection has one.
@@ -152,24 +160,47 @@ impl SqliteStore {
         }
     }
 
-    async fn write_batch(
+    /// Writes all steps by one statement a kind, and commits; returns `None` without a commit if
+    /// some steps have changed no record.
+    async fn write_together(
+        &self,
+        connection: &mut SqliteConnection,
+        batch: &Batch<WriteStep, Written>,
+    ) -> Result<Option<Vec<bool>>, sqlx::Error> {
+        let ((claims, completions), statements) = (values(batch), &self.statements);
+        if statements.claim_batch.changes_all(connection, &claims).await?
+            && statements.complete_batch.changes_all(connection, &completions).await?
+        {
+            sqlx::query("COMMIT").execute(connection).await?;
+            return Ok(Some(vec![true; batch.len()]));
+        }
+        Ok(None)
+    }
+
+    /// Writes each step by a statement of its own, and commits.
+    async fn write_each(
         &self,
         connection: &mut SqliteConnection,
         batch: &Batch<WriteStep, Written>,
     ) -> Result<Vec<bool>, sqlx::Error> {
-        let (mut claims, mut completions) = (Vec::new(), Vec::new());
-        for (step, _) in batch {
-            match step {
-                WriteStep::Claim(id, claim) => claims.push(claim_values(id, claim)),
-                WriteStep::Complete(lease, recording) => {
-                    completions.push(completion_values(lease, recording));
-                }
-            }
-        }
-        let statements = &self.statements;
-        let mut changed = statements.claim_batch.execute(connection, &claims).await?;
-        changed.extend(statements.complete_batch.execute(connection, &completions).await?);
+        let ((claims, completions), statements) = (values(batch), &self.statements);
+        let mut changed = statements.claim_batch.execute_each(connection, &claims).await?;
+        changed.extend(statements.complete_batch.execute_each(connection, &completions).await?);
         sqlx::query("COMMIT").execute(connection).await?;
         Ok(changed)
     }
+}
+
+/// The parameters of the claims and of the completions.
+fn values(batch: &Batch<WriteStep, Written>) -> (Vec<[Value<'_>; 8]>, Vec<[Value<'_>; 4]>) {
+    let (mut claims, mut completions) = (Vec::new(), Vec::new());
+    for (step, _) in batch {
+        match step {
+            WriteStep::Claim(id, claim) => claims.push(claim_values(id, claim)),
+            WriteStep::Complete(lease, recording) => {
+                completions.push(completion_values(lease, recording));
+            }
+        }
+    }
+    (claims, completions)
 }

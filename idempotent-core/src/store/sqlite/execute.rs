@@ -69,23 +69,38 @@ impl SqliteStore {
         }
     }
 
+    /// Executes a statement that returns one row. Unlike `fetch_all`, which also waits for the end
+    /// of the statement, this takes one message of SQLite's thread.
+    async fn row<'a>(
+        &self,
+        operation: &'static str,
+        statement: impl Fn() -> Statement<'a>,
+    ) -> Result<SqliteRow, StoreError> {
+        let deadline = RetryDeadline::on(&self.readers);
+        loop {
+            let mut connection =
+                self.readers.get().await.map_err(|error| self.store_error(operation, error))?;
+            let row = statement().fetch_one(&mut *connection).await;
+            match return_connection(connection, row) {
+                Err(error) if deadline.allows_retry(&error) => {}
+                row => return row.map_err(|error| self.store_error(operation, error)),
+            }
+        }
+    }
+
     pub(super) async fn read(
         &self,
         operation: &'static str,
         id: &RecordId,
     ) -> Result<TimedRecord, StoreError> {
-        let rows = self.rows(&self.readers, operation, || self.statements.read(id)).await?;
-        let row =
-            rows.first().ok_or_else(|| self.store_error(operation, sqlx::Error::RowNotFound))?;
-        sql::record_from_row(row).map_err(|source| StoreError::unreadable(NAME, operation, source))
+        let row = self.row(operation, || self.statements.read(id)).await?;
+        sql::record_from_row(&row).map_err(|source| StoreError::unreadable(NAME, operation, source))
     }
 
     /// Reads what a claim is decided from.
     pub(super) async fn existing(&self, id: &RecordId) -> Result<TimedRecord, StoreError> {
-        let rows = self.rows(&self.readers, "claim", || self.statements.existing(id)).await?;
-        let row =
-            rows.first().ok_or_else(|| self.store_error("claim", sqlx::Error::RowNotFound))?;
-        sql::claimed_from_row(row).map_err(|source| StoreError::unreadable(NAME, "claim", source))
+        let row = self.row("claim", || self.statements.existing(id)).await?;
+        sql::claimed_from_row(&row).map_err(|source| StoreError::unreadable(NAME, "claim", source))
     }
 
     pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {

@@ -1,75 +1,105 @@
 //! A statement that is executed for many records in one call to SQLite's thread.
+//!
+//! SQLite's thread sends a message for each statement and each row, and each message can wake its
+//! receiver. One statement for all records is one message, but shows only how many records have
+//! changed. If some have not, one statement for each record shows which.
 
-use sqlx::{Row as _, SqlStr, SqliteConnection};
+use std::iter;
 
-use super::statement::{Value, bound, shared};
+use sqlx::{SqlStr, SqliteConnection};
 
-/// The most copies in one call, as a power of two.
+use super::statement::{Value, bound, changes, shared};
+
+/// The most records in one call, as a power of two.
 const MAX_COPIES: u32 = 6;
 
-/// A statement in texts of 1, 2, 4, … copies, so that few texts are prepared.
+/// A statement in texts for 1, 2, 4, … records, so that few texts are prepared.
 pub(super) struct RepeatedStatement {
-    /// The text of 2ⁿ copies, by n. Each copy returns its number if it has changed a record.
-    texts: Vec<SqlStr>,
+    /// One statement for 2ⁿ records, by n.
+    joined: Vec<SqlStr>,
+    /// 2ⁿ copies of the statement, by n.
+    copies: Vec<SqlStr>,
     /// The number of each parameter of one copy, in the order of the text. The parameters
     /// themselves have no numbers: SQLite allocates as many as the highest number says.
     parameters: Vec<usize>,
 }
 
 impl RepeatedStatement {
-    pub(super) fn new(text: &str) -> Self {
-        let text: Vec<_> = text.lines().filter(|line| !line.starts_with("--")).collect();
-        let text = text.join("\n");
+    /// Prepares a statement whose first line that begins with `WHERE` ends its list of tables;
+    /// `separator` is what another table in that list needs before its name.
+    pub(super) fn new(text: &str, separator: &str) -> Self {
+        let lines = || text.lines().filter(|line| !line.starts_with("--"));
+        let text = lines().collect::<Vec<_>>().join("\n");
         let mut parts = text.split('?');
         let mut copy = parts.next().unwrap_or_default().to_owned();
+        let mut joined = copy.clone();
         let mut parameters = Vec::new();
         for part in parts {
             let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
             let (number, rest) = part.split_at(end);
             parameters.extend(number.parse::<usize>());
-            copy.push('?');
-            copy.push_str(rest);
+            copy.extend(["?", rest]);
+            joined.extend(["v.column", number, rest]);
         }
-        let copies = |power| {
-            let copies = (0..1_u32 << power).map(|number| format!("{copy}\nRETURNING {number}"));
-            shared(copies.collect::<Vec<_>>().join(";\n"))
+        let count = parameters.iter().copied().max().unwrap_or_default();
+        let joined = |power| {
+            let row = format!("({})", vec!["?"; count].join(", "));
+            let rows = vec![row; 1_usize << power].join(", ");
+            shared(joined.replacen(
+                "\nWHERE",
+                &format!("\n{separator}(VALUES {rows}) AS v\nWHERE"),
+                1,
+            ))
         };
-        Self { texts: (0..=MAX_COPIES).map(copies).collect(), parameters }
+        let copies = |power| shared(vec![copy.clone(); 1_usize << power].join(";\n"));
+        Self {
+            joined: (0..=MAX_COPIES).map(joined).collect(),
+            copies: (0..=MAX_COPIES).map(copies).collect(),
+            parameters,
+        }
     }
 
-    /// Executes the statement for each record, with the values of its parameters; returns for each
-    /// whether it has changed a record.
-    pub(super) async fn execute<const N: usize>(
+    /// Executes the statement for all records together; returns whether it has changed all of them.
+    pub(super) async fn changes_all<const N: usize>(
         &self,
         connection: &mut SqliteConnection,
-        mut records: &[[Value<'_>; N]],
+        records: &[[Value<'_>; N]],
+    ) -> Result<bool, sqlx::Error> {
+        let mut changed = 0;
+        for (text, these) in parts(&self.joined, records) {
+            let done = bound(text, these.iter().flatten().cloned()).execute(&mut *connection);
+            changed += done.await?.rows_affected();
+        }
+        Ok(usize::try_from(changed) == Ok(records.len()))
+    }
+
+    /// Executes the statement for each record; returns for each whether it has changed a record.
+    pub(super) async fn execute_each<const N: usize>(
+        &self,
+        connection: &mut SqliteConnection,
+        records: &[[Value<'_>; N]],
     ) -> Result<Vec<bool>, sqlx::Error> {
         let mut changed = Vec::with_capacity(records.len());
-        while let Some(power) = records.len().checked_ilog2() {
-            let power = power.min(MAX_COPIES);
-            let Some((text, (these, rest))) = usize::try_from(power)
-                .ok()
-                .and_then(|power| self.texts.get(power))
-                .zip(records.split_at_checked(1 << power))
-            else {
-                break;
-            };
+        for (text, these) in parts(&self.copies, records) {
             let values = these.iter().flat_map(|values| {
                 self.parameters.iter().filter_map(|number| values.get(number.checked_sub(1)?))
             });
-            let rows = bound(text, values.cloned()).fetch_all(&mut *connection).await?;
-            let first = changed.len();
-            changed.resize(first + these.len(), false);
-            for row in rows {
-                let number: u32 = row.try_get(0)?;
-                if let Some(one) =
-                    usize::try_from(number).ok().and_then(|number| changed.get_mut(first + number))
-                {
-                    *one = true;
-                }
-            }
-            records = rest;
+            changes(bound(text, values.cloned()), connection, &mut changed).await?;
         }
-        Ok(changed)
+        Ok(changed.into_iter().map(|rows| rows != 0).collect())
     }
+}
+
+/// Splits records into parts of 2ⁿ, each with the text for as many.
+fn parts<'a, R>(
+    texts: &'a [SqlStr],
+    mut records: &'a [R],
+) -> impl Iterator<Item = (&'a SqlStr, &'a [R])> {
+    iter::from_fn(move || {
+        let power = records.len().checked_ilog2()?.min(MAX_COPIES);
+        let text = texts.get(usize::try_from(power).ok()?)?;
+        let (these, rest) = records.split_at_checked(1 << power)?;
+        records = rest;
+        Some((text, these))
+    })
 }

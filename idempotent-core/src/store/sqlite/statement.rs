@@ -2,7 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, query::Query, sqlite::SqliteArguments};
+use futures_util::TryStreamExt as _;
+use sqlx::{
+    AssertSqlSafe, Either, Executor as _, SqlSafeStr, SqlStr, Sqlite, SqliteConnection,
+    query::Query, sqlite::SqliteArguments,
+};
 
 pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
 
@@ -34,4 +38,20 @@ pub(super) fn bytes(bytes: &[u8]) -> Value<'_> {
 /// Shares the text, so that clones do not copy it.
 pub(super) fn shared(text: String) -> SqlStr {
     AssertSqlSafe(Arc::<str>::from(text)).into_sql_str()
+}
+
+/// Executes a text of several statements; adds to `changed` how many rows each of them has changed.
+/// For a statement that is not an `INSERT`, `UPDATE` or `DELETE` the number has no meaning.
+pub(super) async fn changes(
+    text: Statement<'_>,
+    connection: &mut SqliteConnection,
+    changed: &mut Vec<u64>,
+) -> Result<(), sqlx::Error> {
+    let mut results = connection.fetch_many(text);
+    while let Some(result) = results.try_next().await? {
+        if let Either::Left(done) = result {
+            changed.push(done.rows_affected());
+        }
+    }
+    Ok(())
 }

@@ -122,8 +122,8 @@ impl Statements {
     fn of(texts: StatementTexts, table: TableName) -> Self {
         Self {
             in_transaction: TransactionStatements::new(&texts),
-            claim_batch: RepeatedStatement::new(texts.claim.as_str()),
-            complete_batch: RepeatedStatement::new(texts.complete.as_str()),
+            claim_batch: RepeatedStatement::new(texts.claim.as_str(), ", "),
+            complete_batch: RepeatedStatement::new(texts.complete.as_str(), "FROM "),
             texts,
             table,
         }
