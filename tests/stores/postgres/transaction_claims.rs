@@ -1,7 +1,7 @@
 //! Claims that are part of their handler's transaction: the lock of the key, and the only version
 //! of the record.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
@@ -184,4 +184,64 @@ async fn beside_the_previous_statements_one_attempt_commits() {
         let effects = effects.bind(id.as_bytes().to_vec()).fetch_one(&mut connection).await;
         assert_eq!(effects.unwrap(), 1);
     }
+}
+
+fn connection(transaction: &mut Box<dyn Transaction>) -> &mut PgConnection {
+    transaction.connection_mut().downcast_mut().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_handlers_have_dropped_from_all_sessions_are_prepared_again() {
+    const SESSIONS: u16 = 3;
+    let (store, _) = store().await;
+    let store = store.max_transactions(NonZeroU16::new(SESSIONS).unwrap());
+    for _ in 0..2 {
+        let mut open = Vec::new();
+        for _ in 0..SESSIONS {
+            let (lease, mut transaction) = granted(&store, &id()).await;
+            sqlx::raw_sql("DEALLOCATE ALL").execute(connection(&mut transaction)).await.unwrap();
+            open.push((lease, transaction));
+        }
+        for (lease, transaction) in open {
+            let completed = transaction.complete_and_commit(&lease, &DONE).await;
+            assert_eq!(completed.unwrap(), Fence::Passed);
+        }
+    }
+}
+
+/// A server with `pg_stat_statements` keeps a limited number of different texts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_transaction_has_statements_that_no_other_transaction_has() {
+    const TEXTS: &str = "SELECT count(*) FROM pg_stat_statements AS s JOIN pg_database AS d \
+                         ON d.oid = s.dbid WHERE d.datname = current_database()";
+    let (store, url) = store().await;
+    super::sql(&url, "CREATE EXTENSION pg_stat_statements".to_owned()).await;
+    let mut texts = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..10 {
+            let (lease, mut transaction) = granted(&store, &id()).await;
+            transaction.undo().await.unwrap();
+            let completed = transaction.complete_and_commit(&lease, &DONE).await;
+            assert_eq!(completed.unwrap(), Fence::Passed);
+            granted(&store, &id()).await.1.roll_back().await;
+            let mut transaction = store.transactions().unwrap().begin().await.unwrap();
+            connection(&mut transaction);
+            transaction.commit().await.unwrap();
+        }
+        texts.push(number(&url, TEXTS).await);
+    }
+    assert!(texts[2] <= texts[1], "{texts:?}");
+}
+
+/// Handlers that run for long do not delay replays by as much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_does_not_wait_for_handlers_that_use_all_connections() {
+    let (store, _) = store().await;
+    let store = store.max_transactions(NonZeroU16::MIN);
+    let done = id();
+    let (lease, transaction) = granted(&store, &done).await;
+    transaction.complete_and_commit(&lease, &DONE).await.unwrap();
+    let (_, open) = granted(&store, &id()).await;
+    assert_eq!(rejected(claim(&store, &done, Duration::ZERO).await), ClaimOutcome::Completed(DONE));
+    drop(open);
 }
