@@ -27,7 +27,6 @@ impl Environment {
         }
     }
 
-    /// Draws the owner token of a claim.
     /// Draws an owner token in the process with this id, which is the caller's.
     pub(super) fn draw_owner(self, process: u32) -> Result<OwnerToken, StoreError> {
         let drawn = match self {
