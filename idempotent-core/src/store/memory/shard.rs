@@ -170,10 +170,10 @@ impl LockedRecord<'_> {
         now: Timestamp,
         principal: Option<Principal>,
     ) -> Result<(), CapacityExceeded> {
-        self.capacity.admits(principal).or_else(|_| {
+        if self.capacity.admits(principal).is_err() {
             drop_expired(&mut self.map, self.capacity, now, usize::MAX);
-            self.capacity.admits(principal)
-        })
+        }
+        self.capacity.admits(principal)
     }
 }
 
