@@ -195,7 +195,7 @@ impl PgTransaction {
 
     /// Proves that the transaction is open and can be committed, where no completion has proved it.
     async fn verify(&mut self, operation: &'static str) -> Result<(), StoreError> {
-        // Not the token of the statement before, whose late response would be mistaken for this one's.
+        // A new token: the response of the statement before may still be unread.
         self.token = TransactionToken::new();
         let (health, verify) = (self.health.clone(), AssertSqlSafe(self.token.verify()));
         let rows = health
