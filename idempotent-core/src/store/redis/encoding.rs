@@ -276,7 +276,7 @@ mod tests {
         assert!(
             first.contains(&format!("- {}\n", GRACE.as_millis()))
                 && first.contains(&format!("#head == {HEADER_LEN} + "))
-                && first.contains(&format!(", 0, {longest})"))
+                && first.contains(&format!(", '0', '{longest}')"))
         );
         let nameless = Claim { principal: None, operation: ShortText::EMPTY, ..claim() };
         assert_eq!(encode_claim(&nameless).len(), HEADER_LEN);
