@@ -107,30 +107,35 @@ pub(super) fn principal_bytes(claim: &Claim) -> &[u8] {
 }
 
 /// Decodes a value. Relative times are left unchanged, as if the key had been created at time 0.
-pub(super) fn decode(value: Bytes) -> Result<Record, Unreadable> {
-    let mut rest = value;
+pub(super) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
+    let mut rest = &value[..];
     let [version, state, abandoned] = take(&mut rest)?;
     if version != VERSION {
         return Err(Unreadable);
     }
-    let attempt = rest.try_get_u32().map_err(|_| Unreadable)?;
+    let attempt = u32::from_be_bytes(take(&mut rest)?);
     let owner = OwnerToken::from_bytes(take(&mut rest)?);
     let fingerprint = Fingerprint::from_bytes(take(&mut rest)?);
     let [lease_until, first_seen, expires_at] =
         [time(&mut rest)?, time(&mut rest)?, time(&mut rest)?];
     let lease = Duration::from_millis(time(&mut rest)?.as_millis());
     let completed_at = time(&mut rest)?;
-    let status = rest.try_get_u16().map_err(|_| Unreadable)?;
-    let (operation, principal, notes) = decode_texts(&mut rest)?;
+    let status = u16::from_be_bytes(take(&mut rest)?);
+    let (operation, principal, notes) = decode_texts(&value, &mut rest)?;
     let abandoned = match abandoned {
         0 => Abandoned::Retry,
         1 => Abandoned::Hold,
         _ => return Err(Unreadable),
     };
     let is_open = rest.is_empty() && (completed_at.as_millis(), status) == (0, 0);
+    let recording = value.len() - rest.len();
     let state = match state {
         IN_FLIGHT if is_open => RecordState::InFlight,
-        COMPLETED => RecordState::Completed(rest),
+        COMPLETED => {
+            // Unlike `split_off`, this allocates nothing.
+            value.advance(recording);
+            RecordState::Completed(value)
+        }
         HELD if is_open => RecordState::Held,
         _ => return Err(Unreadable),
     };
@@ -153,29 +158,33 @@ pub(super) fn decode(value: Bytes) -> Result<Record, Unreadable> {
     })
 }
 
-/// Decodes the lengths of the texts, and the texts.
-fn decode_texts(rest: &mut Bytes) -> Result<(ShortText, Option<Principal>, Notes), Unreadable> {
+/// Decodes the lengths of the texts, and the texts, from `rest`, which is the end of `value`.
+fn decode_texts(
+    value: &Bytes,
+    rest: &mut &[u8],
+) -> Result<(ShortText, Option<Principal>, Notes), Unreadable> {
     let short: [u8; 4] = take(rest)?;
-    let long =
-        [rest.try_get_u32().map_err(|_| Unreadable)?, rest.try_get_u32().map_err(|_| Unreadable)?];
+    let long = [take(rest)?, take(rest)?].map(u32::from_be_bytes);
     let mut next = |length: u32| {
         let length = usize::try_from(length).map_err(|_| Unreadable)?;
-        if length > rest.len() { Err(Unreadable) } else { Ok(rest.split_to(length)) }
+        let (text, more) = rest.split_at_checked(length).ok_or(Unreadable)?;
+        *rest = more;
+        Ok(text)
     };
     let [operation, principal, reference, progress] = short.map(|length| next(length.into()));
     let [steps, input] = long.map(next);
-    let (reference, progress) = (short_text(&reference?)?, short_text(&progress?)?);
-    let principal = match &principal?[..] {
+    let (reference, progress) = (short_text(reference?)?, short_text(progress?)?);
+    let principal = match principal? {
         [] => None,
         bytes => Some(Principal::from_bytes(bytes.try_into().map_err(|_| Unreadable)?)),
     };
     let notes = Notes {
         reference: Some(reference).filter(|text| !text.is_empty()),
         progress: Some(progress).filter(|text| !text.is_empty()),
-        steps: steps?,
-        input: input?,
+        steps: value.slice_ref(steps?),
+        input: value.slice_ref(input?),
     };
-    Ok((short_text(&operation?)?, principal, notes))
+    Ok((short_text(operation?)?, principal, notes))
 }
 
 pub(super) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
@@ -209,14 +218,14 @@ pub(super) fn with_absolute_times(record: Record, key_expires: Timestamp) -> Rec
     }
 }
 
-fn take<const N: usize>(rest: &mut Bytes) -> Result<[u8; N], Unreadable> {
-    let mut taken = [0; N];
-    rest.try_copy_to_slice(&mut taken).map_err(|_| Unreadable)?;
-    Ok(taken)
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Unreadable> {
+    let (taken, more) = rest.split_first_chunk().ok_or(Unreadable)?;
+    *rest = more;
+    Ok(*taken)
 }
 
-fn time(rest: &mut Bytes) -> Result<Timestamp, Unreadable> {
-    rest.try_get_u64().map(Timestamp::from_millis).map_err(|_| Unreadable)
+fn time(rest: &mut &[u8]) -> Result<Timestamp, Unreadable> {
+    take(rest).map(|time| Timestamp::from_millis(u64::from_be_bytes(time)))
 }
 
 /// The value is not one that any version of this library writes. Its record is neither run again
