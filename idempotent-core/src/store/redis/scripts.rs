@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Script as Hashed};
 
+/// The most digits of a number in a command.
+pub(super) const MAX_DIGITS: usize = 20;
+
 /// A script and its hash, by which the server caches it.
 pub(super) struct Script {
     code: String,
@@ -15,6 +18,15 @@ pub(super) struct Script {
 pub(super) enum Arg<'a> {
     Bytes(&'a [u8]),
     Number(u64),
+}
+
+impl Arg<'_> {
+    fn max_len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Number(_) => MAX_DIGITS,
+        }
+    }
 }
 
 /// Defines a script. `allow-oom` lets a full server note for, complete, renew and release claims;
@@ -71,8 +83,10 @@ impl Script {
 }
 
 fn call(command: &str, script: &str, key: &[u8], args: &[Arg<'_>]) -> Cmd {
-    let mut call = redis::cmd(command);
-    call.arg(script).arg(1).arg(key);
+    let length: usize = args.iter().map(Arg::max_len).sum();
+    let length = length + command.len() + script.len() + 1 + key.len();
+    let mut call = Cmd::with_capacity(args.len() + 4, length);
+    call.arg(command).arg(script).arg(1).arg(key);
     for arg in args {
         match arg {
             Arg::Bytes(bytes) => call.arg(*bytes),

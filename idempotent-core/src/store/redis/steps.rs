@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::{
     sync::mpsc::unbounded_channel,
     time::{Instant, timeout_at},
@@ -19,7 +19,7 @@ use super::{
     error::Failure,
     node::{ConnectionRole, Route},
     router::Resend,
-    scripts::{self, Arg, Script},
+    scripts::{self, Arg, MAX_DIGITS, Script},
 };
 use crate::{
     clock::{Timestamp, millis},
@@ -59,6 +59,8 @@ impl RedisStore {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
+    // What is boxed below keeps the future of a claim with one round trip small.
+
     /// Claims a key, in one round trip if the key is new or completed. If the server refuses
     /// writes, because it is full or has too few replicas, the record is only read.
     pub(super) async fn claim_on(
@@ -69,7 +71,7 @@ impl RedisStore {
     ) -> Result<ClaimReply, Failure> {
         match self.claim_by_set(role, key, claim).await {
             Err(refused) if refused.is_write_refused() => {
-                self.claim_read_only(refused, role, key, claim).await
+                Box::pin(self.claim_read_only(refused, role, key, claim)).await
             }
             claimed => claimed,
         }
@@ -104,15 +106,9 @@ impl RedisStore {
         // the ttl, and with a ttl of 0 the recording has no time at all.
         let ttl = redis_millis(claim.ttl);
         if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
-            return self.claim_by_script(role, key, claim).await;
+            return Box::pin(self.claim_by_script(role, key, claim)).await;
         }
-        let mut set = redis::cmd("SET");
-        set.arg(key)
-            .arg(encode_claim(claim))
-            .arg("NX")
-            .arg("GET")
-            .arg("PX")
-            .arg(ttl + millis(GRACE));
+        let set = set_new(key, &encode_claim(claim), ttl + millis(GRACE));
         let (value, route) = self.router.send((role, Resend::Once), key, &set).await?;
         match existing_record(value)? {
             None => Ok(ClaimReply {
@@ -123,7 +119,7 @@ impl RedisStore {
             // Only the server's clock can decide. Between the two calls the record may change; the
             // script reads it again.
             Some(record) if record.state == RecordState::InFlight => {
-                self.claim_by_script(role, key, claim).await
+                Box::pin(self.claim_by_script(role, key, claim)).await
             }
             // A recording exists until it expires, and a held key does not expire, so their outcome
             // depends on no time; at time 0 no claim is granted.
@@ -290,6 +286,14 @@ impl RedisStore {
         let record = with_absolute_times(decode(value.clone())?, expires);
         Ok((Some(StoredValue { snapshot: Snapshot { record, at }, value }), route))
     }
+}
+
+/// `SET key value NX GET PX expiry`.
+fn set_new(key: &[u8], value: &[u8], expiry: u64) -> Cmd {
+    let length = "SETNXGETPX".len() + key.len() + value.len() + MAX_DIGITS;
+    let mut set = Cmd::with_capacity(7, length);
+    set.arg("SET").arg(key).arg(value).arg("NX").arg("GET").arg("PX").arg(expiry);
+    set
 }
 
 pub(super) fn fence(passed: bool) -> Fence {

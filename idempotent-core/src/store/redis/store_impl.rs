@@ -43,7 +43,8 @@ impl Store for RedisStore {
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.replicas {
-            Some(replicas) => self.claim_replicated(replicas, id, claim).await,
+            // Boxed: keeps the future small for stores without replicas.
+            Some(replicas) => Box::pin(self.claim_replicated(replicas, id, claim)).await,
             None => match self.claim_on(ConnectionRole::Requests, &self.key(id), claim).await {
                 Ok(claimed) => Ok(claimed.outcome),
                 Err(failure) => Err(failure.into_error("claim")),
@@ -63,7 +64,7 @@ impl Store for RedisStore {
     /// before it replaces it (Valkey 8.1, Redis 8.4), and much less of the server's time.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         match self.replicas {
-            Some(replicas) => self.complete_replicated(replicas, lease, recording).await,
+            Some(replicas) => Box::pin(self.complete_replicated(replicas, lease, recording)).await,
             None => match self.complete_on(ConnectionRole::Requests, lease, recording).await {
                 Ok((passed, _)) => Ok(fence(passed)),
                 Err(failure) => Err(failure.into_error("complete")),
