@@ -6,11 +6,13 @@
 
 use std::{
     collections::HashMap,
+    future::poll_fn,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -22,6 +24,7 @@ use tokio::{
 };
 
 pub(super) use self::route::{Message, Route};
+use self::waits::Waits;
 use super::{
     address::connect,
     error::Failure,
@@ -29,6 +32,7 @@ use super::{
 };
 
 mod route;
+mod waits;
 
 /// How long opening a connection and verifying the server may take.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,9 +41,6 @@ const PROBE_WAIT: Duration = Duration::from_millis(500);
 /// The first pause after a failed connection attempt; it doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long a call waits for a response that may have arrived in time but was not read, because a
-/// handler blocked the runtime or the process was stopped.
-const READ_GRACE: Duration = Duration::from_millis(100);
 /// The epoch of a server that is no longer used.
 const RETIRED: u64 = u64::MAX;
 
@@ -62,7 +63,7 @@ pub(super) struct Node {
     compares_values: AtomicBool,
     /// Connections of an earlier epoch are closed and calls on them end. A new epoch begins when
     /// the server does not respond.
-    epoch: watch::Sender<u64>,
+    epoch: AtomicU64,
     outage: Mutex<Option<Outage>>,
     connections: Mutex<HashMap<(Id, ConnectionRole), Arc<ConnectionCell>>>,
 }
@@ -78,25 +79,34 @@ struct Outage {
 }
 
 /// One runtime's connection for one role.
-#[derive(Default)]
-struct ConnectionCell(Mutex<CellState>);
+struct ConnectionCell {
+    state: Mutex<CellState>,
+    waits: Arc<Waits>,
+}
 
 #[derive(Default)]
 struct CellState {
-    live: Option<Connection>,
+    live: Option<Arc<Connection>>,
     /// How many connections have been opened.
     opened: u64,
     opening: Option<PendingConnection>,
 }
 
-type PendingConnection = watch::Receiver<Option<Result<Connection, Failure>>>;
+type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
 
 /// A connection that any number of calls share.
-#[derive(Clone)]
 pub(super) struct Connection {
     wire: MultiplexedConnection,
     epoch: u64,
     number: u64,
+    waits: Arc<Waits>,
+}
+
+impl ConnectionCell {
+    /// A cell for the current runtime.
+    fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), waits: Waits::start() })
+    }
 }
 
 impl Node {
@@ -105,7 +115,7 @@ impl Node {
             info,
             requirements,
             compares_values: AtomicBool::new(false),
-            epoch: watch::Sender::new(0),
+            epoch: AtomicU64::new(0),
             outage: Mutex::default(),
             connections: Mutex::default(),
         }
@@ -122,13 +132,17 @@ impl Node {
 
     /// Closes all connections and ends the calls on them: the server is no longer a master.
     pub(super) fn retire(&self) {
-        self.epoch.send_replace(RETIRED);
+        self.epoch.store(RETIRED, Ordering::Release);
         let connections = std::mem::take(&mut *lock(&self.connections));
-        drop(connections);
+        connections.values().for_each(|cell| cell.waits.wake_all());
     }
 
     pub(super) fn is_retired(&self) -> bool {
-        *self.epoch.borrow() == RETIRED
+        self.epoch() == RETIRED
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Closes the connections that a runtime drove.
@@ -147,22 +161,13 @@ impl Node {
         within: Duration,
     ) -> Result<Value, Failure> {
         let mut wire = connection.wire.clone();
-        let mut epochs = self.epoch.subscribe();
-        let ended = epochs.wait_for(|epoch| *epoch != connection.epoch);
-        let response = async {
-            let mut response = pin!(message.send(&mut wire));
-            match timeout(within, &mut response).await {
-                Ok(value) => value,
-                Err(_) => {
-                    timeout(READ_GRACE, response).await.unwrap_or(Err(Failure::ResponseTimeout))
-                }
-            }
-        };
-        let value = tokio::select! {
-            biased;
-            value = response => value,
-            _ = ended => Err(Failure::ConnectionClosed),
-        };
+        let mut response = pin!(message.send(&mut wire));
+        let mut call = connection.waits.call(within);
+        let value = poll_fn(|cx| match response.as_mut().poll(cx) {
+            Poll::Pending => call.poll_end(cx, || self.epoch() != connection.epoch).map(Err),
+            ready @ Poll::Ready(_) => ready,
+        })
+        .await;
         match value {
             // What a server acknowledges after another has taken its place may be lost.
             Ok(_) if self.is_retired() => Err(Failure::ConnectionClosed),
@@ -179,7 +184,7 @@ impl Node {
             && let Some(cell) = lock(&self.connections).get(&(runtime.id(), role)).cloned()
         {
             // Another call may have replaced the connection already.
-            let gone = lock(&cell.0).live.take_if(|live| live.number == connection.number);
+            let gone = lock(&cell.state).live.take_if(|live| live.number == connection.number);
             drop(gone);
         }
     }
@@ -189,12 +194,8 @@ impl Node {
         // The lock is taken first: calls that end look for another connection at once, and must
         // find the server marked as down.
         let mut outage = lock(&self.outage);
-        let marked = self.epoch.send_if_modified(|current| {
-            let marked = *current == epoch;
-            *current += u64::from(marked);
-            marked
-        });
-        if marked {
+        let (next, order) = (epoch.saturating_add(1), Ordering::AcqRel);
+        if self.epoch.compare_exchange(epoch, next, order, Ordering::Acquire).is_ok() {
             let (retry_at, wait_until) = (Instant::now(), Instant::now() + PROBE_WAIT);
             *outage = Some(Outage {
                 failure: Failure::ResponseTimeout,
@@ -205,10 +206,22 @@ impl Node {
             drop(outage);
             let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
             for cell in connections {
-                let gone = lock(&cell.0).live.take_if(|live| live.epoch <= epoch);
+                let gone = lock(&cell.state).live.take_if(|live| live.epoch <= epoch);
                 drop(gone);
+                cell.waits.wake_all();
             }
         }
+    }
+
+    /// Returns this runtime's connection for a role, if it is open.
+    pub(super) fn open_connection(
+        &self,
+        runtime: Id,
+        role: ConnectionRole,
+    ) -> Option<Arc<Connection>> {
+        let connections = lock(&self.connections);
+        let state = lock(&connections.get(&(runtime, role))?.state);
+        state.live.clone().filter(|live| live.epoch == self.epoch())
     }
 
     /// Returns this runtime's connection for a role; opens it if there is none.
@@ -219,14 +232,17 @@ impl Node {
         self: &Arc<Self>,
         runtime: Id,
         role: ConnectionRole,
-    ) -> Result<Connection, Failure> {
-        let epoch = *self.epoch.borrow();
+    ) -> Result<Arc<Connection>, Failure> {
+        let epoch = self.epoch();
         if epoch == RETIRED {
             return Err(Failure::ConnectionClosed);
         }
-        let cell = lock(&self.connections).entry((runtime, role)).or_default().clone();
+        let cell = lock(&self.connections)
+            .entry((runtime, role))
+            .or_insert_with(ConnectionCell::new)
+            .clone();
         let (mut opening, limit) = {
-            let mut state = lock(&cell.0);
+            let mut state = lock(&cell.state);
             if let Some(live) = state.live.as_ref().filter(|live| live.epoch == epoch) {
                 return Ok(live.clone());
             }
@@ -290,17 +306,18 @@ impl Node {
         cell: &ConnectionCell,
         epoch: u64,
         opened: Result<MultiplexedConnection, Failure>,
-    ) -> Result<Connection, Failure> {
-        let mut state = lock(&cell.0);
+    ) -> Result<Arc<Connection>, Failure> {
+        let mut state = lock(&cell.state);
         state.opening = None;
         let mut outage = lock(&self.outage);
         match opened {
             Ok(wire) => {
                 *outage = None;
                 state.opened += 1;
-                let connection = Connection { wire, epoch, number: state.opened };
+                let (number, waits) = (state.opened, cell.waits.clone());
+                let connection = Arc::new(Connection { wire, epoch, number, waits });
                 // A server that was retired meanwhile keeps no connection.
-                if *self.epoch.borrow() == epoch {
+                if self.epoch() == epoch {
                     state.live = Some(connection.clone());
                 }
                 Ok(connection)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
 use super::{
     address::Address,
@@ -104,8 +104,15 @@ impl Router {
     }
 
     async fn connect(&self, node: Arc<Node>, role: ConnectionRole) -> Result<Route, Failure> {
-        let runtime = self.servers.runtime()?;
-        let connection = node.connection(runtime, role).await?;
+        let runtime = Handle::try_current().map_err(|_| Failure::NoRuntime)?;
+        let connection = match node.open_connection(runtime.id(), role) {
+            Some(open) => open,
+            // Boxed: keeps the future of a call small while the connection is open.
+            None => {
+                self.servers.close_with(&runtime);
+                Box::pin(node.connection(runtime.id(), role)).await?
+            }
+        };
         Ok(Route::on(node, connection, role))
     }
 

@@ -203,12 +203,10 @@ impl Servers {
         lock(&self.nodes).entry(at.clone()).or_insert_with(new).clone()
     }
 
-    /// Returns the current runtime, and closes its connections when it ends.
-    pub(super) fn runtime(self: &Arc<Self>) -> Result<Id, Failure> {
-        let runtime = Handle::try_current().map_err(|_| Failure::NoRuntime)?;
-        let id = runtime.id();
-        if lock(&self.runtimes).insert(id) {
-            let guard = RuntimeGuard { servers: Arc::downgrade(self), runtime: id };
+    /// Closes the connections that a runtime drives when it ends.
+    pub(super) fn close_with(self: &Arc<Self>, runtime: &Handle) {
+        if lock(&self.runtimes).insert(runtime.id()) {
+            let guard = RuntimeGuard { servers: Arc::downgrade(self), runtime: runtime.id() };
             let mut open = self.open.subscribe();
             runtime.spawn(async move {
                 let _guard = guard;
@@ -216,7 +214,6 @@ impl Servers {
                 let _ = open.changed().await;
             });
         }
-        Ok(id)
     }
 }
 

@@ -9,14 +9,14 @@ use super::{Connection, ConnectionRole, Failure, Node};
 /// The connection on which a command was sent.
 pub(in crate::store::redis) struct Route {
     pub(in crate::store::redis) node: Arc<Node>,
-    connection: Connection,
+    connection: Arc<Connection>,
     role: ConnectionRole,
 }
 
 impl Route {
     pub(in crate::store::redis) fn on(
         node: Arc<Node>,
-        connection: Connection,
+        connection: Arc<Connection>,
         role: ConnectionRole,
     ) -> Self {
         Self { node, connection, role }
