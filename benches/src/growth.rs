@@ -165,7 +165,7 @@ fn connections(growth: &Growth) -> String {
          | store | connections | {COLUMNS}\n{RULE}"
     );
     for store in growth.stores.iter().copied() {
-        for connections in [1, 8, 64, 512] {
+        for connections in [1, 4, 16, 64, 512] {
             let run = |kind| {
                 growth.run_on_new_server(store, &["--kind", kind], KeyPattern::Fresh, connections)
             };

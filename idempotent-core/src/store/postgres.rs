@@ -234,7 +234,8 @@ impl PostgresStore {
     }
 
     /// Sets how many handlers can have a transaction at the same time; the default is 10. Any other
-    /// handler waits for a connection, for up to 5 seconds, before its transaction begins.
+    /// handler waits for a connection, for up to 5 seconds, before its transaction begins. A replay
+    /// waits for one for 50 ms at most.
     ///
     /// The server must accept this number of sessions from each process. The setting has no effect
     /// on a [shared](Self::from_pool) pool, whose `max_connections` applies.
