@@ -175,7 +175,7 @@ impl Statements {
     }
 
     pub(super) fn shorten_expired(&self) -> Statement<'_> {
-        Statement::new(&self.shorten_expired, Vec::new())
+        Statement::by_index(&self.shorten_expired, Vec::new())
     }
 
     pub(super) fn renew<'a>(&'a self, leases: &'a [Renewal]) -> Statement<'a> {
@@ -256,7 +256,7 @@ impl Statements {
     }
 
     pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
-        Statement::new(&self.keep, vec![Value::Int(i64::from(limit))])
+        Statement::by_index(&self.keep, vec![Value::Int(i64::from(limit))])
     }
 
     pub(super) fn resumable(&self, limit: u32) -> Statement<'_> {
