@@ -9,7 +9,7 @@ use super::timeouts::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 /// Settings of the planner for statements that name many records. With them it looks each record up
 /// by its id. It would otherwise read the whole table while that is small, and keep the plan while
 /// it grows, and each partition of a table that has many. It also overestimates the cost of many
-/// partitions, and would compile the statement to machine code, which takes half a second each time.
+/// partitions, and would compile the statement to machine code, half a second each time.
 pub(super) const BY_INDEX: [(&str, &str); 4] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
