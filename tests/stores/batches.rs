@@ -328,6 +328,24 @@ async fn batches_are_as_large_as_allowed() {
     assert_eq!(store.counts().batches, store.counts().steps);
 }
 
+/// In a batch, a large recording would take more of the server's time, and others would wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_recording_is_completed_alone_in_postgres() {
+    const LARGE: usize = 64 << 10;
+    let ([store, _], _database) = PostgresStore::open().await;
+    for (number, bytes, batches) in [(1, LARGE - 1, 1), (2, LARGE, 1), (3, 4 * LARGE, 1), (4, 1, 2)]
+    {
+        let (claim, recording) = (request(), Bytes::from(vec![number; bytes]));
+        assert_eq!(store.claim(&id(number), &claim).await.unwrap(), GRANTED);
+        let lease = Lease { id: id(number), owner: claim.owner };
+        assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
+        let [_, completions] = postgres_batches(&store);
+        assert_eq!(completions.batches, batches, "{bytes}");
+        let replay = store.claim(&lease.id, &request()).await.unwrap();
+        assert_eq!(replay, ClaimOutcome::Completed(recording));
+    }
+}
+
 /// The batches of two tables are separate, although clones of a store share its connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_two_tables_are_separate() {

@@ -84,7 +84,8 @@ const NAME: &str = "postgres";
 /// of them. With few concurrent requests nothing changes: a step is executed alone while fewer than
 /// eight others of its kind are under way and no batch is. Otherwise it joins the next batch, which
 /// takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as the
-/// batch before it has ended. There is no timer.
+/// batch before it has ended. There is no timer. A completion with a recording of 64 KiB or more is
+/// always executed alone, which is faster.
 ///
 /// A batch settles claims of new keys, replays and conflicts, and completions by their owner. Any
 /// other outcome, such as a takeover, needs more than one statement, and is found by executing the

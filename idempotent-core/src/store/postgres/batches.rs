@@ -31,6 +31,9 @@ use crate::{
 /// How many claims, and how many completions, are executed side by side before further ones are
 /// executed in batches.
 pub(super) const ALONE: usize = 8;
+/// A completion with a recording of so many bytes is always executed alone: in a batch, it takes
+/// more of the server's time, and the other steps wait for it.
+const LARGE_RECORDING: usize = 64 << 10;
 /// About how many bytes a step sends beside its recording.
 const STEP_BYTES: usize = 256;
 
@@ -115,9 +118,15 @@ impl PostgresStore {
         lease: &Lease,
         recording: &Bytes,
     ) -> Result<Fence, StoreError> {
+        let completions = &self.groups.completions;
         let step = || CompletionStep { lease: *lease, recording: recording.clone() };
         let start = |batches| spawn(self.clone().execute_completions(batches));
-        match self.groups.completions.turn(step, start).await {
+        let turn = if recording.len() < LARGE_RECORDING {
+            completions.turn(step, start).await
+        } else {
+            Turn::Alone(completions.turn_alone())
+        };
+        match turn {
             Turn::Alone(_turn) => {
                 let statement = self.statements.complete(lease, recording);
                 self.change("complete", statement, Resend::Always).await.map(fence)

@@ -172,9 +172,14 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
             Ok(InBatch::Alone) | Err(_) => {
                 #[cfg(feature = "internals")]
                 self.count(|counts| counts.alone += 1);
-                Turn::Alone(self.alone(&mut self.state()))
+                Turn::Alone(self.turn_alone())
             }
         }
+    }
+
+    /// Lets a step be executed alone, however many are under way.
+    pub(crate) fn turn_alone(&self) -> AloneTurn<'_, S, R> {
+        self.alone(&mut self.state())
     }
 
     /// What the batches have done so far.
