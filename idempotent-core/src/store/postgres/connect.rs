@@ -13,7 +13,7 @@ use super::{
     lifecycle::PgLifecycle,
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
-    statement::BY_INDEX,
+    statement::{BY_ID, BY_INDEX},
     timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
 };
 use crate::{
@@ -196,11 +196,11 @@ fn owner(server: Server, options: &PgConnectOptions) -> (Arc<ServerHealth>, Open
 }
 
 fn batches() -> Vec<(&'static str, &'static str)> {
-    BATCHES.into_iter().chain(BY_INDEX).collect()
+    BATCHES.into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
 }
 
 fn renewals() -> Vec<(&'static str, &'static str)> {
-    RENEWALS.into_iter().chain(BY_INDEX).collect()
+    RENEWALS.into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
 }
 
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {

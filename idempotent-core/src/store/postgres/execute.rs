@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sqlx::{PgConnection, Row, postgres::PgRow};
+use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
 use tokio::time::sleep;
 
 use super::{
     NAME, PostgresStore,
     error::{ErrorKind, error_kind, store_error},
     server::StatementMode,
-    statement::Statement,
+    statement::{BY_ID, BY_INDEX, Statement},
     timeouts::RESPONSE_TIMEOUT,
 };
 use crate::{
@@ -130,7 +130,8 @@ impl PostgresStore {
         }
         // The session lacks the settings of batches.
         let persistent = self.pools.server.mode == StatementMode::Prepared;
-        let executed = execute_in_transaction(connection, statement, persistent);
+        let begins = Statement::begins(BY_INDEX.into_iter().chain([BY_ID]));
+        let executed = execute_in_transaction(connection, begins, statement, persistent);
         self.pools.health.exchange(RESPONSE_TIMEOUT, executed).await
     }
 
@@ -142,7 +143,8 @@ impl PostgresStore {
         let (health, mode) = (&self.pools.health, self.pools.server.mode);
         let persistent = mode == StatementMode::Prepared;
         if statement.by_index || statement.confidential && !persistent {
-            let executed = execute_in_transaction(connection, statement, persistent);
+            let begins = Statement::begins(BY_INDEX);
+            let executed = execute_in_transaction(connection, begins, statement, persistent);
             return health.exchange(RESPONSE_TIMEOUT, executed).await;
         }
         let sent = match mode {
@@ -282,10 +284,11 @@ impl PostgresStore {
 /// outlive the transaction.
 async fn execute_in_transaction(
     connection: PooledConnection<PgConnection>,
+    begins: SqlStr,
     statement: &Statement<'_>,
     persistent: bool,
 ) -> Result<Vec<PgRow>, sqlx::Error> {
-    let mut open = OpenTransaction::begin(connection, Statement::begins()).await?;
+    let mut open = OpenTransaction::begin(connection, begins).await?;
     match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
         Ok(rows) => open.commit(None).await.map(|()| rows),
         Err(error) => {

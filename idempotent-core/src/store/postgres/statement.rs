@@ -16,6 +16,10 @@ pub(super) const BY_INDEX: [(&str, &str); 4] = [
     ("enable_mergejoin", "off"),
     ("jit", "off"),
 ];
+/// One more setting for statements that need no other order than that of the ids. On an empty table
+/// the planner would read the whole index of the ids, and keep the plan while the table grows.
+/// Bitmaps are used for lookups only.
+pub(super) const BY_ID: (&str, &str) = ("enable_indexscan", "off");
 
 /// Settings of a plain statement. Under another isolation level one of two concurrent claims would
 /// fail and have to be sent again. The timeouts are those of the store's own sessions. Rows arrive
@@ -73,9 +77,11 @@ impl<'a> Statement<'a> {
 
     /// Begins a transaction for a statement with separate parameters; it keeps the session in which
     /// the statement is prepared.
-    pub(super) fn begins() -> SqlStr {
+    pub(super) fn begins(
+        planner: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> SqlStr {
         let mut text = format!("BEGIN; {}", settings());
-        for (setting, value) in BY_INDEX {
+        for (setting, value) in planner {
             // Writing to a `String` does not fail.
             let _ = write!(text, "SET LOCAL {setting} = {value}; ");
         }
