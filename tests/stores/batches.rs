@@ -328,7 +328,7 @@ async fn batches_are_as_large_as_allowed() {
     assert_eq!(store.counts().batches, store.counts().steps);
 }
 
-/// In a batch, a large recording would take more of the server's time, and others would wait for it.
+/// In a batch, it would take more of the server's time, and the other steps would wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_recording_is_completed_alone_in_postgres() {
     const LARGE: usize = 64 << 10;
