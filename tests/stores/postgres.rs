@@ -35,6 +35,7 @@ mod logs;
 mod migrations;
 mod opening;
 mod outages;
+mod plans;
 mod privileges;
 mod roles;
 mod runtimes;
