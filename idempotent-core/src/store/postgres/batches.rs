@@ -31,8 +31,8 @@ use crate::{
 /// How many claims, and how many completions, are executed side by side before further ones are
 /// executed in batches.
 pub(super) const ALONE: usize = 8;
-/// A completion with a recording of so many bytes is always executed alone: in a batch, it takes
-/// more of the server's time, and the other steps wait for it.
+/// A completion whose recording has at least this many bytes is always executed alone: in a batch,
+/// it takes more of the server's time, and the other steps wait for it.
 const LARGE_RECORDING: usize = 64 << 10;
 /// About how many bytes a step sends beside its recording.
 const STEP_BYTES: usize = 256;
