@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::{Abandoned, RecordRule, Runtime, Store, runtime::RuntimeOptions};
+use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOptions};
 
 use crate::{
     fingerprint::FingerprintKeys,
@@ -100,12 +100,12 @@ impl IdempotencyBuilder {
 
     /// Sets what happens to a key whose attempt was abandoned: its process died, or its handler
     /// panicked or exceeded its time limit. It applies to handlers whose attribute has no
-    /// `abandoned`; the default is [`Abandoned::Retry`].
+    /// `abandoned`; the default is [`OnAbandon::Retry`].
     ///
     /// It does not apply to handlers with `claim = "transaction"`, because a crash rolls back their
     /// claim.
     #[must_use]
-    pub fn abandoned(mut self, rule: Abandoned) -> Self {
+    pub fn abandoned(mut self, rule: OnAbandon) -> Self {
         self.settings.policy.abandoned = Some(rule);
         self
     }

@@ -22,8 +22,8 @@
 //! | [`for_api_clients`] | a page for the documentation of your API, ready to adapt |
 //! | [`questions`] | short questions and answers |
 
-/// Declares one module for each Markdown file of the guide. The code in the guides uses the default
-/// stores.
+/// Declares one module for each Markdown file of the guide, in the order of reading. The code in
+/// the guides uses the default stores.
 ///
 /// The files refer to their pictures by relative paths, which rustdoc does not resolve. The
 /// definitions in `pictures.md` come first, so they take precedence in rustdoc.
@@ -44,23 +44,23 @@ macro_rules! guides {
 }
 
 guides! {
+    getting_started
+    choosing
     attribute
     calling_other_services
-    choosing
-    cors_logs_openapi
-    for_api_clients
-    getting_started
-    how_it_is_tested
+    steps
+    transactions
+    without_tx
+    without_http
     long_work
+    webhooks
+    sessions
+    cors_logs_openapi
+    testing
+    how_it_is_tested
     migrating
     operating
-    questions
     security
-    sessions
-    steps
-    testing
-    transactions
-    webhooks
-    without_http
-    without_tx
+    for_api_clients
+    questions
 }

@@ -40,7 +40,7 @@ mod tx;
 mod tx_slot;
 mod unsupported;
 
-pub use idempotent_core::{Abandoned, DerivedKey, Key, KeyError, RecordId, RecordRule, StoreError};
+pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, RecordRule, StoreError};
 pub use idempotent_macros::idempotent;
 
 pub use builder::IdempotencyBuilder;

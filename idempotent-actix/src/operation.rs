@@ -189,15 +189,13 @@ impl Operation {
     /// Passes the point of no return: from now on, the key is held if the handler fails or its
     /// process dies. Call it before the first effect that must not be repeated.
     ///
-    /// It has an effect only under `abandoned = "hold"`. `#[idempotent]` must see the call: it
-    /// looks for this method, and for [`step`](Self::step) on the parameter itself, in the body of
-    /// the handler. What fails before the call is then released, and the next request runs again.
-    /// Without such a call in the body, the key is held from the start, and the method does
-    /// nothing.
+    /// It needs `abandoned = "retry_then_hold"`. What fails before the call is then released, and
+    /// the next request runs again. The first [`step`](Self::step) implies the call.
     ///
     /// # Errors
-    /// Fails if the store fails, if another attempt has taken over the key, or while the handler's
-    /// [`Tx`](crate::Tx) is open. Then do not begin the effect.
+    /// Fails if `abandoned` is `"retry"` or `"hold"`, if the store fails, if another attempt has
+    /// taken over the key, or while the handler's [`Tx`](crate::Tx) is open. Then do not begin the
+    /// effect.
     ///
     /// # Panics
     /// Panics in an extractor, because the operation is claimed after all extractors.
@@ -224,7 +222,7 @@ impl Operation {
     /// `name` has 1 to 255 bytes and is the label of the [derived key](Self::derive_key) that the
     /// step gets. Steps run one after the other, in the same order in each attempt. Never rename a
     /// step while operations may be in flight. Each step is one call to the store. Under
-    /// `abandoned = "hold"` the first one implies the
+    /// `abandoned = "retry_then_hold"` the first one implies the
     /// [point of no return](Self::point_of_no_return), which is another call.
     ///
     /// ```

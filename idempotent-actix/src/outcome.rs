@@ -3,7 +3,7 @@
 use std::fmt;
 
 use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody, http::StatusCode};
-use idempotent_core::{Abandoned, Policy};
+use idempotent_core::{Abandoned, RecordRule};
 
 /// The outcome of a guarded request, for access logs and metrics.
 ///
@@ -116,6 +116,10 @@ pub enum Disposition {
     /// The response is recorded and replayed, whatever its status.
     Final,
     /// Nothing was done: the response is not recorded, and the next request runs the handler.
+    ///
+    /// The key is released, so that the next request may differ. The record stays if a
+    /// [step](crate::Operation::step) has begun or an earlier attempt was abandoned, because
+    /// something may have been done: then only the same request runs, and another one gets 422.
     Retryable,
     /// It is unknown what was done: the response is not recorded, and the key is held until an
     /// operator resolves it, also under `abandoned = "retry"`.
@@ -127,13 +131,13 @@ impl Disposition {
     ///
     /// Under `abandoned = "hold"` a response that is not recorded leaves the outcome unknown,
     /// because only the handler knows whether nothing was done.
-    pub(crate) fn by_status(status: StatusCode, policy: &Policy) -> Self {
-        if policy.record.keeps(status.as_u16()) { Self::Final } else { Self::unrecorded(policy) }
+    pub(crate) fn by_status(status: StatusCode, rule: RecordRule, abandoned: Abandoned) -> Self {
+        if rule.keeps(status.as_u16()) { Self::Final } else { Self::unrecorded(abandoned) }
     }
 
     /// The disposition of a response that is not recorded.
-    pub(crate) fn unrecorded(policy: &Policy) -> Self {
-        match policy.abandoned {
+    pub(crate) fn unrecorded(abandoned: Abandoned) -> Self {
+        match abandoned {
             Abandoned::Retry => Self::Retryable,
             Abandoned::Hold => Self::Unknown,
         }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use idempotent_core::{Abandoned, Policy, RecordRule};
+use idempotent_core::{OnAbandon, Policy, RecordRule};
 
 use crate::spec::{ClaimMode, OperationSpec};
 
@@ -13,7 +13,7 @@ pub(crate) struct PolicyDefaults {
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) record: Option<RecordRule>,
-    pub(crate) abandoned: Option<Abandoned>,
+    pub(crate) abandoned: Option<OnAbandon>,
 }
 
 impl PolicyDefaults {
@@ -27,7 +27,7 @@ impl PolicyDefaults {
         // and no key is ever held.
         let (lease, abandoned) = match spec.claim {
             ClaimMode::Lease => (lease, abandoned),
-            ClaimMode::Transaction => (lease.min(ttl / 2), Abandoned::Retry),
+            ClaimMode::Transaction => (lease.min(ttl / 2), OnAbandon::Retry),
         };
         built_in
             .with_ttl(ttl)
@@ -35,7 +35,6 @@ impl PolicyDefaults {
             .with_wait(spec.wait.or(self.wait).unwrap_or(built_in.wait))
             .with_record(spec.record.or(self.record).unwrap_or(built_in.record))
             .with_abandoned(abandoned)
-            .with_point_of_no_return(spec.point_of_no_return == Some(true))
     }
 
     /// The policy that applies to an operation.
@@ -146,8 +145,8 @@ mod tests {
     #[test]
     fn a_claim_in_a_transaction_has_no_lease_to_fit_and_is_never_held() {
         let spec = OperationSpec { claim: ClaimMode::Transaction, ttl: Some(SECOND), ..LEASED };
-        let defaults = PolicyDefaults { abandoned: Some(Abandoned::Hold), ..Default::default() };
+        let defaults = PolicyDefaults { abandoned: Some(OnAbandon::Hold), ..Default::default() };
         let policy = defaults.resolve(&spec).unwrap();
-        assert_eq!((policy.abandoned, policy.lease), (Abandoned::Retry, SECOND / 2));
+        assert_eq!((policy.abandoned, policy.lease), (OnAbandon::Retry, SECOND / 2));
     }
 }

@@ -13,12 +13,10 @@ pub use crate::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
         },
-        milliseconds, operation_spec, route,
+        milliseconds, operation_spec, package, route,
     },
 };
-pub use idempotent_core::{
-    Abandoned as AbandonedRule, BodyForm as Fingerprint, RecordRule as Rule,
-};
+pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule as Rule};
 pub use inventory::submit;
 pub use std::option::Option::Some;
 
@@ -34,7 +32,7 @@ macro_rules! __operation {
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
         scope: [$($from:ident($scope:expr))?] $(, key_from: $source:ident($value:expr))?
-        $(, in_flight: $in_flight:ident)? $(, point_of_no_return: $point:literal)? $(,)?
+        $(, in_flight: $in_flight:ident)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
@@ -48,12 +46,14 @@ macro_rules! __operation {
             $(lease: $crate::__private::milliseconds($lease),)?
             $(wait: $crate::__private::milliseconds($wait),)?
             $(record: $crate::__private::Some($crate::__private::Rule::$record),)?
-            $(abandoned: $crate::__private::Some($crate::__private::AbandonedRule::$abandoned),)?
-            $(point_of_no_return: $crate::__private::Some($point),)?
+            $(abandoned: $crate::__private::Some($crate::__private::OnAbandon::$abandoned),)?
             $(scope: $crate::__private::Some($crate::__private::RequestScope::$from($scope)),)?
             $(in_flight: $crate::__private::Some($crate::__private::InFlightRule::$in_flight),)?
             ..$crate::__private::operation_spec(
-                env!("CARGO_PKG_NAME"),
+                $crate::__private::package(
+                    ::core::option_env!("CARGO_PKG_NAME"),
+                    ::core::module_path!(),
+                ),
                 $name,
                 $handler,
                 <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,

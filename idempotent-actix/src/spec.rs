@@ -8,7 +8,7 @@ use std::{
 
 use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
-use idempotent_core::{Abandoned, BodyForm, RecordRule, ScopeId};
+use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
 
 use crate::key_source::{KeySource, RegisteredSource};
 
@@ -56,10 +56,7 @@ pub struct OperationSpec {
     /// The `record` key; `None` leaves it to the application.
     pub record: Option<RecordRule>,
     /// The `abandoned` key; `None` leaves it to the application.
-    pub abandoned: Option<Abandoned>,
-    /// Whether the handler names its point of no return, before which its key is not held. `None`:
-    /// no.
-    pub point_of_no_return: Option<bool>,
+    pub abandoned: Option<OnAbandon>,
     /// Finds the scope of another request; `None` if lookups cannot.
     pub scope: Option<RequestScope>,
     /// The `in_flight` key; `None` is a conflict.
@@ -93,6 +90,25 @@ pub const fn route(method: &'static str, resource: &[&'static str]) -> Route {
     }
 }
 
+/// The package of a handler: Cargo's name for it, or, without Cargo, the name of the crate.
+#[must_use]
+pub const fn package(cargo: Option<&'static str>, module: &'static str) -> &'static str {
+    if let Some(name) = cargo {
+        return name;
+    }
+    let bytes = module.as_bytes();
+    let mut end = 0;
+    while end < bytes.len() {
+        // The index is below the length.
+        #[expect(clippy::indexing_slicing, reason = "`get` is not const")]
+        if bytes[end] == b':' {
+            break;
+        }
+        end += 1;
+    }
+    module.split_at(end).0
+}
+
 /// A duration that the attribute sets.
 #[must_use]
 pub const fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -124,7 +140,6 @@ pub const fn operation_spec(
         wait: None,
         record: None,
         abandoned: None,
-        point_of_no_return: None,
         scope: None,
         in_flight: None,
     }
@@ -188,6 +203,13 @@ pub(crate) fn packages() -> Vec<&'static str> {
 pub(crate) mod tests {
     use super::*;
 
+    #[test]
+    fn without_cargo_the_package_is_the_crate() {
+        assert_eq!(package(Some("my-shop"), "my_shop::api"), "my-shop");
+        assert_eq!(package(None, "my_shop::api"), "my_shop");
+        assert_eq!(package(None, "my_shop"), "my_shop");
+    }
+
     /// A handler whose attribute sets `ttl` only.
     pub(crate) const LEASED: OperationSpec = OperationSpec {
         package: "shop",
@@ -204,7 +226,6 @@ pub(crate) mod tests {
         wait: None,
         record: None,
         abandoned: None,
-        point_of_no_return: None,
         scope: None,
         in_flight: None,
     };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use actix_web::{Error, HttpRequest, HttpResponse};
-use idempotent_core::{Abandoned, BodyForm, Key, Policy, RecordRule};
+use idempotent_core::{BodyForm, Key, OnAbandon, Policy, RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
@@ -168,8 +168,9 @@ fn describe(
             Some(InFlightRule::Poll) => "poll",
         },
         "abandoned": leased.then_some(match policy.abandoned {
-            Abandoned::Retry => "retry",
-            Abandoned::Hold => "hold",
+            OnAbandon::Retry => "retry",
+            OnAbandon::Hold => "hold",
+            OnAbandon::RetryThenHold => "retry_then_hold",
         }),
     })
 }

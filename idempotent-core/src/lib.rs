@@ -43,7 +43,7 @@ pub use fingerprint::{
 };
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
-pub use policy::{Abandoned, Policy, RecordRule};
+pub use policy::{Abandoned, OnAbandon, Policy, RecordRule};
 pub use record::{Notes, Record, RecordState};
 pub use record_id::{DerivedKey, RecordId, RecordIdError};
 pub use recording::{EncodedRecording, RecordedBody, Recording, RecordingError};

@@ -7,11 +7,11 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 ///
-/// use idempotent_core::{Abandoned, Policy};
+/// use idempotent_core::{OnAbandon, Policy};
 ///
 /// const PAYMENTS: Policy = Policy::DEFAULT
 ///     .with_ttl(Duration::from_secs(7 * 24 * 3600))
-///     .with_abandoned(Abandoned::Hold);
+///     .with_abandoned(OnAbandon::Hold);
 /// # assert_eq!(PAYMENTS.lease, Policy::DEFAULT.lease);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,8 @@ pub struct Policy {
     pub wait: Duration,
     /// Which responses are recorded. [`RecordRule::Final`] by default.
     pub record: RecordRule,
-    /// What happens to a key whose attempt was abandoned. [`Abandoned::Retry`] by default.
-    pub abandoned: Abandoned,
-    /// Whether [`Abandoned::Hold`] applies only once the handler has passed its
-    /// [point of no return](crate::runtime::Operation::point_of_no_return). Before that, an
-    /// abandoned key can be retried. No by default.
-    pub point_of_no_return: bool,
+    /// What happens to a key whose attempt was abandoned. [`OnAbandon::Retry`] by default.
+    pub abandoned: OnAbandon,
 }
 
 impl Policy {
@@ -43,8 +39,7 @@ impl Policy {
         lease: Duration::from_secs(30),
         wait: Duration::ZERO,
         record: RecordRule::Final,
-        abandoned: Abandoned::Retry,
-        point_of_no_return: false,
+        abandoned: OnAbandon::Retry,
     };
 
     /// Sets how long the response can be replayed.
@@ -73,20 +68,8 @@ impl Policy {
 
     /// Sets what happens to a key whose attempt was abandoned.
     #[must_use]
-    pub const fn with_abandoned(self, abandoned: Abandoned) -> Self {
+    pub const fn with_abandoned(self, abandoned: OnAbandon) -> Self {
         Self { abandoned, ..self }
-    }
-
-    /// Sets whether an abandoned key is held only after the point of no return.
-    #[must_use]
-    pub const fn with_point_of_no_return(self, point_of_no_return: bool) -> Self {
-        Self { point_of_no_return, ..self }
-    }
-
-    /// Returns what happens to a key whose attempt was abandoned before the point of no return.
-    #[must_use]
-    pub const fn abandoned_at_first(&self) -> Abandoned {
-        if self.point_of_no_return { Abandoned::Retry } else { self.abandoned }
     }
 }
 
@@ -97,7 +80,7 @@ impl Default for Policy {
 }
 
 /// Which responses are recorded and replayed. Any other response leaves the operation incomplete:
-/// the next request runs it again, unless the key is held under [`Abandoned::Hold`].
+/// the next request runs it again, unless the key is held under [`OnAbandon::Hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordRule {
     /// Every status except 408, 425, 429 and 5xx: the statuses that state the outcome of the
@@ -121,8 +104,43 @@ impl RecordRule {
     }
 }
 
-/// What happens to a key whose attempt was abandoned: it ended without an outcome, because its
-/// process died or its handler panicked or exceeded its time limit.
+/// The rule for keys whose attempt was abandoned: it ended without an outcome, because its process
+/// died or its handler panicked or exceeded its time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnAbandon {
+    /// The next request runs the operation again.
+    Retry,
+    /// The key is held from its claim on: no request with it runs until an operator resolves the
+    /// key, even after its ttl.
+    Hold,
+    /// The next request runs the operation again until the handler has passed its
+    /// [point of no return](crate::runtime::Operation::point_of_no_return), which its first
+    /// [step](crate::runtime::Operation::step) implies. From then on, the key is held.
+    RetryThenHold,
+}
+
+impl OnAbandon {
+    /// Returns what happens to a key that is abandoned before the point of no return.
+    #[must_use]
+    pub const fn from_the_claim(self) -> Abandoned {
+        match self {
+            Self::Retry | Self::RetryThenHold => Abandoned::Retry,
+            Self::Hold => Abandoned::Hold,
+        }
+    }
+
+    /// Returns what happens to a key that is abandoned after the point of no return.
+    #[must_use]
+    pub const fn from_the_point_of_no_return(self) -> Abandoned {
+        match self {
+            Self::Retry => Abandoned::Retry,
+            Self::Hold | Self::RetryThenHold => Abandoned::Hold,
+        }
+    }
+}
+
+/// What happens to a key if its attempt is abandoned now. A record stores it; the rule
+/// [`OnAbandon`] decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// The next request runs the operation again.

@@ -60,15 +60,15 @@ impl Claim {
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, owner: OwnerToken) -> Self {
         let Policy { lease, ttl, abandoned, .. } = Policy::DEFAULT;
-        let operation = ShortText::EMPTY;
+        let (abandoned, operation) = (abandoned.from_the_claim(), ShortText::EMPTY);
         Self { fingerprint, owner, lease, ttl, abandoned, principal: None, operation }
     }
 
-    /// Sets `lease`, `ttl` and `abandoned` to those of a policy, as they are at first.
+    /// Sets `lease`, `ttl` and `abandoned` to those of a policy, as they are from the claim on.
     #[must_use]
     pub fn with_policy(&self, policy: &Policy) -> Self {
-        let Policy { lease, ttl, .. } = *policy;
-        Self { lease, ttl, abandoned: policy.abandoned_at_first(), ..self.clone() }
+        let Policy { lease, ttl, abandoned, .. } = *policy;
+        Self { lease, ttl, abandoned: abandoned.from_the_claim(), ..self.clone() }
     }
 
     /// Sets the fingerprint of the request.

@@ -1,5 +1,4 @@
 /// The handler `receive` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn receive_unguarded(
     event: web::Json<Event>,
 ) -> impl ::core::future::Future<Output = HttpResponse> {

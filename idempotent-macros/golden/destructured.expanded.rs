@@ -1,5 +1,4 @@
 /// The handler `update_order` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 pub(crate) fn update_order_unguarded(
     user: User,
     __arg1: web::Path<u64>,

@@ -1,5 +1,4 @@
 /// The handler `create_payment` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 #[allow(clippy::unused_async)]
 pub fn create_payment_unguarded(
     user: User,

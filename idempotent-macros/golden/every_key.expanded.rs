@@ -1,5 +1,4 @@
 /// The handler `put_order` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn put_order_unguarded(
     user: User,
     id: web::Path<u64>,

@@ -1,6 +1,6 @@
 /// The handler `create` without its idempotency guard, for unit tests.
 #[cfg(test)]
-#[allow(warnings, clippy::all)]
+#[allow(warnings)]
 fn create_unguarded<T, const LIMIT: usize>(
     user: User,
     body: web::Json<T>,

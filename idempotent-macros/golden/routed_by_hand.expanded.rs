@@ -1,6 +1,6 @@
 /// The handler `r#delete` without its idempotency guard, for unit tests.
 #[cfg(test)]
-#[allow(warnings, clippy::all)]
+#[allow(warnings)]
 fn delete_unguarded(session: Session) -> impl ::core::future::Future<Output = ()> {
     async fn r#delete(session: Session) {}
     r#delete(session)

@@ -1,5 +1,4 @@
 /// The handler `order` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn order_unguarded(user: User) -> impl ::core::future::Future<Output = &'static str> {
     async fn order(user: User) -> &'static str {
         "ordered"

@@ -1,5 +1,4 @@
 /// The handler `order` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn order_unguarded() -> impl ::core::future::Future<Output = HttpResponse> {
     async fn order() -> HttpResponse {
         HttpResponse::Ok().finish()

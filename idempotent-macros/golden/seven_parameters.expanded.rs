@@ -1,5 +1,4 @@
 /// The handler `seven` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn seven_unguarded(
     a: A,
     b: B,

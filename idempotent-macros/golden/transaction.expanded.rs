@@ -1,5 +1,4 @@
 /// The handler `order` without its idempotency guard, for unit tests.
-#[allow(dead_code)]
 fn order_unguarded(
     user: User,
     __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),

@@ -30,7 +30,7 @@ pub(crate) fn checked(
     errors: &mut Errors,
 ) -> TokenStream {
     let args = Args::parse(attribute, errors);
-    let Ok(handler) = validate::handler(item.clone(), errors) else {
+    let Ok(handler) = validate::handler(item.clone(), &args, errors) else {
         return outline(item.clone()).unwrap_or(item);
     };
     let before = errors.count();
@@ -109,11 +109,8 @@ fn unguarded(handler: &Handler) -> TokenStream {
         ..signature.clone()
     };
     let call = call(handler, name);
-    let attributes = if route::is_routed(handler) {
-        quote!(#[allow(dead_code)])
-    } else {
-        quote!(#[cfg(test)] #[allow(warnings, clippy::all)])
-    };
+    // `allow(warnings)` is accepted where the crate forbids a lint; the name of a lint is not.
+    let attributes = (!route::is_routed(handler)).then(|| quote!(#[cfg(test)] #[allow(warnings)]));
     quote! {
         #[doc = #doc]
         #attributes
@@ -176,8 +173,6 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let (krate, name) = (&args.krate, &args.name);
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
-    let point_of_no_return =
-        handler.names_point_of_no_return().then(|| quote!(point_of_no_return: true,));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
@@ -194,7 +189,7 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
             key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            #key_from #in_flight #point_of_no_return
+            #key_from #in_flight
         }
     }
 }

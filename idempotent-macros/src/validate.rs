@@ -5,12 +5,12 @@ mod routes;
 pub(crate) mod scope;
 mod transaction;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 
 use crate::errors::{Errors, Reported};
 use crate::model::handler::{Handler, Parameter, Unparsed};
-use crate::model::route::Routing;
+use crate::model::route::{self, Routing};
 use crate::parse::args::Args;
 use scope::ScopeSource;
 
@@ -25,8 +25,13 @@ pub(crate) struct Validated<'a> {
     pub(crate) routing: Routing,
 }
 
-/// Parses the handler; reports and removes a second `#[idempotent]`.
-pub(crate) fn handler(item: TokenStream, errors: &mut Errors) -> Result<Handler, Reported> {
+/// Parses the handler; reports and removes a second `#[idempotent]`, and reports and completes a
+/// route attribute without a literal path.
+pub(crate) fn handler(
+    item: TokenStream,
+    args: &Args,
+    errors: &mut Errors,
+) -> Result<Handler, Reported> {
     let mut handler: Handler = syn::parse2(item.clone()).map_err(|error| {
         let item = syn::parse2::<Unparsed>(item).ok();
         if item.as_ref().is_some_and(|item| item.function_name().is_some()) {
@@ -46,6 +51,9 @@ pub(crate) fn handler(item: TokenStream, errors: &mut Errors) -> Result<Handler,
         }
         !second
     });
+    if args.method.is_none() && !route::is_routed(&handler) {
+        handler.attributes.iter_mut().for_each(|attribute| routes::literal_path(attribute, errors));
+    }
     Ok(handler)
 }
 
@@ -62,6 +70,7 @@ fn syntax_error(error: &syn::Error, errors: &mut Errors) -> Reported {
 /// Reports every part of the signature that a guarded handler cannot have.
 pub(crate) fn signature(handler: &Handler, args: &Args, errors: &mut Errors) {
     qualifiers(handler, errors);
+    in_impl(handler, errors);
     if let Some(receiver) = handler.signature.receiver() {
         let what = "a handler cannot take `self`; \
             write a free function that takes the value as an extractor";
@@ -129,6 +138,31 @@ fn qualifiers(handler: &Handler, errors: &mut Errors) {
         let what = "a handler must be `async`; write `async` before `fn`";
         errors.at(signature.fn_token, what, HELP);
     }
+}
+
+/// Reports `Self` in the signature of a handler with a route attribute. actix-web makes a struct of
+/// such a handler, which an `impl` block cannot contain.
+fn in_impl(handler: &Handler, errors: &mut Errors) {
+    let signature = &handler.signature;
+    if !route::is_routed(handler) || signature.receiver().is_some() {
+        return;
+    }
+    let types = [signature.inputs.to_token_stream(), signature.output.to_token_stream()];
+    if let Some(token) = types.into_iter().find_map(self_type) {
+        let what = "a handler with a route attribute cannot be in an `impl` block; \
+            write a free function";
+        let help = "move it out of the block and write the type for `Self`, or register it with \
+            `web::post().to(Type::handler)` and write `method = \"POST\"` for the route attribute";
+        errors.at(token, what, help);
+    }
+}
+
+fn self_type(tokens: TokenStream) -> Option<TokenTree> {
+    tokens.into_iter().find_map(|token| match token {
+        TokenTree::Group(group) => self_type(group.stream()),
+        TokenTree::Ident(ref word) => (word == "Self").then_some(token),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => None,
+    })
 }
 
 fn owned(parameter: &Parameter, errors: &mut Errors) {

@@ -6,7 +6,7 @@ use actix_web::{
     App, HttpResponse, post,
     web::{self, Data},
 };
-use idempotent_actix::{Abandoned, Idempotency, RecordRule, idempotent};
+use idempotent_actix::{Idempotency, OnAbandon, RecordRule, idempotent};
 use test_support::{Probe, Request, Server, TestApp, wait_for};
 
 use super::handlers::{User, all, assert_problem};
@@ -34,7 +34,7 @@ fn operation(app: &TestApp, handler: &str) -> serde_json::Value {
 fn the_specification_shows_the_values_that_apply() {
     let app = TestApp::set(|builder| {
         let builder = builder.ttl(10 * MINUTE).lease(MINUTE).wait(MINUTE / 2);
-        builder.record(RecordRule::Success).abandoned(Abandoned::Hold)
+        builder.record(RecordRule::Success).abandoned(OnAbandon::Hold)
     });
     let pay = operation(&app, "pay");
     assert_eq!((&pay["ttl_seconds"], &pay["lease_seconds"]), (&600.0.into(), &60.0.into()));

@@ -6,7 +6,7 @@ use actix_web::{
     HttpResponse, ResponseError as _,
     error::{ErrorBadRequest, ErrorServiceUnavailable},
     post,
-    web::{Data, ServiceConfig},
+    web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{Operation, OperationError, Reconciliation, idempotent};
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
@@ -52,7 +52,7 @@ async fn renamed(_user: User, operation: Operation, probe: Data<Probe>) -> Respo
 }
 
 /// What runs before the point of no return, and after it.
-#[idempotent(scope = "_user", abandoned = "hold")]
+#[idempotent(scope = "_user", abandoned = "retry_then_hold")]
 #[post("/hold_late")]
 async fn hold_late(
     _user: User,
@@ -71,7 +71,7 @@ async fn hold_late(
 }
 
 /// The same, where the point of no return is implied by a step.
-#[idempotent(scope = "_user", abandoned = "hold")]
+#[idempotent(scope = "_user", abandoned = "retry_then_hold")]
 #[post("/hold_after_step")]
 async fn hold_after_step(
     _user: User,
@@ -89,17 +89,33 @@ async fn hold_after_step(
     charged.map(|_| HttpResponse::Ok().finish())
 }
 
-/// The call is in another function, where `#[idempotent]` does not see it.
+/// A handler whose rule has no point of no return.
 #[idempotent(scope = "_user", abandoned = "hold")]
-#[post("/unseen")]
-async fn unseen(_user: User, operation: Operation, probe: Data<Probe>) -> Response {
-    probe.run().await;
-    pass(&operation).await?;
-    Err(ErrorServiceUnavailable("the bank did not respond"))
+#[post("/no_point")]
+async fn no_point(_user: User, operation: Operation, probe: Data<Probe>) -> Response {
+    operation.point_of_no_return().await?;
+    Ok(probe.run().await)
 }
 
-async fn pass(operation: &Operation) -> Result<(), OperationError> {
-    operation.point_of_no_return().await
+/// The application's own `Operation`, with the words of ours in the handler's body.
+mod ours {
+    #[derive(serde::Deserialize)]
+    pub(super) struct Operation {
+        pub(super) step: u32,
+        pub(super) point_of_no_return: bool,
+    }
+}
+
+#[idempotent(scope = "_user", abandoned = "hold")]
+#[post("/namesake")]
+async fn namesake(
+    _user: User,
+    operation: web::Json<ours::Operation>,
+    probe: Data<Probe>,
+) -> Response {
+    assert!(operation.step == 1 && !operation.point_of_no_return);
+    probe.run().await;
+    panic!("after the effect");
 }
 
 /// The bank does not know what an earlier attempt has done.
@@ -120,7 +136,7 @@ async fn unknown(_user: User, operation: Operation, probe: Data<Probe>) -> Respo
 fn services(config: &mut ServiceConfig) {
     config.service(unknown);
     config.service(steps).service(renamed).service(hold_late).service(hold_after_step);
-    config.service(unseen);
+    config.service(no_point).service(namesake);
 }
 
 fn request(path: &str, body: &str) -> Request {
@@ -195,12 +211,27 @@ fn a_panic_before_the_first_step_releases_and_a_failure_in_it_holds() {
 }
 
 #[test]
-fn a_point_of_no_return_in_another_function_does_not_weaken_the_policy() {
+fn a_point_of_no_return_under_another_rule_is_an_error_that_names_the_rule() {
     let app = TestApp::new();
     let server = app.serve(services);
-    assert_eq!(server.send(&request("/unseen", "b")).status, 503);
-    assert_problem(&server.send(&request("/unseen", "b")), 409, "outcome_unknown", false);
-    assert_eq!((app.probe.runs(), app.store.calls(Op::Note)), (1, 0));
+    let refused = server.send(&request("/no_point", "b"));
+    assert_problem(&refused, 500, "handler_failed", true);
+    assert!(!refused.text().contains("retry_then_hold"), "{}", refused.text());
+    assert!(log::captured().contains("needs the rule `abandoned = \"retry_then_hold\"`"));
+    assert_eq!((app.probe.runs(), app.store.calls(Op::Note)), (0, 0));
+}
+
+#[test]
+fn words_in_a_handler_do_not_weaken_hold() {
+    let app = TestApp::new();
+    let server = app.serve(services);
+    let request = request("/namesake", r#"{"step":1,"point_of_no_return":false}"#)
+        .header("content-type", "application/json");
+    assert_problem(&server.send(&request), 500, "handler_failed", false);
+    for _ in 0..2 {
+        assert_problem(&server.send(&request), 409, "outcome_unknown", false);
+    }
+    assert_eq!(app.probe.runs(), 1);
 }
 
 #[test]

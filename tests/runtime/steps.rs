@@ -1,7 +1,7 @@
 //! Steps, the point of no return, and what a handler notes.
 
 use idempotent_core::{
-    Abandoned, Policy, Runtime, Store,
+    Abandoned, OnAbandon, Policy, Runtime, Store,
     runtime::{
         Admission, AttemptOutcome, Operation, OperationError, Reconciliation, Subject, Verdict,
     },
@@ -230,7 +230,7 @@ async fn steps_run_one_after_the_other_under_names_of_their_own() {
     }
 }
 
-const HOLD_LATE: Policy = HOLD.with_point_of_no_return(true);
+const HOLD_LATE: Policy = Policy::DEFAULT.with_abandoned(OnAbandon::RetryThenHold);
 
 #[tokio::test]
 async fn a_key_is_held_only_after_the_point_of_no_return() {
@@ -279,16 +279,33 @@ async fn the_first_step_implies_the_point_of_no_return() {
 }
 
 #[tokio::test]
-async fn without_a_policy_for_it_the_point_of_no_return_does_nothing() {
-    for policy in [Policy::DEFAULT, HOLD] {
+async fn without_a_policy_for_it_the_point_of_no_return_is_an_error_that_names_the_policy() {
+    for (policy, abandoned) in [(Policy::DEFAULT, Abandoned::Retry), (HOLD, Abandoned::Hold)] {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
         let attempt = proceed(&runtime, "k", "b", &policy).await;
-        let before = attempt.operation().abandoned();
-        attempt.operation().point_of_no_return().await.unwrap();
-        assert_eq!((store.calls(Op::Note), before), (0, policy.abandoned));
-        assert_eq!(attempt.operation().abandoned(), before);
+        assert_eq!(attempt.operation().abandoned(), abandoned);
+        let error = attempt.operation().point_of_no_return().await.unwrap_err();
+        assert!(matches!(error, OperationError::NoPointOfNoReturn), "{error:?}");
+        assert!(error.to_string().contains("`abandoned = \"retry_then_hold\"`"), "{error}");
+        assert_eq!(store.calls(Op::Note), 0);
+        assert_eq!(attempt.operation().abandoned(), abandoned);
     }
+}
+
+#[tokio::test]
+async fn under_hold_a_key_is_held_from_its_claim_on_whatever_the_handler_calls_later() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let first = proceed(&runtime, "k", "b", &HOLD).await;
+    let record = store.inner().look_up(&id("k")).await.unwrap().unwrap().record;
+    assert_eq!(record.abandoned, Abandoned::Hold);
+    assert!(matches!(step(first.operation(), "charge", 1).await, (true, Ok(1))));
+    drop(first);
+    assert!(matches!(
+        abandon(&store, &runtime, &HOLD).await,
+        Admission::Rejected(Verdict::Held { newly: true, .. })
+    ));
 }
 
 #[tokio::test]

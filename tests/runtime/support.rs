@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, EncodedRecording, Key, OwnerToken, Policy, RecordId,
+    BodyForm, Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId,
     RecordedBody, Recording, RequestDigest, Runtime, ScopeId,
     protocol::{Claim, ClaimOutcome},
     runtime::{Admission, Attempt, RuntimeOptions, Verdict},
@@ -69,7 +69,7 @@ pub(crate) const fn with_wait(wait: Duration) -> Policy {
     Policy::DEFAULT.with_wait(wait)
 }
 
-pub(crate) const HOLD: Policy = Policy::DEFAULT.with_abandoned(Abandoned::Hold);
+pub(crate) const HOLD: Policy = Policy::DEFAULT.with_abandoned(OnAbandon::Hold);
 
 pub(crate) async fn begin(runtime: &Runtime, key: &str, body: &str, policy: &Policy) -> Admission {
     runtime.begin(id(key), request(body), policy).await.expect("the store works")

@@ -1,7 +1,7 @@
 //! The verdict on a request, for each state of its key.
 
 use idempotent_core::{
-    Lease, Policy, Runtime,
+    Abandoned, Lease, Policy, Runtime,
     protocol::{Resolution, ResolveOutcome},
     runtime::{AttemptOutcome, RuntimeOptions, Verdict},
     store::Store,
@@ -81,7 +81,7 @@ async fn an_operator_resolves_a_held_key() {
         [("c", Resolution::Complete(response("resolved").encode())), ("r", Resolution::Release)]
     {
         let attempt = proceed(&runtime, key, "b", &HOLD).await;
-        assert_eq!(attempt.abandon(HOLD.abandoned).await, AttemptOutcome::Stored);
+        assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Stored);
         let seen = runtime.look_up(&id(key)).await.unwrap().expect("a held record").record.owner;
         let id = id(key);
         let resolve = || runtime.resolve(&id, &seen, &resolution);

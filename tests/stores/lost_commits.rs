@@ -14,8 +14,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Key, Lease, OwnerToken, Policy, RecordId, RecordState,
-    RecordedBody, Recording, RequestDigest, ScopeId, Store, StoreError,
+    Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
+    RecordState, RecordedBody, Recording, RequestDigest, ScopeId, Store, StoreError,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
     },
@@ -312,7 +312,7 @@ async fn a_commit_that_did_not_happen_is_reported() {
 #[tokio::test]
 async fn a_commit_that_did_not_happen_is_held_with_the_hold_policy() {
     let fixture = Fixture::new(LostCommit::BeforeTheCommit, false).await;
-    let policy = Policy::DEFAULT.with_abandoned(Abandoned::Hold);
+    let policy = Policy::DEFAULT.with_abandoned(OnAbandon::Hold);
     assert_eq!(fixture.run(&policy).await.1, AttemptOutcome::NotCommitted { transient: true });
     assert_eq!((fixture.state().await, fixture.effects().await), (Some(RecordState::Held), 0));
     assert!(matches!(fixture.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));

@@ -15,7 +15,7 @@ use actix_web::{
     web::{self, Data, Form, ServiceConfig},
 };
 use clap::Parser;
-use idempotent_actix::{Idempotency, Tx, idempotent, problem, scope::bearer_token, store};
+use idempotent_actix::{Idempotency, Tx, idempotent, problem, scope, store};
 use serde::Deserialize;
 use serde_json::json;
 use sqlx::{Pool, Postgres, Sqlite};
@@ -118,7 +118,7 @@ struct Order {
 }
 
 #[idempotent(
-    scope = "bearer_token",
+    scope = "scope::bearer_token",
     ttl = "24h",
     claim = "transaction",
     wait = "1s",
@@ -132,7 +132,7 @@ async fn transfer<D: Hostile>(
     move_money(&order, &mut tx, &acts).await
 }
 
-#[idempotent(scope = "bearer_token", ttl = "24h", lease = "5s", method = "POST")]
+#[idempotent(scope = "scope::bearer_token", ttl = "24h", lease = "5s", method = "POST")]
 async fn transfer_with_lease<D: Hostile>(
     Form(order): Form<Order>,
     mut tx: Tx<D>,

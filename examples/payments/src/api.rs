@@ -89,7 +89,7 @@ pub(crate) async fn charge(
 ///
 /// A duplicate in flight waits up to 5 s for the response. After a crash past the point of no
 /// return nothing runs again: the key is held.
-#[idempotent(scope = "user", ttl = "24h", lease = "5s", wait = "5s", abandoned = "hold")]
+#[idempotent(scope = "user", ttl = "24h", lease = "5s", wait = "5s", abandoned = "retry_then_hold")]
 #[post("/v1/refunds")]
 async fn create_refund(
     user: User,

@@ -19,8 +19,8 @@ use crate::problem::{self, ProblemKind};
 /// | `Fenced` | the response of the attempt that has taken over the key |
 /// | any other | 500 `handler_failed`; the cause is logged |
 ///
-/// The key of a request that gets 500 or 503 is released, or held after the point of no return.
-/// Steps that are done stay recorded.
+/// The key of a request that gets 500 or 503 is released, or held with `abandoned = "hold"` or
+/// after the point of no return. Steps that are done stay recorded.
 #[derive(Debug)]
 pub struct OperationError {
     cause: runtime::OperationError,

@@ -116,13 +116,15 @@ impl KeyedRun {
         operation: &Operation,
     ) -> Result<(AttemptEnd, HttpResponse), Box<dyn StdError>> {
         let response = handler.await;
-        let policy = self.policy.with_abandoned(operation.abandoned());
+        let abandoned = operation.abandoned();
         let stated = response.extensions().get::<Disposition>().copied();
         let disposition = match (stated, handler_problem(&response)) {
             _ if operation.is_unknown() => Disposition::Unknown,
             (Some(stated), _) => stated,
-            (None, Some(_)) => Disposition::unrecorded(&policy),
-            (None, None) => Disposition::by_status(response.status(), &policy),
+            (None, Some(_)) => Disposition::unrecorded(abandoned),
+            (None, None) => {
+                Disposition::by_status(response.status(), self.policy.record, abandoned)
+            }
         };
         match disposition {
             Disposition::Final => {

@@ -11,8 +11,14 @@ use super::{
     operation::Operation, parts::Parts, renewer::LiveLease, verdict::Verdict,
 };
 use crate::{
-    error::StoreError, fingerprint::RequestDigest, lease::Lease, policy::Abandoned,
-    protocol::Claim, record_id::RecordId, recording::EncodedRecording, store::Transaction,
+    error::StoreError,
+    fingerprint::RequestDigest,
+    lease::Lease,
+    policy::{Abandoned, OnAbandon},
+    protocol::Claim,
+    record_id::RecordId,
+    recording::EncodedRecording,
+    store::Transaction,
 };
 
 mod commit;
@@ -108,18 +114,17 @@ pub enum AttemptOutcome {
 }
 
 impl Attempt {
-    /// Creates an attempt whose lease is renewed already. `policy` is that of the operation once it
-    /// has passed its point of no return.
+    /// Creates an attempt whose lease is renewed already.
     pub(super) fn new(
         parts: Arc<Parts>,
         id: RecordId,
         claim: Claim,
         digest: RequestDigest,
         (number, since): (u32, Instant),
-        policy: Abandoned,
+        rule: OnAbandon,
     ) -> Self {
         let lease = Lease { id, owner: claim.owner };
-        let operation = Operation::new(parts.clone(), lease, number, (claim.abandoned, policy));
+        let operation = Operation::new(parts.clone(), lease, number, rule);
         let (phase, effects) = (Phase::Running, Effects::Elsewhere);
         let (open, sending) = (None, OnceLock::new());
         Self {

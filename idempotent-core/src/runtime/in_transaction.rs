@@ -15,7 +15,7 @@ use super::{
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
-    policy::{Abandoned, Policy},
+    policy::{OnAbandon, Policy},
     protocol::{Claim, ClaimOutcome, Snapshot},
     record_id::RecordId,
     store::{TransactionClaim, Transactions},
@@ -39,7 +39,7 @@ pub(super) async fn begin(
     {
         return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
     }
-    let mut request = Request { parts, transactions, id, digest, claim, policy: policy.abandoned };
+    let mut request = Request { parts, transactions, id, digest, claim, rule: policy.abandoned };
     let started = Instant::now();
     let waiter = if policy.wait.is_zero() { None } else { parts.waiters.register(&id) };
     loop {
@@ -71,7 +71,7 @@ struct Request<'a> {
     id: RecordId,
     digest: RequestDigest,
     claim: Claim,
-    policy: Abandoned,
+    rule: OnAbandon,
 }
 
 impl Request<'_> {
@@ -114,7 +114,7 @@ impl Request<'_> {
             TransactionClaim::Granted { attempt, transaction } => {
                 let attempt = (attempt, parts.store.environment().now());
                 let attempt =
-                    Attempt::new(parts.clone(), id, self.claim, digest, attempt, self.policy);
+                    Attempt::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
                 Admission::Proceed(attempt.in_transaction(open, transaction))
             }
             TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })

@@ -19,7 +19,7 @@ use super::{parts::Parts, timing::with_retry};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
-    policy::Abandoned,
+    policy::{Abandoned, OnAbandon},
     protocol::{Fence, Note},
     record::RecordState,
     record_id::{DerivedKey, RecordId},
@@ -50,10 +50,7 @@ struct Shared {
     parts: Option<Arc<Parts>>,
     lease: Lease,
     attempt: u32,
-    /// What happens to the key if the attempt is abandoned before its point of no return.
-    before: Abandoned,
-    /// What happens to the key after the point of no return.
-    after: Abandoned,
+    rule: OnAbandon,
     state: Mutex<State>,
 }
 
@@ -80,15 +77,9 @@ struct State {
 }
 
 impl Operation {
-    /// `before` and `after` are the policies before and after the point of no return.
-    pub(super) fn new(
-        parts: Arc<Parts>,
-        lease: Lease,
-        attempt: u32,
-        (before, after): (Abandoned, Abandoned),
-    ) -> Self {
+    pub(super) fn new(parts: Arc<Parts>, lease: Lease, attempt: u32, rule: OnAbandon) -> Self {
         let (parts, state) = (Some(parts), Mutex::default());
-        Self { shared: Arc::new(Shared { parts, lease, attempt, before, after, state }) }
+        Self { shared: Arc::new(Shared { parts, lease, attempt, rule, state }) }
     }
 
     /// Creates the operation of a request that runs without a claim, because the application chose
@@ -96,9 +87,9 @@ impl Operation {
     #[must_use]
     pub fn unguarded(id: RecordId) -> Self {
         let lease = Lease { id, owner: OwnerToken::from_bytes([0; 16]) };
-        let (before, after) = (Abandoned::Retry, Abandoned::Retry);
-        let (parts, attempt, state) = (None, 1, Mutex::default());
-        Self { shared: Arc::new(Shared { parts, lease, attempt, before, after, state }) }
+        let (parts, attempt, rule) = (None, 1, OnAbandon::Retry);
+        let state = Mutex::default();
+        Self { shared: Arc::new(Shared { parts, lease, attempt, rule, state }) }
     }
 
     /// Returns the id of the operation's record. It is the same for all attempts.
@@ -170,14 +161,18 @@ impl Operation {
     /// Passes the point of no return: from now on, the key is held if the attempt fails or is
     /// abandoned. Call it before the first effect that must not be repeated.
     ///
-    /// It has an effect only if the policy holds keys
-    /// [after the point of no return](crate::Policy::point_of_no_return); the first
-    /// [step](Self::step) then implies it. Otherwise it does nothing.
+    /// The rule must be [`OnAbandon::RetryThenHold`]; the first [step](Self::step) then implies the
+    /// point.
     ///
     /// # Errors
-    /// Fails if the store fails, if another attempt has taken over the key, or while a transaction
-    /// of the handler is open. Then do not begin the effect.
+    /// Fails under another rule, if the store fails, if another attempt has taken over the key, or
+    /// while a transaction of the handler is open. Then do not begin the effect.
     pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
+        let Shared { parts, rule, .. } = &*self.shared;
+        // An unguarded operation does not know its rule.
+        if parts.is_some() && *rule != OnAbandon::RetryThenHold {
+            return Err(OperationError::NoPointOfNoReturn);
+        }
         self.outside_transaction()?;
         self.pass_point_of_no_return().await
     }
@@ -236,8 +231,8 @@ impl Operation {
         let state = self.state();
         match (state.unknown, state.passed) {
             (true, _) => Abandoned::Hold,
-            (false, true) => self.shared.after,
-            (false, false) => self.shared.before,
+            (false, true) => self.shared.rule.from_the_point_of_no_return(),
+            (false, false) => self.shared.rule.from_the_claim(),
         }
     }
 
@@ -275,7 +270,7 @@ impl Operation {
 
     /// Stores the point of no return, unless it was passed before, or has no effect.
     async fn pass_point_of_no_return(&self) -> Result<(), OperationError> {
-        let Shared { before, after, .. } = *self.shared;
+        let hold = self.shared.rule == OnAbandon::RetryThenHold;
         let input = {
             let mut state = self.state();
             if state.passed && state.input.is_empty() {
@@ -283,7 +278,7 @@ impl Operation {
             }
             std::mem::take(&mut state.input)
         };
-        let note = Note { hold: before != after, input, ..Note::default() };
+        let note = Note { hold, input, ..Note::default() };
         if note != Note::default()
             && let Err(error) = self.note(&note).await
         {

@@ -1,7 +1,7 @@
 //! The annotated function.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident};
+use quote::format_ident;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Type, Visibility, token};
@@ -55,14 +55,6 @@ impl Handler {
         unguarded_name(&self.signature.ident)
     }
 
-    /// Whether the body calls `point_of_no_return`, or `step` on a parameter of the type
-    /// `Operation`, which implies it. A call in a function that the body calls is not seen.
-    pub(crate) fn names_point_of_no_return(&self) -> bool {
-        let operations = self.parameters.iter().filter(|parameter| parameter.is_operation());
-        let operations: Vec<_> = operations.filter_map(Parameter::own_name).collect();
-        !operations.is_empty() && names_point_of_no_return(self.body.clone(), &operations)
-    }
-
     /// The parameter whose whole pattern is `name`.
     pub(crate) fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.own_name().is_some_and(|own| own == name))
@@ -75,34 +67,13 @@ impl Parameter {
         let Pat::Ident(pattern) = &self.pattern else { return None };
         Some(pattern.ident.unraw())
     }
-
-    /// Whether the type is `Operation`, or `Option` of it.
-    fn is_operation(&self) -> bool {
-        let words = self.ty.to_token_stream().into_iter();
-        words
-            .into_iter()
-            .any(|token| matches!(token, TokenTree::Ident(word) if word == "Operation"))
-    }
 }
 
-fn names_point_of_no_return(body: TokenStream, operations: &[Ident]) -> bool {
-    let tokens: Vec<_> = body.into_iter().collect();
-    let called = tokens.windows(3).any(|tokens| match tokens {
-        [TokenTree::Ident(receiver), TokenTree::Punct(dot), TokenTree::Ident(method)] => {
-            dot.as_char() == '.' && method == "step" && operations.contains(&receiver.unraw())
-        }
-        _ => false,
-    });
-    called
-        || tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(method) => method == "point_of_no_return",
-            TokenTree::Group(group) => names_point_of_no_return(group.stream(), operations),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => false,
-        })
-}
-
+/// The span is that of the macro, at the handler's name: lints such as `dead_code`, which the crate
+/// may forbid, skip what a macro names.
 fn unguarded_name(handler: &Ident) -> Ident {
-    format_ident!("{}_unguarded", handler.unraw(), span = handler.span())
+    let span = Span::call_site().located_at(handler.span());
+    format_ident!("{}_unguarded", handler.unraw(), span = span)
 }
 
 /// The user's name for the parameter, unless it would shadow a function that the expansion calls.

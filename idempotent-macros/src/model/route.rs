@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
-use syn::{Attribute, LitStr, Meta};
+use syn::{Attribute, LitStr, Meta, Path};
 
 use super::handler::Handler;
 use crate::parse::entry::{Entry, split_at_commas};
@@ -51,6 +51,28 @@ pub(crate) struct RouteAttribute {
 /// The route attributes that are named after a method.
 const METHOD_ATTRIBUTES: &str = "get head options trace connect query post put patch delete";
 
+/// The first argument of an attribute that has the name of a route attribute, unless it is a string
+/// literal.
+pub(crate) fn path_without_literal(attribute: &Attribute) -> Option<TokenStream> {
+    let name = &attribute.path().segments.last()?.ident;
+    let Meta::List(list) = &attribute.meta else { return None };
+    if !is_named_route(attribute.path()) && !is_method(name) {
+        return None;
+    }
+    let first = split_at_commas(list.tokens.clone()).into_iter().next()?;
+    let first: TokenStream = first.into_iter().collect();
+    syn::parse2::<LitStr>(first.clone()).is_err().then_some(first)
+}
+
+/// Whether the path is that of `#[route]`, whose methods are listed.
+pub(crate) fn is_named_route(path: &Path) -> bool {
+    path.segments.last().is_some_and(|name| name.ident == "route")
+}
+
+fn is_method(name: &Ident) -> bool {
+    METHOD_ATTRIBUTES.split(' ').any(|known| name == known)
+}
+
 impl RouteAttribute {
     pub(crate) fn of(attribute: &Attribute) -> Option<Self> {
         let name = attribute.path().segments.last()?.ident.clone();
@@ -78,7 +100,7 @@ impl RouteAttribute {
             |method: LitStr| (method.value().to_ascii_uppercase(), method.to_token_stream());
         let methods = if name == "route" {
             values("method").map(listed).collect()
-        } else if METHOD_ATTRIBUTES.split(' ').any(|known| name == known) {
+        } else if is_method(&name) {
             vec![(name.to_string().to_ascii_uppercase(), name.to_token_stream())]
         } else {
             return None;

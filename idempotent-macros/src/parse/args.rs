@@ -16,7 +16,8 @@ const DEFAULT_LEASE: u64 = 30 * 1_000;
 const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
 const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Ignored")];
 const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
-const ABANDONED: Values = &[("retry", "Retry"), ("hold", "Hold")];
+const ABANDONED: Values =
+    &[("retry", "Retry"), ("hold", "Hold"), ("retry_then_hold", "RetryThenHold")];
 const IN_FLIGHT: Values = &[("conflict", "Conflict"), ("poll", "Poll")];
 const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 

@@ -9,7 +9,7 @@ use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
 /// Every key, with the value that messages use as an example.
-pub(crate) const KEYS: [(&str, &str); 14] = [
+pub(crate) const KEYS: [(&str, &str); 15] = [
     ("scope", "user"),
     ("ttl", "24h"),
     ("lease", "30s"),
@@ -21,6 +21,7 @@ pub(crate) const KEYS: [(&str, &str); 14] = [
     ("record", "success"),
     ("abandoned", "hold"),
     ("claim", "transaction"),
+    ("in_flight", "poll"),
     ("method", "POST"),
     ("name", "create-payment"),
     ("crate", "my_crate::idempotent_actix"),
@@ -105,7 +106,8 @@ impl<'a> Entries<'a> {
         let entry = self.remove(key)?;
         let Some(literal) = entry.string() else {
             let what = format!("`{key}` takes a string; write the value in double quotes");
-            return Some(Err(self.errors.at(&entry.value, what, example(key))));
+            let help = quoted(key, &entry.value).unwrap_or_else(|| example(key));
+            return Some(Err(self.errors.at(&entry.value, what, help)));
         };
         let value = if literal.value().trim().is_empty() {
             Err((format!("`{key}` is empty; write a value"), example(key)))
@@ -184,6 +186,13 @@ fn report_malformed(tokens: Vec<TokenTree>, errors: &mut Errors) -> Reported {
         ),
     };
     errors.at(tokens.into_iter().collect::<TokenStream>(), what, help)
+}
+
+/// Help text: the value in quotes, if it is a path.
+fn quoted(key: &str, value: &TokenStream) -> Option<String> {
+    syn::parse2::<syn::Path>(value.clone()).ok()?;
+    let path: String = value.clone().into_iter().map(|token| token.to_string()).collect();
+    Some(format!("write `{key} = \"{path}\"`"))
 }
 
 fn is_key(key: &Ident) -> bool {

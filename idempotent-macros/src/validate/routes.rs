@@ -1,10 +1,11 @@
 //! The routes of a handler and the `method` key.
 
 use proc_macro2::TokenStream;
-use syn::{Attribute, LitStr};
+use quote::quote;
+use syn::{Attribute, LitStr, parse_quote};
 
 use crate::errors::{Errors, Reported};
-use crate::model::route::{Route, RouteAttribute, Routing};
+use crate::model::route::{self, Route, RouteAttribute, Routing};
 use crate::parse::method::{Method, cannot_be_guarded};
 
 /// The `method` key with its literal.
@@ -45,6 +46,18 @@ pub(crate) fn routing(
             Err(errors.at(TokenStream::new(), what, help))
         }
     }
+}
+
+/// Reports a route attribute whose path is not a literal, and gives it one, so that it causes no
+/// further messages.
+pub(super) fn literal_path(attribute: &mut Attribute, errors: &mut Errors) {
+    let Some(path) = route::path_without_literal(attribute) else { return };
+    let name = attribute.path().clone();
+    let what = "the path of a route attribute is a string literal; write the path itself, or \
+        register the handler with `web::post().to(…)` and write `method = \"POST\"`";
+    errors.at(path, what, EXAMPLE);
+    let method = (route::is_named_route(&name)).then(|| quote!(, method = "POST"));
+    *attribute = parse_quote!(#[#name("/" #method)]);
 }
 
 fn attribute_routing(

@@ -9,6 +9,9 @@ use crate::errors::{Errors, Reported};
 use crate::model::handler::{Handler, Parameter};
 use crate::parse::nearest::nearest;
 
+/// The functions of the runtime's module `scope`.
+const SUPPLIED: [&str; 3] = ["global", "bearer_token", "peer_ip"];
+
 /// Where the scope of a request comes from.
 pub(crate) enum ScopeSource<'a> {
     Parameter(&'a Parameter),
@@ -50,6 +53,16 @@ impl<'a> ScopeSource<'a> {
             let help = format!(
                 "write `scope = \"{meant}\"`, \
                     or `scope = \"self::{name}\"` for a function of that name"
+            );
+            return Err(errors.at(literal, what, help));
+        }
+        if SUPPLIED.contains(&name) {
+            let what = format!(
+                "no parameter is named `{name}`; write the path of the function with that name"
+            );
+            let help = format!(
+                "write `scope = \"scope::{name}\"` and `use idempotent_actix::scope;`, \
+                    or `scope = \"self::{name}\"` for a function of your own"
             );
             return Err(errors.at(literal, what, help));
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use idempotent_core::Abandoned;
+use idempotent_core::OnAbandon;
 
 use super::*;
 
@@ -74,7 +74,7 @@ async fn any_other_error_is_treated_as_the_policy_says() {
 
 #[tokio::test]
 async fn a_failure_before_the_point_of_no_return_releases_and_after_it_holds() {
-    let job = JOB.with_policy(HOLD.with_point_of_no_return(true));
+    let job = JOB.with_policy(JOB.policy.with_abandoned(OnAbandon::RetryThenHold));
     for (passes, retryable) in [(false, false), (false, true), (true, false), (true, true)] {
         let runtime = runtime(&FaultyStore::default());
         let result = run(&runtime, &job, |operation| async move {
@@ -207,6 +207,6 @@ async fn a_job_that_holds_does_not_take_over_from_one_that_retries() {
     let runtime = runtime(&store);
     assert!(run(&runtime, &JOB, |_| pending()).now_or_never().is_none());
     store.advance(JOB.policy.lease);
-    assert_eq!(HOLDING.policy.abandoned, Abandoned::Hold);
+    assert_eq!(HOLDING.policy.abandoned, OnAbandon::Hold);
     assert!(matches!(replay(&runtime, &HOLDING).await, Err(RunError::Held { .. })));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotent_actix::{Abandoned, IdempotencyBuilder, fingerprint::FingerprintKeys};
+use idempotent_actix::{IdempotencyBuilder, OnAbandon, fingerprint::FingerprintKeys};
 
 use crate::world::{chance, one_of};
 
@@ -12,7 +12,7 @@ pub(crate) struct Release {
     ttl: u64,
     wait: u64,
     timeout: Option<u64>,
-    pub(crate) abandoned: Abandoned,
+    pub(crate) abandoned: OnAbandon,
     store_timeout: u64,
     purge_every: Option<u64>,
     /// Whether fingerprints are signed with the newer key.
@@ -38,7 +38,7 @@ impl Release {
             ttl: one_of(&[5 * 60, 60 * 60, 24 * 60 * 60]),
             wait: one_of(&[0, 0, 1, 5]),
             timeout: chance(30).then(|| one_of(&[2, 10])),
-            abandoned: if chance(30) { Abandoned::Hold } else { Abandoned::Retry },
+            abandoned: if chance(30) { OnAbandon::Hold } else { OnAbandon::Retry },
             store_timeout: one_of(&[1, 3, 10]),
             purge_every: one_of(&[None, Some(1), Some(20)]),
             rotated: chance(50),

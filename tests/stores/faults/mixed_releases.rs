@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Abandoned, FingerprintKeys, Policy, RecordId, Runtime,
+    Abandoned, FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::{Store, postgres::PostgresStore, sqlite::SqliteStore},
 };
@@ -204,7 +204,7 @@ async fn check_settings(fixture: Fixture) {
     let ttls = "SELECT expires_at - first_seen FROM idempotency_records WHERE attempt = 2";
     assert_eq!(fixture.numbers(ttls).await, [3_600_000]);
     // One release holds abandoned keys. Whichever it is, the operation does not run again.
-    let hold = |policy: Policy| policy.with_abandoned(Abandoned::Hold);
+    let hold = |policy: Policy| policy.with_abandoned(OnAbandon::Hold);
     for (first, second) in [(hold(OLD), NEW), (OLD, hold(NEW))] {
         let id = id();
         drop(proceed(old, id, &first).await);

@@ -82,6 +82,14 @@ pub enum OperationError {
         "the handler's transaction is open; run the step in it with `run_in`, or before it begins"
     )]
     TransactionOpen,
+    /// The handler has a point of no return, but the policy does not name it. Under
+    /// [`OnAbandon::Hold`](crate::OnAbandon::Hold) the key is held from its claim on; under
+    /// [`OnAbandon::Retry`](crate::OnAbandon::Retry) it is never held. Nothing was stored.
+    #[error(
+        "a handler with a point of no return needs the rule `abandoned = \"retry_then_hold\"` \
+         (`OnAbandon::RetryThenHold`)"
+    )]
+    NoPointOfNoReturn,
     /// A reference or a progress report is empty.
     #[error("{what} must not be empty")]
     #[non_exhaustive]

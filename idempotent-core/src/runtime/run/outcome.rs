@@ -33,8 +33,8 @@ pub enum Failure<E = String> {
     /// It is unknown what was done. The key is held until an operator resolves it.
     Unknown(E),
     /// An error that does not say what was done. The key is treated as after a crash:
-    /// [`Abandoned::Retry`](crate::Abandoned::Retry) as for [`Retryable`](Self::Retryable),
-    /// [`Abandoned::Hold`](crate::Abandoned::Hold) as for [`Unknown`](Self::Unknown).
+    /// [`OnAbandon::Retry`](crate::OnAbandon::Retry) as for [`Retryable`](Self::Retryable),
+    /// [`OnAbandon::Hold`](crate::OnAbandon::Hold) as for [`Unknown`](Self::Unknown).
     Other(Box<dyn Error + Send + Sync>),
 }
 
