@@ -326,7 +326,7 @@ fn outline(item: TokenStream) -> Option<TokenStream> {
 fn stand_in(handler: &Handler) -> TokenStream {
     let (visibility, signature, body) = (&handler.visibility, &handler.signature, &handler.body);
     let (mut outer, inner) = (attributes::outer(handler), attributes::inner(handler));
-    if signature.receiver().is_some() {
+    if signature.receiver().is_some() || handler.self_type().is_some() {
         outer.retain(|attribute| !route::is_route(attribute));
         return quote!(#(#outer)* #(#inner)* #visibility #signature #body);
     }

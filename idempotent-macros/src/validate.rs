@@ -5,7 +5,7 @@ mod routes;
 pub(crate) mod scope;
 mod transaction;
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
 use crate::errors::{Errors, Reported};
@@ -143,26 +143,16 @@ fn qualifiers(handler: &Handler, errors: &mut Errors) {
 /// Reports `Self` in the signature of a handler with a route attribute. actix-web makes a struct of
 /// such a handler, which an `impl` block cannot contain.
 fn in_impl(handler: &Handler, errors: &mut Errors) {
-    let signature = &handler.signature;
-    if !route::is_routed(handler) || signature.receiver().is_some() {
+    if !route::is_routed(handler) || handler.signature.receiver().is_some() {
         return;
     }
-    let types = [signature.inputs.to_token_stream(), signature.output.to_token_stream()];
-    if let Some(token) = types.into_iter().find_map(self_type) {
+    if let Some(token) = handler.self_type() {
         let what = "a handler with a route attribute cannot be in an `impl` block; \
             write a free function";
         let help = "move it out of the block and write the type for `Self`, or register it with \
             `web::post().to(Type::handler)` and write `method = \"POST\"` for the route attribute";
         errors.at(token, what, help);
     }
-}
-
-fn self_type(tokens: TokenStream) -> Option<TokenTree> {
-    tokens.into_iter().find_map(|token| match token {
-        TokenTree::Group(group) => self_type(group.stream()),
-        TokenTree::Ident(ref word) => (word == "Self").then_some(token),
-        TokenTree::Punct(_) | TokenTree::Literal(_) => None,
-    })
 }
 
 fn owned(parameter: &Parameter, errors: &mut Errors) {

@@ -1,7 +1,7 @@
 //! The annotated function.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
-use quote::format_ident;
+use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Type, Visibility, token};
@@ -55,6 +55,13 @@ impl Handler {
         unguarded_name(&self.signature.ident)
     }
 
+    /// `Self` in the signature, which only an associated function can have.
+    pub(crate) fn self_type(&self) -> Option<Ident> {
+        let types =
+            [self.signature.inputs.to_token_stream(), self.signature.output.to_token_stream()];
+        types.into_iter().find_map(self_type)
+    }
+
     /// The parameter whose whole pattern is `name`.
     pub(crate) fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.own_name().is_some_and(|own| own == name))
@@ -67,6 +74,14 @@ impl Parameter {
         let Pat::Ident(pattern) = &self.pattern else { return None };
         Some(pattern.ident.unraw())
     }
+}
+
+fn self_type(tokens: TokenStream) -> Option<Ident> {
+    tokens.into_iter().find_map(|token| match token {
+        TokenTree::Group(group) => self_type(group.stream()),
+        TokenTree::Ident(word) => (word == "Self").then_some(word),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => None,
+    })
 }
 
 /// The span is that of the macro, at the handler's name: lints such as `dead_code`, which the crate

@@ -1,4 +1,5 @@
-#![forbid(warnings, dead_code, non_snake_case, clippy::all)]
+#![deny(warnings)]
+#![forbid(dead_code, non_snake_case)]
 
 use actix_web::{App, HttpResponse, post, web};
 use idempotent_actix::{idempotent, scope};

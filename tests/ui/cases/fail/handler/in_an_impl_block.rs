@@ -1,13 +1,16 @@
-use actix_web::{FromRequest, HttpResponse, post, web};
-use idempotent_actix::{idempotent, scope};
+use actix_web::{HttpResponse, post, web};
+use idempotent_actix::idempotent;
 
-struct Order<T>(T);
+#[derive(serde::Deserialize)]
+struct Order {
+    id: String,
+}
 
-impl<T: FromRequest> Order<T> {
-    #[idempotent(scope = "scope::global")]
+impl Order {
+    #[idempotent(scope = "user")]
     #[post("/orders")]
-    async fn create(order: web::Json<Self>) -> HttpResponse {
-        HttpResponse::Ok().finish()
+    async fn create(user: web::ReqData<String>, order: web::Json<Self>) -> HttpResponse {
+        HttpResponse::Ok().body(format!("{} {}", user.into_inner(), order.id))
     }
 }
 
