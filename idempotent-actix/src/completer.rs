@@ -211,7 +211,7 @@ impl Completer {
             Ok(resumption) => resumption,
             Err(error) => {
                 let cause = std::error::Error::source(&error);
-                tracing::warn!(%id, %error, cause, "resuming an operation failed; retrying later");
+                tracing::warn!(id = %id.short(), %error, cause, "resuming an operation failed; retrying later");
                 return false;
             }
         };
@@ -219,7 +219,7 @@ impl Completer {
             return false;
         };
         let attempt = resumption.attempt;
-        tracing::info!(%id, attempt = attempt.number(), "resuming an abandoned operation");
+        tracing::info!(id = %id.short(), attempt = attempt.number(), "resuming an abandoned operation");
         let context = OperationContext::resumed();
         let request = TestRequest::default().app_data(self.idempotency.clone());
         let request = self.app_data.iter().fold(request, |request, add| add(request));
@@ -227,7 +227,7 @@ impl Completer {
         request.extensions_mut().insert(RequestOperation::Keyed(context.clone()));
         let handler = handler(request.clone(), Operation::of(context.clone()));
         let Ok(handler) = AssertUnwindSafe(handler).catch_unwind().await else {
-            tracing::error!(%id, "an extractor of a resumed operation panicked; retrying later");
+            tracing::error!(id = %id.short(), "an extractor of a resumed operation panicked; retrying later");
             return false;
         };
         let idempotency = self.idempotency.clone();
@@ -235,7 +235,7 @@ impl Completer {
         let response = run.resumed(attempt, handler).await;
         let outcome = response.extensions().get::<RequestOutcome>().copied();
         let outcome = outcome.map(|outcome| outcome.to_string());
-        tracing::info!(%id, outcome, status = response.status().as_u16(), "resumed an operation");
+        tracing::info!(id = %id.short(), outcome, status = response.status().as_u16(), "resumed an operation");
         drop(token);
         true
     }
@@ -249,7 +249,7 @@ impl Completer {
         let name = record.operation.as_str();
         let resume = self.resumes.get(name)?;
         let Some(spec) = spec_of(name) else {
-            tracing::error!(%id, name, "no annotated handler has this name; not resuming it");
+            tracing::error!(id = %id.short(), name, "no annotated handler has this name; not resuming it");
             return None;
         };
         let policy = self.idempotency.policy(spec).ok()?;
@@ -258,7 +258,7 @@ impl Completer {
             Err(error) => {
                 let cause = std::error::Error::source(&error);
                 tracing::error!(
-                    %id, name, %error, cause,
+                    id = %id.short(), name, %error, cause,
                     "the input of an operation cannot be read; not resuming it"
                 );
                 None

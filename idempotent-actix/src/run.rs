@@ -201,7 +201,7 @@ impl KeyedRun {
             Err(error) => {
                 let cause = cause(&error);
                 tracing::warn!(
-                    %id, %error, cause,
+                    id = %id.short(), %error, cause,
                     "looking up a key at the limit of operations in flight failed; its request was \
                      refused"
                 );
@@ -250,7 +250,7 @@ impl KeyedRun {
         let policy = self.idempotency.settings().when_store_fails;
         if error.is_transient() && policy == StoreFailurePolicy::RunUnguarded {
             tracing::error!(
-                %id, %error, cause,
+                id = %id.short(), %error, cause,
                 "claiming a key failed; its request runs unguarded"
             );
             self.context.set_operation(Operation::unguarded(id));
@@ -259,12 +259,12 @@ impl KeyedRun {
         }
         if error.is_share_exceeded() {
             tracing::warn!(
-                %id, %error, cause,
+                id = %id.short(), %error, cause,
                 "a principal has used up its share of the store; its request was refused"
             );
             return self.refusals().overloaded(Limit::Principal);
         }
-        tracing::error!(%id, %error, cause, "claiming a key failed; its request was refused");
+        tracing::error!(id = %id.short(), %error, cause, "claiming a key failed; its request was refused");
         self.refusals().refuse(problem::kind_of(error), RequestOutcome::Unavailable)
     }
 }

@@ -45,7 +45,7 @@ pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
 pub use policy::{Abandoned, OnAbandon, Policy, RecordRule};
 pub use record::{Notes, Record, RecordState};
-pub use record_id::{DerivedKey, RecordId, RecordIdError};
+pub use record_id::{DerivedKey, RecordId, RecordIdError, ShortRecordId};
 pub use recording::{EncodedRecording, RecordedBody, Recording, RecordingError};
 pub use runtime::Runtime;
 pub use scope::{Principal, ScopeId};

@@ -10,15 +10,16 @@ use crate::{key::Key, scope::ScopeId};
 /// The id of a record: SHA-256 over namespace, scope, operation and key.
 ///
 /// Each part is hashed with its length, so that the same bytes divided differently give another id.
-/// `Display` shows the first 8 hexadecimal digits. Log those instead of the key. The format `{:x}`
-/// writes the whole id, which [`FromStr`] parses:
+/// `Display` writes the whole id as 64 hexadecimal digits, which [`FromStr`] parses. For logs,
+/// [`short`](Self::short) shows the first 8 of them; log those instead of the key.
 ///
 /// ```
 /// use idempotent_core::RecordId;
 ///
 /// let id = RecordId::from_bytes([0xab; 32]);
-/// assert_eq!(id.to_string(), "abababab");
-/// assert_eq!(format!("{id:x}").parse(), Ok(id));
+/// assert_eq!(id.to_string(), "ab".repeat(32));
+/// assert_eq!(id.to_string().parse(), Ok(id));
+/// assert_eq!(id.short().to_string(), "abababab");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; 32]);
@@ -50,6 +51,13 @@ impl RecordId {
         &self.0
     }
 
+    /// Returns the short form for logs: the first 8 hexadecimal digits.
+    #[must_use]
+    pub const fn short(&self) -> ShortRecordId {
+        let [a, b, c, d, ..] = self.0;
+        ShortRecordId([a, b, c, d])
+    }
+
     /// Derives an idempotency key for a call that the operation makes to another service. `label`
     /// distinguishes several calls of one operation.
     ///
@@ -66,16 +74,39 @@ impl RecordId {
     }
 }
 
+/// Writes all 64 hexadecimal digits.
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
+        write_hex(&self.0, f)
     }
 }
 
+/// As `Display`.
 impl fmt::LowerHex for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write_hex(&self.0, f)
     }
+}
+
+/// The short form of a [`RecordId`] for logs, from [`RecordId::short`]. `Display` writes its 8
+/// hexadecimal digits. Several records may have the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShortRecordId([u8; 4]);
+
+impl fmt::Display for ShortRecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ShortRecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShortRecordId({self})")
+    }
+}
+
+fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 /// Parses 64 hexadecimal digits.
@@ -103,7 +134,7 @@ pub struct RecordIdError;
 
 impl fmt::Debug for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecordId({self}…)")
+        write!(f, "RecordId({}…)", self.short())
     }
 }
 
@@ -166,14 +197,17 @@ mod tests {
             "POST /v1/payments",
             "8e03978e-40d5-43e8-bc93-6894a57f9324",
         );
-        assert_eq!(id.to_string(), "c1ad8989");
+        assert_eq!(id.short().to_string(), "c1ad8989");
         assert_eq!(id.derive_key("charge").to_string(), "22ed8504-8e9b-8dba-b130-8c3943d548c4");
     }
 
     #[test]
     fn an_id_can_be_written_whole_and_parsed() {
         let whole = id(&ScopeId::new("a"), "o", "k");
-        let text = format!("{whole:x}");
+        let text = whole.to_string();
+        assert_eq!((text.len(), &text), (64, &format!("{whole:x}")));
+        assert!(text.starts_with(&whole.short().to_string()));
+        assert_eq!(format!("{whole:?}"), format!("RecordId({}…)", whole.short()));
         assert_eq!(text.parse(), Ok(whole));
         assert_eq!(text.to_uppercase().parse(), Ok(whole));
         let wrong = [&text[1..], &format!("{text}0"), &text.replace(&text[..1], "g"), ""];

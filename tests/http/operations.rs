@@ -126,7 +126,7 @@ fn serve_observed(app: &TestApp) -> Server {
                 let response = response.await?;
                 let extensions = response.response().extensions();
                 let outcome = extensions.get::<RequestOutcome>().map(RequestOutcome::to_string);
-                let id = extensions.get::<RecordId>().map(RecordId::to_string);
+                let id = extensions.get::<RecordId>().map(|id| id.short().to_string());
                 probe.note(format!(
                     "{} {}",
                     outcome.unwrap_or("-".into()),
@@ -168,7 +168,7 @@ fn middleware_sees_the_outcome_of_each_request() {
     assert_eq!(held.response().status, 201);
     app.store.fail(test_support::Op::Claim, 2, test_support::Fault::Before);
     assert_eq!(server.send(&pay("k3")).status, 503);
-    let id = |operation, key| TestApp::id("alice", operation, key).to_string();
+    let id = |operation, key| TestApp::id("alice", operation, key).short().to_string();
     let (k, held) = (id("POST /payments", "k"), id("POST /hold_if_abandoned", "k"));
     let (k2, k3) = (id("POST /payments", "k2"), id("POST /payments", "k3"));
     let mut notes = app.probe.notes();
@@ -210,7 +210,7 @@ fn a_key_that_becomes_held_is_an_outcome_and_a_log_line() {
     let statuses = ["expiring", "expiring"].map(|key| server.send(&hold_if_abandoned(key)).status);
     assert_eq!(statuses, [409, 409]);
     drop(expiring);
-    let id = |key| TestApp::id("alice", "POST /hold_if_abandoned", key).to_string();
+    let id = |key| TestApp::id("alice", "POST /hold_if_abandoned", key).short().to_string();
     let (unknown, expired) = (id("unknown"), id("expiring"));
     let mut notes = app.probe.notes();
     notes.retain(|note| note != "alice");

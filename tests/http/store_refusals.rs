@@ -80,7 +80,7 @@ fn the_cause_is_in_the_log() {
     let server = app.serve(all);
     app.store.fail(Op::Claim, 1, Fault::Permanent);
     assert_final(&server.send(&request("logged")), "misconfigured");
-    let id = TestApp::id("logged", "POST /payments", "k").to_string();
+    let id = TestApp::id("logged", "POST /payments", "k").short().to_string();
     let log = log::captured();
     let expected = [&*id, "faulty: failed to execute the call", "the internal cause"];
     assert!(log.lines().any(|line| expected.iter().all(|part| line.contains(part))), "{log}");

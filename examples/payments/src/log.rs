@@ -60,7 +60,7 @@ impl Line {
 
     fn end(&mut self, status: u16, outcome: Option<&RequestOutcome>, record: Option<&RecordId>) {
         self.ended = true;
-        self.write(&status, &or_dash(outcome), &or_dash(record));
+        self.write(&status, &or_dash(outcome), &or_dash(record.map(RecordId::short).as_ref()));
     }
 
     fn write(&self, status: &dyn Display, outcome: &str, record: &str) {

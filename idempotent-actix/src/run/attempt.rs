@@ -175,7 +175,7 @@ impl KeyedRun {
             return response;
         }
         tracing::warn!(
-            %id,
+            id = %id.short(),
             "the outcome of an operation is unknown; its key is held until it is resolved"
         );
         RequestOutcome::BecameHeld.attach(response)
@@ -193,7 +193,7 @@ impl KeyedRun {
             Abandoned::Hold => "its key is held until it is resolved",
             Abandoned::Retry => "the next request runs it again",
         };
-        tracing::error!(%id, %reason, next, "an attempt was abandoned");
+        tracing::error!(id = %id.short(), %reason, next, "an attempt was abandoned");
         match attempt.abandon(policy).await {
             AttemptOutcome::Stored
             | AttemptOutcome::Deferred

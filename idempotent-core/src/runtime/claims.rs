@@ -142,7 +142,7 @@ impl Claims {
                     // that.
                     Err(error) if error.is_transient() => {
                         tracing::warn!(
-                            %id, %error,
+                            id = %id.short(), %error,
                             "claiming a key that was signed with an older secret failed; reporting \
                              it in flight"
                         );
@@ -222,7 +222,7 @@ impl Claims {
                 // The key was in flight before; the failure does not change that.
                 Err(error) => {
                     tracing::warn!(
-                        %id, %error, "claiming a key that is in flight failed; retrying"
+                        id = %id.short(), %error, "claiming a key that is in flight failed; retrying"
                     );
                 }
             }

@@ -159,7 +159,7 @@ impl Deferrals {
             match end.without_body() {
                 Some(smaller) if self.ledger.reserve(smaller.bytes(), limit) => {
                     tracing::warn!(
-                        %id, limit,
+                        id = %id.short(), limit,
                         "no room to defer the body of a response; keeping only its status and \
                          headers"
                     );
@@ -167,7 +167,7 @@ impl Deferrals {
                 }
                 Some(_) | None => {
                     tracing::error!(
-                        %id, limit,
+                        id = %id.short(), limit,
                         "no room to defer the end of an attempt; dropping it, and the lease will \
                          expire"
                     );
@@ -210,14 +210,14 @@ impl Deferrals {
             }
             Err(error) if end.may_be_superseded() => {
                 tracing::warn!(
-                    %id, %error,
+                    id = %id.short(), %error,
                     "the owner of a record is unknown while the store fails; reporting it in flight"
                 );
                 Some(ClaimOutcome::IN_FLIGHT)
             }
             Err(error) => {
                 tracing::warn!(
-                    %id, %error,
+                    id = %id.short(), %error,
                     "storing the end of an attempt failed again; a waiting claim gets the outcome \
                      from memory"
                 );
@@ -274,7 +274,7 @@ impl Deferrals {
             return Ok(Fence::Fenced);
         }
         tracing::warn!(
-            id = %end.id,
+            id = %end.id.short(),
             "the store lost a claimed record, or an operator released it; claiming it again"
         );
         let sent = self.now();

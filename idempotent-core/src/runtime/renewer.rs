@@ -114,7 +114,7 @@ impl Renewer {
             // The lease is due again after a sixth of its length.
             RenewOutcome::Unknown => {
                 let id = renewal.lease.id;
-                tracing::debug!(%id, "the renewal of a lease had no outcome; retrying");
+                tracing::debug!(id = %id.short(), "the renewal of a lease had no outcome; retrying");
             }
         }
     }
@@ -129,7 +129,7 @@ impl Renewer {
         // be stored unnoticed; neither is a loss.
         if self.leases.remove(lease).is_some_and(|entry| !entry.is_ended()) {
             tracing::warn!(
-                id = %lease.id,
+                id = %lease.id.short(),
                 "the lease of an attempt was fenced: another attempt owns the record, or the store \
                  lost it; the attempt runs on, and its response may be discarded"
             );

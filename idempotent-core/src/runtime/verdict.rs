@@ -53,7 +53,7 @@ impl Verdict {
             ClaimOutcome::Held { newly, reference } => {
                 if newly {
                     tracing::warn!(
-                        %id,
+                        id = %id.short(),
                         "the lease of an operation expired and its outcome is unknown; its key is \
                          held until it is resolved"
                     );
@@ -72,7 +72,7 @@ impl Verdict {
             Ok(recording) => Self::Completed(recording),
             Err(error) => {
                 tracing::error!(
-                    %id, %error, "a recording cannot be read; its operation is not run again"
+                    id = %id.short(), %error, "a recording cannot be read; its operation is not run again"
                 );
                 Self::Unreadable
             }

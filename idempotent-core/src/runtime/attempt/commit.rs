@@ -49,7 +49,7 @@ impl Inner {
             Err(error) => error,
         };
         tracing::warn!(
-            id = %self.lease.id, %error, cause = error.source(),
+            id = %self.lease.id.short(), %error, cause = error.source(),
             "the outcome of a commit is unknown; reading it from the store"
         );
         let found = match self.open {
@@ -102,7 +102,7 @@ impl Inner {
             Ok(()) => self.commit(transaction, action).await,
             Err(error) => {
                 tracing::warn!(
-                    id = %self.lease.id, %error, cause = error.source(),
+                    id = %self.lease.id.short(), %error, cause = error.source(),
                     "undoing the effects of an attempt failed; rolling back its transaction"
                 );
                 if !self.parts.store.roll_back(transaction).await {
@@ -119,7 +119,7 @@ impl Inner {
     /// the key as soon as it finds the claim.
     fn end_in_doubt(&self) -> AttemptOutcome {
         tracing::warn!(
-            id = %self.lease.id,
+            id = %self.lease.id.short(),
             "the outcome of a transaction is unknown; the key will be held if the handler \
              committed it"
         );
@@ -134,7 +134,7 @@ impl Inner {
     /// Ends an attempt whose handler has kept the transaction, which can then only be rolled back.
     pub(super) async fn end_without_transaction(&mut self) -> AttemptOutcome {
         tracing::error!(
-            id = %self.lease.id,
+            id = %self.lease.id.short(),
             "a handler responded but kept its transaction, which is rolled back; drop `Tx` before \
              the handler returns"
         );
@@ -209,7 +209,7 @@ impl Inner {
         let held = fence == Fence::Passed;
         if held {
             tracing::error!(
-                id = %self.lease.id, "a handler committed its transaction itself; its key is held"
+                id = %self.lease.id.short(), "a handler committed its transaction itself; its key is held"
             );
         }
         Ok(held)
@@ -221,7 +221,7 @@ impl Inner {
         self.hold_if_committed().await.unwrap_or_else(|error| {
             let (id, cause) = (self.lease.id, error.source());
             tracing::warn!(
-                %id, %error, cause,
+                id = %id.short(), %error, cause,
                 "verifying that a claim was rolled back failed; its key is not held"
             );
             false

@@ -66,7 +66,7 @@ impl Inner {
         let noted = self.parts.store.call(|store| store.note(&self.lease, note)).await;
         if let Err(error) = noted {
             let (id, cause) = (self.lease.id, error.source());
-            tracing::warn!(%id, %error, cause, "storing the reference of an operation failed");
+            tracing::warn!(id = %id.short(), %error, cause, "storing the reference of an operation failed");
         }
     }
 
@@ -149,7 +149,7 @@ impl Inner {
             }
             Fence::Fenced => {
                 tracing::warn!(
-                    %id,
+                    id = %id.short(),
                     "another attempt has taken over the key of this attempt; its response is \
                      not sent"
                 );
@@ -162,7 +162,7 @@ impl Inner {
     pub(super) fn log_failure(&self, error: &StoreError) {
         let (id, cause) = (self.lease.id, error.source());
         tracing::warn!(
-            %id, %error, cause, "storing the end of an attempt failed; retrying in the background"
+            id = %id.short(), %error, cause, "storing the end of an attempt failed; retrying in the background"
         );
     }
 

@@ -40,7 +40,7 @@ impl QueuedEnd {
                     continue;
                 }
                 tracing::error!(
-                    %id, panics,
+                    id = %id.short(), panics,
                     "the store panicked at the end of an attempt; the lease will expire"
                 );
                 return;
@@ -65,7 +65,7 @@ impl DeferredEnd {
         if fence == Fence::Fenced && self.action.is_completion() && !self.is_fenced() {
             let id = self.id;
             tracing::error!(
-                %id,
+                id = %id.short(),
                 "a response was sent but is not recorded: another attempt has taken over the key"
             );
         }
@@ -76,21 +76,21 @@ impl DeferredEnd {
 fn log_failure(end: &DeferredEnd, error: &StoreError, reported: bool) -> bool {
     let id = end.id;
     if error.is_transient() || reported {
-        tracing::debug!(%id, %error, "storing the end of an attempt failed again; retrying");
+        tracing::debug!(id = %id.short(), %error, "storing the end of an attempt failed again; retrying");
         return false;
     }
     let cause = error.source();
-    tracing::error!(%id, %error, cause, "the store refuses the end of an attempt; retrying");
+    tracing::error!(id = %id.short(), %error, cause, "the store refuses the end of an attempt; retrying");
     true
 }
 
 fn log_given_up(end: &DeferredEnd, error: &StoreError) {
     let (id, cause) = (end.id, error.source());
     if matches!(end.action, EndAction::GiveBack) {
-        tracing::debug!(%id, %error, cause, "releasing a claim failed; its lease will expire");
+        tracing::debug!(id = %id.short(), %error, cause, "releasing a claim failed; its lease will expire");
     } else {
         tracing::error!(
-            %id, %error, cause,
+            id = %id.short(), %error, cause,
             "storing the end of an attempt failed for too long; the lease will expire"
         );
     }

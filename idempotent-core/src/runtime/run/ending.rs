@@ -77,7 +77,7 @@ where
     ) = result
     {
         tracing::warn!(
-            %id, "the outcome of a run is unknown; its key is held until it is resolved"
+            id = %id.short(), "the outcome of a run is unknown; its key is held until it is resolved"
         );
     }
     result
@@ -132,7 +132,7 @@ fn of_failure<T, E: Serialize>(
 /// value must not be recorded.
 async fn not_committed<E>(attempt: Attempt) -> RunError<E> {
     tracing::error!(
-        id = %attempt.id(),
+        id = %attempt.id().short(),
         "the work of a run has kept its transaction, which is rolled back; drop it before the end"
     );
     let policy = attempt.operation().abandoned();
@@ -146,7 +146,7 @@ async fn abandon_panicked(attempt: Attempt) {
         Abandoned::Hold => "its key is held until it is resolved",
         Abandoned::Retry => "the next run with the key runs it again",
     };
-    tracing::error!(%id, next, "the work of a run panicked");
+    tracing::error!(id = %id.short(), next, "the work of a run panicked");
     attempt.abandon(policy).await;
 }
 

@@ -70,7 +70,7 @@ impl RedisStore {
         if let Err(error) = undone {
             let cause = std::error::Error::source(&error);
             tracing::debug!(
-                id = %lease.id,
+                id = %lease.id.short(),
                 cause,
                 "undoing a claim that too few replicas acknowledged failed; its lease will expire"
             );
