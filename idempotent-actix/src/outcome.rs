@@ -21,7 +21,8 @@ use idempotent_core::{Abandoned, RecordRule};
 /// | `Granted` | [`HandlerFailed`](Self::HandlerFailed) | 500 `handler_failed` |
 /// | `Granted` | [`HandlerTimedOut`](Self::HandlerTimedOut) | 503 or 500 `handler_timed_out` |
 /// | `Granted` | [`BecameHeld`](Self::BecameHeld): the attempt's outcome is unknown | the handler's |
-/// | `Granted` | [`Unavailable`](Self::Unavailable): its transaction could not begin or commit | 503 `store_unavailable`; 500 `misconfigured` |
+/// | `Granted` | [`Unavailable`](Self::Unavailable): its transaction could not begin or commit | 503 `store_unavailable` |
+/// | `Granted` | [`OutcomeUnknown`](Self::OutcomeUnknown): its record was lost, and a different request has the key | 409 `outcome_unknown` |
 /// | `Completed` | [`Replayed`](Self::Replayed) | the recorded response's |
 /// | `InFlight` | [`InFlight`](Self::InFlight) | 409 `in_flight` |
 /// | `Held { newly: false, .. }` | [`OutcomeUnknown`](Self::OutcomeUnknown) | 409 `outcome_unknown` |
@@ -43,7 +44,8 @@ pub enum RequestOutcome {
     InFlight,
     /// The key was first used for a different request (422).
     KeyReused,
-    /// The outcome of an earlier request with this key is unknown (409).
+    /// The outcome of an earlier request with this key is unknown, or that of this one, whose key a
+    /// different request has taken after the store lost the record (409).
     OutcomeUnknown,
     /// The outcome became unknown with this request, and the key is held from now on.
     ///
@@ -54,8 +56,8 @@ pub enum RequestOutcome {
     /// The guard refused the request before it looked up the key (400, 401, 405, 413, or the
     /// response of the scope function's error).
     Refused,
-    /// The handler panicked, the body of its response failed, or its transaction was not committed
-    /// (500).
+    /// The handler panicked, the body of its response failed, its transaction was not committed, or
+    /// the store lost its record (500).
     HandlerFailed,
     /// The handler did not respond within its time limit (503, or 500 if the key is held).
     HandlerTimedOut,

@@ -5,7 +5,7 @@
 //! renders it: [`json()`] (the default), [`stripe`], or a function of the application.
 
 use actix_web::http::{Method, StatusCode};
-use idempotent_core::ShortText;
+use idempotent_core::{ShortText, StoreError};
 use serde_json::{Value, json};
 
 mod kind;
@@ -33,7 +33,27 @@ pub struct Problem {
 /// Marks the response of a `TxError` or an `OperationError`, which the guard renders again with the
 /// application's renderer.
 #[derive(Clone, Copy)]
-pub(crate) struct HandlerProblem(pub(crate) ProblemKind);
+pub(crate) struct HandlerProblem {
+    pub(crate) kind: ProblemKind,
+    /// Whether a later request may succeed.
+    pub(crate) retryable: bool,
+}
+
+impl HandlerProblem {
+    pub(crate) fn new(kind: ProblemKind) -> Self {
+        Self { kind, retryable: kind.retryable() }
+    }
+
+    /// The problem of a handler whose call to the store failed. `misconfigured` would report that
+    /// the handler did not run.
+    pub(crate) fn of_store(error: &StoreError) -> Self {
+        let kind = kind_of(error);
+        if kind == ProblemKind::Misconfigured {
+            return Self { kind: ProblemKind::HandlerFailed, retryable: false };
+        }
+        Self::new(kind)
+    }
+}
 
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>, documentation: &str) -> Self {

@@ -229,6 +229,7 @@ impl KeyedRun {
             }
             Verdict::Held { newly, reference } => refusals.held(newly, reference),
             Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
+            Verdict::Lost { reused } => refusals.lost(reused),
             Verdict::InFlight { lease_left, reference } => match self.lookup_location() {
                 Some(Ok(location)) => refusals.poll(&location, lease_left, reference.as_deref()),
                 _ => refusals.in_flight(lease_left, reference),

@@ -23,7 +23,7 @@ use sqlx::Database;
 use crate::{
     idempotency::Idempotency,
     operation::extraction::RequestOperation,
-    problem::{self, ProblemKind},
+    problem::{self, HandlerProblem, ProblemKind},
     registered::misconfigured,
     tx_slot::TxSlot,
 };
@@ -119,8 +119,8 @@ impl<D: Database> Tx<D> {
     /// [`TxError::Begin`] if the store cannot begin a transaction. A transient failure within the
     /// first second is retried once; each try is limited by the
     /// [`store_timeout`](crate::IdempotencyBuilder::store_timeout). A handler that returns the
-    /// error responds with 503 (`store_unavailable`), or with 500 (`misconfigured`) if the error is
-    /// permanent; the key is released, or held under `abandoned = "hold"`.
+    /// error responds with 503 (`store_unavailable`), or with 500 (`handler_failed`) if the error
+    /// is permanent; the key is released, or held under `abandoned = "hold"`.
     ///
     /// [`TxError::OutsideHandler`] in an extractor, and after the handler has responded.
     ///
@@ -275,10 +275,10 @@ pub enum TxError {
 }
 
 impl TxError {
-    fn kind(&self) -> ProblemKind {
+    fn problem(&self) -> HandlerProblem {
         match self {
-            Self::Begin { source } => problem::kind_of(source),
-            Self::OutsideHandler | Self::InStep => ProblemKind::HandlerFailed,
+            Self::Begin { source } => HandlerProblem::of_store(source),
+            Self::OutsideHandler | Self::InStep => HandlerProblem::new(ProblemKind::HandlerFailed),
         }
     }
 }
@@ -310,11 +310,11 @@ impl StdError for TxError {
 
 impl ResponseError for TxError {
     fn status_code(&self) -> StatusCode {
-        self.kind().status()
+        self.problem().kind.status()
     }
 
     fn error_response(&self) -> HttpResponse {
         tracing::error!(error = %self, cause = self.source(), "a handler's transaction failed");
-        problem::render::of_handler(self.kind())
+        problem::render::of_handler(self.problem())
     }
 }

@@ -116,6 +116,41 @@ fn a_fenced_attempt_whose_successor_cannot_be_read_gets_409() {
     assert_problem(&first.response(), 409, "in_flight", true);
 }
 
+/// The ttl passes while the handler runs, and a different request takes the key. The first client
+/// must not learn that its request was not run.
+#[test]
+fn a_handler_that_ran_and_lost_its_key_to_a_different_request_has_an_unknown_outcome() {
+    for end in ["recorded", "not recorded", "panic"] {
+        let app = TestApp::responding(move |run| match end {
+            "not recorded" if run == 1 => HttpResponse::ServiceUnavailable().finish(),
+            "panic" => {
+                assert!(run > 1, "the handler panics");
+                HttpResponse::Created().finish()
+            }
+            _ => HttpResponse::Created().finish(),
+        });
+        let server = app.serve(all);
+        app.probe.hold();
+        let first = server.begin(&pay());
+        app.probe.await_runs(1);
+        app.advance(Duration::from_secs(24 * 3600));
+        let other = server.begin(&pay().body("other"));
+        app.probe.await_runs(2);
+        app.probe.release(2);
+        assert_eq!(other.response().status, 201);
+        app.probe.release(1);
+        let first = first.response();
+        assert_problem(&first, 409, "outcome_unknown", false);
+        let detail = "This request may have been carried out, but its response is not recorded, \
+                      and its key now belongs to a different request. Check what this request did \
+                      before you send it with a new key.";
+        assert_eq!(first.json()["detail"], detail);
+        // The retry itself was not run.
+        assert_problem(&server.send(&pay()), 422, "key_reused", false);
+        assert_eq!(app.probe.runs(), 2, "{end}");
+    }
+}
+
 #[test]
 fn a_late_attempt_that_was_not_taken_over_completes() {
     let app = TestApp::new();

@@ -21,6 +21,7 @@ mod defaults;
 mod extractors;
 mod fencing;
 mod fingerprints;
+mod handler_errors;
 mod handlers;
 mod hazards;
 mod headers;

@@ -101,15 +101,16 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
     (
         "outcome_unknown",
         409,
-        "The outcome of an earlier request with this idempotency key is unknown",
-        "Check what the earlier request did. Sending this request again will not run it.",
+        "The outcome of a request with this idempotency key is unknown",
+        "Check what that request did. Sending this request again will not run it.",
         false,
     ),
     (
         "key_reused",
         422,
         "The idempotency key was used for a different request",
-        "This request was not run. Use a new key for each operation.",
+        "This request was not run. If it is a retry, check what the earlier request did; otherwise \
+         use a new key.",
         false,
     ),
     (

@@ -56,13 +56,55 @@ async fn a_fenced_attempt_is_held_if_its_successor_was_abandoned() {
     assert_eq!(fenced_verdict(attempt).await, Verdict::Held { newly: false, reference: None });
 }
 
+/// How an attempt ends whose record the store has lost.
+async fn end(attempt: Attempt, end: &str) -> AttemptOutcome {
+    match end {
+        "complete" => attempt.complete(&response("its own")).await,
+        "release" => attempt.release().await,
+        "abandon" => attempt.abandon(Abandoned::Retry).await,
+        _ => attempt.abandon(Abandoned::Hold).await,
+    }
+}
+
+/// A mismatch would report that the handler did not run.
 #[tokio::test]
-async fn a_fenced_attempt_is_a_mismatch_if_another_request_has_the_key() {
-    let store = FaultyStore::default();
-    let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
-    store.inner().release(&successor).await.unwrap();
-    claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
-    assert_eq!(fenced_verdict(attempt).await, Verdict::Mismatch);
+async fn an_attempt_that_lost_its_key_to_a_different_request_is_lost_and_no_mismatch() {
+    for action in ["complete", "release", "abandon", "hold"] {
+        for by_its_ttl in [false, true] {
+            let store = FaultyStore::default();
+            let runtime = runtime(&store);
+            let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+            if by_its_ttl {
+                store.advance(Policy::DEFAULT.ttl);
+            } else {
+                forget(&store).await;
+            }
+            let (_, outcome) =
+                claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
+            assert_eq!(outcome, ClaimOutcome::Granted { attempt: 1 });
+            let ended = end(attempt, action).await;
+            let lost = AttemptOutcome::Fenced(Verdict::Lost { reused: true });
+            assert_eq!(ended, lost, "{action} {by_its_ttl}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_whose_record_is_lost_and_whose_key_is_free_is_lost() {
+    for action in ["release", "abandon"] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        forget(&store).await;
+        let lost = AttemptOutcome::Fenced(Verdict::Lost { reused: false });
+        assert_eq!(end(attempt, action).await, lost, "{action}");
+    }
+}
+
+/// Removes the record, as a failover does that loses acknowledged writes.
+async fn forget(store: &FaultyStore) {
+    let found = store.inner().look_up(&id("k")).await.unwrap().expect("a record");
+    store.inner().release(&Lease { id: id("k"), owner: found.record.owner }).await.unwrap();
 }
 
 #[tokio::test]

@@ -103,9 +103,10 @@ async fn a_resumed_attempt_that_is_fenced_changes_nothing() {
     let attempt = resume(&runtime).await.unwrap().attempt;
     store.advance(Policy::DEFAULT.lease);
     claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
+    // The resumed attempt does not know the request, but its successor has the same fingerprint.
     assert!(matches!(
         attempt.complete(&response("the fenced attempt's")).await,
-        AttemptOutcome::Fenced(_)
+        AttemptOutcome::Fenced(Verdict::InFlight { .. })
     ));
 }
 

@@ -5,7 +5,7 @@ use std::{error::Error as StdError, fmt};
 use actix_web::{HttpResponse, ResponseError, http::StatusCode};
 use idempotent_core::runtime;
 
-use crate::problem::{self, ProblemKind};
+use crate::problem::{self, HandlerProblem, ProblemKind};
 
 /// The error of a call of an [`Operation`](super::Operation). A handler can return it with `?`.
 ///
@@ -14,7 +14,7 @@ use crate::problem::{self, ProblemKind};
 ///
 /// | [`cause`](Self::cause) | response |
 /// |---|---|
-/// | `Store` | 503 `store_unavailable`, or 500 `misconfigured` if the error is permanent |
+/// | `Store` | 503 `store_unavailable`, or 500 `handler_failed` if the error is permanent |
 /// | `OutcomeUnknown` | 409 `outcome_unknown`; the key is held |
 /// | `Fenced` | the response of the attempt that has taken over the key |
 /// | any other | 500 `handler_failed`; the cause is logged |
@@ -34,13 +34,15 @@ impl OperationError {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "any other cause is the handler's fault")]
-    fn kind(&self) -> ProblemKind {
-        match &self.cause {
-            runtime::OperationError::Store { source, .. } => problem::kind_of(source),
+    fn problem(&self) -> HandlerProblem {
+        HandlerProblem::new(match &self.cause {
+            runtime::OperationError::Store { source, .. } => {
+                return HandlerProblem::of_store(source);
+            }
             runtime::OperationError::OutcomeUnknown => ProblemKind::OutcomeUnknown,
             runtime::OperationError::Fenced => ProblemKind::InFlight,
             _ => ProblemKind::HandlerFailed,
-        }
+        })
     }
 }
 
@@ -64,11 +66,11 @@ impl StdError for OperationError {
 
 impl ResponseError for OperationError {
     fn status_code(&self) -> StatusCode {
-        self.kind().status()
+        self.problem().kind.status()
     }
 
     fn error_response(&self) -> HttpResponse {
         tracing::error!(error = %self, cause = self.source(), "a call of an operation failed");
-        problem::render::of_handler(self.kind())
+        problem::render::of_handler(self.problem())
     }
 }

@@ -75,7 +75,8 @@ kinds! {
     /// [`Idempotency::lookup`](crate::Idempotency::lookup) reports it.
     KeyUnknown = NOT_FOUND, "key_unknown", retryable: true,
         "This idempotency key is unknown",
-        "No request with this key was accepted, or its record has expired.";
+        "No request with this key is recorded: none was accepted, its outcome was not recorded, or \
+         its record has expired.";
     /// 405: the handler is not guarded for this method.
     MethodNotAllowed = METHOD_NOT_ALLOWED, "method_not_allowed", retryable: false,
         "The method is not allowed for this resource",
@@ -84,21 +85,22 @@ kinds! {
     InFlight = CONFLICT, "in_flight", retryable: true,
         "A request with this idempotency key is still in progress",
         "Wait for its response, or send this request again later with the same key.";
-    /// 409: an earlier attempt with this key was abandoned, and its outcome is unknown. The key is
-    /// held.
+    /// 409: an attempt with this key was abandoned, its outcome is unknown, and the key is held. Or
+    /// this request ran, and the store lost its record while a different request took the key.
     OutcomeUnknown = CONFLICT, "outcome_unknown", retryable: false,
-        "The outcome of an earlier request with this idempotency key is unknown",
-        "Check what the earlier request did. Sending this request again will not run it.";
+        "The outcome of a request with this idempotency key is unknown",
+        "Check what that request did. Sending this request again will not run it.";
     /// 413: the body is larger than the limit.
     BodyTooLarge = PAYLOAD_TOO_LARGE, "body_too_large", retryable: false,
         "The request body is too large",
         "Send a smaller body.";
-    /// 422: the key was first used for a different request.
+    /// 422: the key was first used for a different request. The handler did not run.
     KeyReused = UNPROCESSABLE_ENTITY, "key_reused", retryable: false,
         "The idempotency key was used for a different request",
-        "This request was not run. Use a new key for each operation.";
-    /// 500: the handler panicked, the body of its response failed, or its transaction was not
-    /// committed.
+        "This request was not run. If it is a retry, check what the earlier request did; otherwise \
+         use a new key.";
+    /// 500: the handler panicked, the body of its response failed, its transaction was not
+    /// committed, or the store lost its record while it ran.
     HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,
         "The handler failed unexpectedly",
         PARTLY_DONE;

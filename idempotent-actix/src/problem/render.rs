@@ -81,10 +81,11 @@ fn stripe_error(kind: ProblemKind) -> (&'static str, &'static str) {
 
 /// The response of an error that a handler returns. The guard renders it again with the
 /// application's renderer.
-pub(crate) fn of_handler(kind: ProblemKind) -> HttpResponse {
-    let problem = Problem::new(kind, kind.advice(), "/idempotency#");
-    let mut response = response(&problem, kind.status(), &problem.to_json());
-    response.extensions_mut().insert(HandlerProblem(kind));
+pub(crate) fn of_handler(problem: HandlerProblem) -> HttpResponse {
+    let kind = problem.kind;
+    let rendered = Problem::new(kind, kind.advice(), "/idempotency#");
+    let mut response = response(&rendered, kind.status(), &rendered.to_json());
+    response.extensions_mut().insert(problem);
     response
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     outcome::{Disposition, RequestOutcome},
-    problem::ProblemKind,
+    problem::{HandlerProblem, ProblemKind},
     recording,
     spec::ClaimMode,
     tx_slot::{Returned, TxSlot},
@@ -164,11 +164,11 @@ impl KeyedRun {
             }
         }
         let response = match handler_problem(&response) {
-            Some(ProblemKind::OutcomeUnknown) => {
+            Some(HandlerProblem { kind: ProblemKind::OutcomeUnknown, .. }) => {
                 let reference = self.context.operation().and_then(Operation::reference);
                 self.refusals().held(true, reference)
             }
-            Some(kind) => self.refusals().handler_problem(kind),
+            Some(problem) => self.refusals().handler_problem(problem, held),
             None => RequestOutcome::Ran.attach(response),
         };
         if !held {

@@ -14,7 +14,7 @@ use crate::{
     idempotency::Idempotency,
     in_flight::Limit,
     outcome::RequestOutcome,
-    problem::{self, ProblemKind},
+    problem::{self, HandlerProblem, ProblemKind},
 };
 
 /// What the guard needs to render a problem with the application's renderer.
@@ -74,6 +74,17 @@ impl Refusals<'_> {
         self.idempotency.render(&problem, outcome, self.request)
     }
 
+    /// The handler ran, and the key no longer has the record of its attempt.
+    pub(super) fn lost(self, reused: bool) -> HttpResponse {
+        if !reused {
+            return self.refuse(ProblemKind::HandlerFailed, RequestOutcome::HandlerFailed);
+        }
+        let detail = "This request may have been carried out, but its response is not recorded, \
+                      and its key now belongs to a different request. Check what this request did \
+                      before you send it with a new key.";
+        self.refuse_with(ProblemKind::OutcomeUnknown, detail, RequestOutcome::OutcomeUnknown)
+    }
+
     /// Too many operations are in flight.
     pub(super) fn overloaded(self, limit: Limit) -> HttpResponse {
         let kind = ProblemKind::Overloaded;
@@ -104,11 +115,12 @@ impl Refusals<'_> {
         self.idempotency.render(&problem, failure.outcome(), self.request)
     }
 
-    /// The handler of a request without a key panicked or took too long.
-    pub(super) fn unguarded(self, failure: HandlerFailure) -> HttpResponse {
+    /// The handler of a request that runs without a claim has not done all of its work. Another
+    /// request would run it again.
+    pub(super) fn unguarded(self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
         let detail = "Part of the operation may have been done.";
-        let problem = self.idempotency.problem(failure.kind(), detail).not_retryable();
-        self.idempotency.render(&problem, failure.outcome(), self.request)
+        let problem = self.idempotency.problem(kind, detail).not_retryable();
+        self.idempotency.render(&problem, outcome, self.request)
     }
 
     /// The handler responded, but its transaction was not committed, or may not have been: its
@@ -125,19 +137,34 @@ impl Refusals<'_> {
         )
     }
 
-    /// The handler returned the error of its `Tx` or of its `Operation`.
-    pub(super) fn handler_problem(self, kind: ProblemKind) -> HttpResponse {
-        let detail = if kind == ProblemKind::StoreUnavailable {
+    /// The handler returned the error of its `Tx` or of its `Operation`, and may have called other
+    /// services before.
+    pub(super) fn handler_problem(self, problem: HandlerProblem, held: bool) -> HttpResponse {
+        let HandlerProblem { kind, retryable } = problem;
+        let outcome = outcome_of(kind);
+        let detail = if held {
+            ProblemKind::OutcomeUnknown.advice()
+        } else if kind == ProblemKind::StoreUnavailable {
             "The operation was not completed. Send the request again with the same key."
-        } else {
+        } else if retryable {
             kind.advice()
-        };
-        let outcome = if kind == ProblemKind::HandlerFailed {
-            RequestOutcome::HandlerFailed
         } else {
-            RequestOutcome::Unavailable
+            "Part of the operation may have been done. The reason is in the server's log."
         };
-        self.refuse_with(kind, detail, outcome)
+        if retryable && !held {
+            return self.refuse_with(kind, detail, outcome);
+        }
+        let problem = self.idempotency.problem(kind, detail).not_retryable();
+        self.idempotency.render(&problem, outcome, self.request)
+    }
+}
+
+/// The outcome of a request whose handler returned the error of its `Tx` or of its `Operation`.
+pub(super) fn outcome_of(kind: ProblemKind) -> RequestOutcome {
+    if kind == ProblemKind::HandlerFailed {
+        RequestOutcome::HandlerFailed
+    } else {
+        RequestOutcome::Unavailable
     }
 }
 
@@ -151,14 +178,14 @@ pub(super) enum HandlerFailure {
 }
 
 impl HandlerFailure {
-    fn kind(self) -> ProblemKind {
+    pub(super) fn kind(self) -> ProblemKind {
         match self {
             Self::Failed => ProblemKind::HandlerFailed,
             Self::TimedOut => ProblemKind::HandlerTimedOut,
         }
     }
 
-    fn outcome(self) -> RequestOutcome {
+    pub(super) fn outcome(self) -> RequestOutcome {
         match self {
             Self::Failed => RequestOutcome::HandlerFailed,
             Self::TimedOut => RequestOutcome::HandlerTimedOut,

@@ -2,7 +2,7 @@
 
 use actix_web::HttpResponse;
 
-use crate::problem::{HandlerProblem, ProblemKind};
+use crate::problem::HandlerProblem;
 
 /// Whether a response says that the operation was not done, so that its effects are rolled back.
 pub(super) fn has_failed(response: &HttpResponse) -> bool {
@@ -10,8 +10,8 @@ pub(super) fn has_failed(response: &HttpResponse) -> bool {
 }
 
 /// The problem of a handler that returned the error of its `Tx` or of its `Operation`.
-pub(super) fn handler_problem(response: &HttpResponse) -> Option<ProblemKind> {
-    response.extensions().get::<HandlerProblem>().map(|problem| problem.0)
+pub(super) fn handler_problem(response: &HttpResponse) -> Option<HandlerProblem> {
+    response.extensions().get::<HandlerProblem>().copied()
 }
 
 /// Logs that a handler has responded without giving its transaction back.

@@ -7,13 +7,14 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::FutureExt;
 
 use super::{
-    failure::{HandlerFailure, Refusals, cause},
+    failure::{HandlerFailure, Refusals, cause, outcome_of},
     handler::{HandlerFuture, within},
     transaction::{handler_problem, has_failed, log_missing},
 };
 use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
+    problem::{HandlerProblem, ProblemKind},
     tx_slot::{Returned, TxSlot},
 };
 
@@ -37,15 +38,21 @@ pub(super) async fn run_unguarded(
             end_transaction(returned, commit).await
         }
     };
-    match (response, committed) {
-        (Some(Ok(response)), Ok(())) => match handler_problem(&response) {
-            Some(kind) => refusals.handler_problem(kind),
-            None => RequestOutcome::Ran.attach(response),
-        },
-        (Some(Ok(_)), Err(NotCommitted { transient })) => refusals.not_committed(transient),
-        (Some(Err(_)), _) => refusals.unguarded(HandlerFailure::Failed),
-        (None, _) => refusals.unguarded(HandlerFailure::TimedOut),
-    }
+    let failure = match (response, committed) {
+        (Some(Ok(response)), Ok(())) => {
+            return match handler_problem(&response) {
+                Some(HandlerProblem { kind, .. }) => refusals.unguarded(kind, outcome_of(kind)),
+                None => RequestOutcome::Ran.attach(response),
+            };
+        }
+        (Some(Ok(_)), Err(NotCommitted { transient: true })) => {
+            let (kind, outcome) = (ProblemKind::StoreUnavailable, RequestOutcome::Unavailable);
+            return refusals.unguarded(kind, outcome);
+        }
+        (Some(_), _) => HandlerFailure::Failed,
+        (None, _) => HandlerFailure::TimedOut,
+    };
+    refusals.unguarded(failure.kind(), failure.outcome())
 }
 
 /// A transaction was not committed.

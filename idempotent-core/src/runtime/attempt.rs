@@ -102,8 +102,9 @@ pub enum AttemptOutcome {
     /// is retried in the background for as long as its record would last, within the limit of
     /// [`RuntimeOptions::deferred_bytes`](super::RuntimeOptions::deferred_bytes).
     Deferred,
-    /// Another attempt has taken over the key. The attempt's response must not reach its client,
-    /// which gets the response for this verdict instead.
+    /// Another attempt has taken over the key, or the store has lost its record. The attempt's
+    /// response must not reach its client, which gets the response for this verdict instead. The
+    /// verdict is never [`Mismatch`](Verdict::Mismatch), because the handler ran.
     Fenced(Verdict),
     /// The attempt's transaction was not committed, or its outcome is unknown. The attempt's
     /// response must not reach its client. The client can repeat the request to get the outcome.

@@ -21,7 +21,7 @@ use crate::{
     fingerprint::{Fingerprint, RequestDigest},
     lease::OwnerToken,
     protocol::{Claim, ClaimOutcome, Snapshot},
-    record::RecordState,
+    record::{Record, RecordState},
     record_id::RecordId,
 };
 
@@ -247,12 +247,37 @@ impl Claims {
         self.claim_now(id, &claim.with_owner(owner), digest).await
     }
 
-    /// The verdict for the client of a fenced attempt: never the attempt's own response.
-    pub(super) async fn successor(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
+    /// The verdict on a request that does not run, because its key has a record that changed
+    /// between two claims.
+    pub(super) async fn current(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
         match self.store.call(|store| store.look_up(id)).await {
             Ok(Some(found)) => self.verdict(id, digest, &found),
             Ok(None) => Verdict::IN_FLIGHT,
             Err(error) => Verdict::of_failed_read(&error),
+        }
+    }
+
+    /// The verdict for the client of a fenced attempt: never the attempt's own response, and never
+    /// a mismatch, which would report that its handler did not run.
+    ///
+    /// `claimed` is the fingerprint of the attempt's claim. `digest` recognizes the same request
+    /// also if the successor has signed it with another key.
+    pub(super) async fn successor(
+        &self,
+        id: &RecordId,
+        claimed: Fingerprint,
+        digest: RequestDigest,
+    ) -> Verdict {
+        let Snapshot { record, at } = match self.store.call(|store| store.look_up(id)).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Verdict::Lost { reused: false },
+            Err(error) => return Verdict::of_failed_read(&error),
+        };
+        let is_same = record.fingerprint == claimed || self.matches(&record, digest);
+        if is_same {
+            verdict_of(id, &Snapshot { record, at })
+        } else {
+            Verdict::Lost { reused: !record.is_expired(at) }
         }
     }
 
@@ -290,17 +315,22 @@ impl Claims {
     }
 
     fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Verdict {
-        let Snapshot { record, at } = found;
-        let reference = record.notes.reference.clone();
-        match &record.state {
-            _ if !self.options.fingerprint_keys.matches(record.fingerprint, digest) => {
-                Verdict::Mismatch
-            }
-            _ if record.is_held(*at) => Verdict::Held { newly: false, reference },
-            RecordState::Completed(recording) => Verdict::of_recording(id, recording),
-            RecordState::InFlight | RecordState::Held => {
-                Verdict::InFlight { lease_left: record.lease_left(*at), reference }
-            }
+        if self.matches(&found.record, digest) { verdict_of(id, found) } else { Verdict::Mismatch }
+    }
+
+    fn matches(&self, record: &Record, digest: RequestDigest) -> bool {
+        self.options.fingerprint_keys.matches(record.fingerprint, digest)
+    }
+}
+
+/// The verdict on the request that the record is of.
+fn verdict_of(id: &RecordId, Snapshot { record, at }: &Snapshot) -> Verdict {
+    let reference = record.notes.reference.clone();
+    match &record.state {
+        _ if record.is_held(*at) => Verdict::Held { newly: false, reference },
+        RecordState::Completed(recording) => Verdict::of_recording(id, recording),
+        RecordState::InFlight | RecordState::Held => {
+            Verdict::InFlight { lease_left: record.lease_left(*at), reference }
         }
     }
 }

@@ -121,7 +121,7 @@ impl Request<'_> {
                 if self.matches(recorded) =>
             {
                 // The record changed between the two claims.
-                Admission::Rejected(parts.claims.successor(&id, digest).await)
+                Admission::Rejected(parts.claims.current(&id, digest).await)
             }
             TransactionClaim::Rejected(outcome) => {
                 Admission::Rejected(Verdict::of_claim(&id, outcome))

@@ -36,6 +36,14 @@ pub enum Verdict {
     /// The record of the key cannot be read. The operation may have been done, so it does not run
     /// again.
     Unreadable,
+    /// The handler ran, but the key no longer has the record of its attempt: the store has lost the
+    /// record, or its ttl has passed. Only a fenced attempt gets this verdict. Whatever it did is
+    /// not recorded.
+    Lost {
+        /// Whether the key now belongs to a different request. Otherwise the key is free, and the
+        /// same request runs as a new operation.
+        reused: bool,
+    },
 }
 
 impl Verdict {

@@ -1,8 +1,10 @@
 //! Requests without a key have a transaction, but no record.
 
+use std::time::Duration;
+
 use test_support::{Probe, Request};
 
-use super::{DATABASES, database::Database, responding};
+use super::{super::handlers::assert_problem, DATABASES, database::Database, responding};
 
 #[test]
 fn a_request_without_a_key_has_a_transaction() {
@@ -17,6 +19,20 @@ fn a_request_without_a_key_has_a_transaction() {
         assert_eq!((unkeyed("dangling").status, database.counts()), (500, (1, 0)));
         database.drain_and_assert_no_open_transaction();
     }
+}
+
+/// A retry without a key would run again, so it is not offered.
+#[test]
+fn a_request_without_a_key_whose_transaction_cannot_begin_is_not_retryable() {
+    let database =
+        Database::sqlite(responding(|_| 201)()).with_store_timeout(Duration::from_secs(1));
+    let server = database.serve();
+    // Takes the lock of the file's single writer.
+    database.execute("BEGIN IMMEDIATE");
+    let refused = server.send(&Request::post("/optional").user("alice").body("late"));
+    database.execute("ROLLBACK");
+    assert_eq!(assert_problem(&refused, 503, "store_unavailable", false), None);
+    assert_eq!(refused.json()["detail"], "Part of the operation may have been done.");
 }
 
 /// Postgres reports success for the `COMMIT` of a transaction in which a statement failed, although

@@ -165,6 +165,28 @@ async fn a_fenced_run_gets_the_result_of_its_successor() {
     }
 }
 
+/// A mismatch would report that the work did not run.
+#[tokio::test]
+async fn a_run_that_lost_its_key_to_another_input_is_lost_and_no_mismatch() {
+    for end in [Ok(1), Err(text())] {
+        let store = FaultyStore::default();
+        let (slow, other) = (runtime(&store), runtime(&store));
+        let error = run(&slow, &JOB, |_| async {
+            store.advance(JOB.policy.ttl);
+            let other =
+                other.run(&JOB, &scope(), &key("k"), &2, |_| ready(Ok::<_, Failure>(2))).await;
+            assert_eq!(other.unwrap().value, 2);
+            end.map_err(Failure::Retryable)
+        });
+        let error = error.await.unwrap_err();
+        assert!(matches!(error, RunError::Lost { reused: true, .. }), "{error:?}");
+        assert!(!error.is_transient());
+        let said = "the record of the key was lost while the work ran, and the key now has \
+                    another input";
+        assert_eq!(error.to_string(), said);
+    }
+}
+
 #[tokio::test]
 async fn without_the_store_nothing_runs() {
     let store = FaultyStore::default();

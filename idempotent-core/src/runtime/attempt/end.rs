@@ -153,7 +153,8 @@ impl Inner {
                     "another attempt has taken over the key of this attempt; its response is \
                      not sent"
                 );
-                let successor = Box::pin(self.parts.claims.successor(&id, self.digest));
+                let (claims, claimed) = (&self.parts.claims, self.claim.fingerprint);
+                let successor = Box::pin(claims.successor(&id, claimed, self.digest));
                 AttemptOutcome::Fenced(successor.await)
             }
         }

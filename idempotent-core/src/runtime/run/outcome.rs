@@ -99,9 +99,21 @@ pub enum RunError<E = String> {
         /// The reference that the operation has set.
         reference: Option<ShortText>,
     },
-    /// The key was first used with another input.
+    /// The key was first used with another input. The work did not run.
     #[error("the key was first used with another input")]
     Mismatch,
+    /// The work ran, but the store lost the record of its key, or the record's ttl passed. Whatever
+    /// it did is not recorded.
+    #[error(
+        "the record of the key was lost while the work ran, and the key {}",
+        if *.reused { "now has another input" } else { "is free" }
+    )]
+    #[non_exhaustive]
+    Lost {
+        /// Whether the key now belongs to a run with another input. Otherwise the key is free: run
+        /// the operation again.
+        reused: bool,
+    },
     /// The work ran, but its transaction was not committed, or it is unknown whether it was. A
     /// later run with the key finds out.
     #[error("the transaction of the operation was not committed, or may not have been")]
@@ -150,9 +162,10 @@ impl<E> RunError<E> {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Retryable { .. } | Self::InFlight { .. } | Self::Other { held: false, .. } => {
-                true
-            }
+            Self::Retryable { .. }
+            | Self::InFlight { .. }
+            | Self::Other { held: false, .. }
+            | Self::Lost { reused: false } => true,
             Self::NotCommitted { transient } => *transient,
             Self::Store { source } => source.is_transient() || source.is_share_exceeded(),
             Self::Final { .. }
@@ -160,6 +173,7 @@ impl<E> RunError<E> {
             | Self::Other { held: true, .. }
             | Self::Held { .. }
             | Self::Mismatch
+            | Self::Lost { reused: true }
             | Self::Omitted
             | Self::Unreadable { .. }
             | Self::Input { .. }

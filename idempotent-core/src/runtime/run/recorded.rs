@@ -109,6 +109,7 @@ where
         Verdict::InFlight { lease_left, reference } => RunError::InFlight { lease_left, reference },
         Verdict::Held { reference, .. } => RunError::Held { reference },
         Verdict::Mismatch => RunError::Mismatch,
+        Verdict::Lost { reused } => RunError::Lost { reused },
         Verdict::Unreadable => RunError::Unreadable { source: None },
     })
 }
