@@ -1,35 +1,42 @@
 //! Finishing abandoned operations without their clients.
 
 use std::{
-    collections::HashMap, fmt, future::Future, panic::AssertUnwindSafe, pin::Pin, rc::Rc,
+    collections::BTreeMap, fmt, future::Future, panic::AssertUnwindSafe, pin::Pin, rc::Rc,
     time::Duration,
 };
 
 use actix_web::{
-    Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, Responder, rt::time::sleep,
+    Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, Responder,
+    rt::time::{sleep, timeout},
     test::TestRequest,
 };
 use futures_util::{
-    FutureExt, StreamExt,
+    FutureExt, Stream, StreamExt,
     future::{LocalBoxFuture, ready},
     stream,
 };
-use idempotent_core::{Policy, Record, RecordId, StoreError, runtime};
+use idempotent_core::{
+    Policy, Record, RecordId, StoreError,
+    runtime::{self, Attempt},
+};
 use serde::de::DeserializeOwned;
 
 use crate::{
     idempotency::Idempotency,
-    lookup::spec_of,
     operation::{Operation, OperationContext, extraction::RequestOperation},
     outcome::RequestOutcome,
     run::{ErasedHandler, KeyedRun},
     spec::OperationSpec,
 };
 
-/// How many operations one pass finds.
-const FOUND: u32 = 100;
+mod handlers;
+
+/// How many operations the store is asked for at a time.
+const PAGE: u32 = 100;
 /// How many operations are resumed at the same time.
 const AT_ONCE: usize = 4;
+/// How long a resumed operation may run by default.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// Finishes operations that were abandoned after their first step, so that the response is there
 /// when the client comes back.
@@ -72,9 +79,17 @@ const AT_ONCE: usize = 4;
 #[must_use = "a completer does nothing until it is run"]
 pub struct Completer {
     idempotency: Idempotency,
-    resumes: HashMap<String, Resume>,
+    operations: BTreeMap<String, Resumed>,
     app_data: Vec<Box<dyn Fn(TestRequest) -> TestRequest>>,
     every: Duration,
+    time_limit: Duration,
+}
+
+/// An operation for which a function is registered.
+struct Resumed {
+    spec: &'static OperationSpec,
+    policy: Policy,
+    resume: Resume,
 }
 
 /// Decodes the input of an operation, and prepares its handler.
@@ -88,9 +103,9 @@ type Handler = Pin<Box<dyn ErasedHandler>>;
 impl Idempotency {
     /// Returns a completer that resumes no operation yet.
     pub fn completer(&self) -> Completer {
-        let every = Duration::from_secs(30);
-        let (resumes, app_data) = (HashMap::new(), Vec::new());
-        Completer { idempotency: self.clone(), resumes, app_data, every }
+        let (every, time_limit) = (Duration::from_secs(30), TIME_LIMIT);
+        let (operations, app_data) = (BTreeMap::new(), Vec::new());
+        Completer { idempotency: self.clone(), operations, app_data, every, time_limit }
     }
 }
 
@@ -101,12 +116,23 @@ impl Completer {
         Self { every, ..self }
     }
 
+    /// Sets how long a resumed operation may run. 5 minutes by default. What takes longer is
+    /// dropped, its lease expires, and a later pass resumes it again, so that one operation that
+    /// hangs does not stop the others. A shorter `timeout` of the handler's attribute applies too.
+    pub fn time_limit(self, time_limit: Duration) -> Self {
+        Self { time_limit, ..self }
+    }
+
     /// Sets the function that resumes the operation with this full name, such as
     /// `POST /v1/payments`, or the `name` of its attribute. Its response is recorded like that of
-    /// the handler.
+    /// the handler, by the rules of the handler's attribute.
+    ///
+    /// If no annotated handler has this name, or if it may be that of several handlers whose rules
+    /// differ, an error is logged, and the operation is not resumed. That can happen to handlers
+    /// that are mounted in an actix-web scope; give them a `name` each.
     ///
     /// [`Operation::key`] panics in such a function, because keys are never stored.
-    pub fn resume<I, W, F>(mut self, operation: &str, work: W) -> Self
+    pub fn resume<I, W, F>(self, operation: &str, work: W) -> Self
     where
         I: DeserializeOwned + 'static,
         W: Fn(Operation, I) -> F + Clone + 'static,
@@ -119,8 +145,7 @@ impl Completer {
             };
             Ok(Box::new(prepared) as Prepared)
         });
-        self.resumes.insert(operation.to_owned(), resume);
-        self
+        self.with(operation, resume)
     }
 
     /// Sets the function that resumes an operation, like [`resume`](Self::resume), for a function
@@ -129,7 +154,7 @@ impl Completer {
     ///
     /// The extractors get a request without the client's headers, body and address. If one of them
     /// fails, its error is the outcome.
-    pub fn resume_with<X, I, W, F>(mut self, operation: &str, work: W) -> Self
+    pub fn resume_with<X, I, W, F>(self, operation: &str, work: W) -> Self
     where
         X: FromRequest + 'static,
         I: DeserializeOwned + 'static,
@@ -151,7 +176,18 @@ impl Completer {
             };
             Ok(Box::new(prepared) as Prepared)
         });
-        self.resumes.insert(operation.to_owned(), resume);
+        self.with(operation, resume)
+    }
+
+    fn with(mut self, operation: &str, resume: Resume) -> Self {
+        match handlers::find(&self.idempotency, operation) {
+            Ok((spec, policy)) => {
+                self.operations.insert(operation.to_owned(), Resumed { spec, policy, resume });
+            }
+            Err(reason) => {
+                tracing::error!(operation, %reason, "an operation is not resumed");
+            }
+        }
         self
     }
 
@@ -181,45 +217,78 @@ impl Completer {
         }
     }
 
-    /// Finds abandoned operations once, and finishes up to 100 of them, four at a time. Returns how
-    /// many were resumed, whatever their outcome.
+    /// Finds the abandoned operations once, and finishes them, four at a time. Returns how many were
+    /// resumed, whatever their outcome.
+    ///
+    /// Only operations with a function are searched for, in the order of their record ids and page
+    /// after page, so that those of other programs in the same store do not hide them.
     ///
     /// # Errors
-    /// Fails if the store fails to find them. If it fails for a single operation, that is logged.
+    /// Fails if the store fails to find operations; those that were found are finished
+    /// nevertheless. If it fails for a single operation, that is logged.
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).
     pub async fn pass(&self) -> Result<usize, StoreError> {
-        let found = self.idempotency.runtime().resumable(FOUND).await?;
-        let resumed = stream::iter(found).map(|id| self.finish(id)).buffer_unordered(AT_ONCE);
-        Ok(resumed.filter(|resumed| ready(*resumed)).count().await)
+        let found = stream::iter(&self.operations).flat_map(|(name, operation)| {
+            self.abandoned(name).map(move |found| found.map(|id| (id, operation)))
+        });
+        let finished = found.map(|found| async move {
+            match found {
+                Ok((id, operation)) => Ok(self.finish_in_time(id, operation).await),
+                Err(error) => Err(error),
+            }
+        });
+        let (mut resumed, mut failure) = (0, None);
+        let mut finished = std::pin::pin!(finished.buffer_unordered(AT_ONCE));
+        while let Some(finished) = finished.next().await {
+            match finished {
+                Ok(is_resumed) => resumed += usize::from(is_resumed),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(resumed), Err)
+    }
+
+    /// The abandoned operations of this name. An error is the last item.
+    fn abandoned(&self, name: &str) -> impl Stream<Item = Result<RecordId, StoreError>> {
+        let pages = stream::unfold(Some(None::<RecordId>), move |after| async move {
+            let after = after?;
+            match self.idempotency.runtime().resumable(name, after.as_ref(), PAGE).await {
+                Ok(page) => {
+                    let ids: Vec<_> = page.ids.into_iter().map(Ok).collect();
+                    Some((ids, page.next.map(Some)))
+                }
+                Err(error) => Some((vec![Err(error)], None)),
+            }
+        });
+        pages.flat_map(stream::iter)
+    }
+
+    /// Finishes one operation, unless it takes too long. Returns whether it was resumed.
+    async fn finish_in_time(&self, id: RecordId, operation: &Resumed) -> bool {
+        let finished = timeout(self.time_limit, self.finish(id, operation)).await;
+        finished.unwrap_or_else(|_| {
+            let limit = self.time_limit;
+            tracing::error!(
+                id = %id.short(), ?limit,
+                "a resumed operation exceeded its time limit; its lease will expire, and it is \
+                 resumed again"
+            );
+            true
+        })
     }
 
     /// Finishes one operation. Returns whether it was resumed.
-    async fn finish(&self, id: RecordId) -> bool {
+    async fn finish(&self, id: RecordId, operation: &Resumed) -> bool {
         let token = self.idempotency.operations().token();
         if self.idempotency.is_draining() {
             return false;
         }
-        let mut prepared = None;
-        let resumed = self.idempotency.runtime().resume(id, |record| {
-            let (spec, policy, handler) = self.prepare(&id, record)?;
-            prepared = Some((spec, policy, handler));
-            Some(policy)
-        });
-        let resumption = match resumed.await {
-            Ok(resumption) => resumption,
-            Err(error) => {
-                let cause = std::error::Error::source(&error);
-                tracing::warn!(id = %id.short(), %error, cause, "resuming an operation failed; retrying later");
-                return false;
-            }
-        };
-        let (Some(resumption), Some((operation, policy, handler))) = (resumption, prepared) else {
-            return false;
-        };
-        let attempt = resumption.attempt;
-        tracing::info!(id = %id.short(), attempt = attempt.number(), "resuming an abandoned operation");
+        let Some((attempt, handler)) = self.claim(id, operation).await else { return false };
+        tracing::info!(
+            id = %id.short(), attempt = attempt.number(), "resuming an abandoned operation"
+        );
         let context = OperationContext::resumed();
         let request = TestRequest::default().app_data(self.idempotency.clone());
         let request = self.app_data.iter().fold(request, |request, add| add(request));
@@ -227,38 +296,53 @@ impl Completer {
         request.extensions_mut().insert(RequestOperation::Keyed(context.clone()));
         let handler = handler(request.clone(), Operation::of(context.clone()));
         let Ok(handler) = AssertUnwindSafe(handler).catch_unwind().await else {
-            tracing::error!(id = %id.short(), "an extractor of a resumed operation panicked; retrying later");
+            let id = id.short();
+            tracing::error!(%id, "an extractor of a resumed operation panicked; retrying later");
             return false;
         };
         let idempotency = self.idempotency.clone();
+        let (policy, operation) = (operation.policy, operation.spec);
         let run = KeyedRun { idempotency, request, operation, policy, context };
         let response = run.resumed(attempt, handler).await;
         let outcome = response.extensions().get::<RequestOutcome>().copied();
         let outcome = outcome.map(|outcome| outcome.to_string());
-        tracing::info!(id = %id.short(), outcome, status = response.status().as_u16(), "resumed an operation");
+        let (id, status) = (id.short(), response.status().as_u16());
+        tracing::info!(%id, outcome, status, "resumed an operation");
         drop(token);
         true
     }
 
-    /// The handler for a record, if the application has one.
-    fn prepare(
-        &self,
-        id: &RecordId,
-        record: &Record,
-    ) -> Option<(&'static OperationSpec, Policy, Prepared)> {
-        let name = record.operation.as_str();
-        let resume = self.resumes.get(name)?;
-        let Some(spec) = spec_of(name) else {
-            tracing::error!(id = %id.short(), name, "no annotated handler has this name; not resuming it");
-            return None;
-        };
-        let policy = self.idempotency.policy(spec).ok()?;
-        match resume(&record.notes.input) {
-            Ok(prepared) => Some((spec, policy, prepared)),
+    /// Claims an operation, unless another attempt has it.
+    async fn claim(&self, id: RecordId, operation: &Resumed) -> Option<(Attempt, Prepared)> {
+        let mut prepared = None;
+        let resumed = self.idempotency.runtime().resume(id, |record| {
+            prepared = Some(self.prepare(&id, record, operation)?);
+            Some(operation.policy)
+        });
+        match resumed.await {
+            Ok(resumption) => Some((resumption?.attempt, prepared?)),
             Err(error) => {
+                let (id, cause) = (id.short(), std::error::Error::source(&error));
+                tracing::warn!(%id, %error, cause, "resuming an operation failed; retrying later");
+                None
+            }
+        }
+    }
+
+    /// The handler for a record, unless the record is of an application with another namespace.
+    fn prepare(&self, id: &RecordId, record: &Record, operation: &Resumed) -> Option<Prepared> {
+        let (input, namespace) =
+            (&record.notes.input, self.idempotency.namespace_of(operation.spec));
+        if !runtime::is_input_of(input, namespace) {
+            return None;
+        }
+        match (operation.resume)(input) {
+            Ok(prepared) => Some(prepared),
+            Err(error) => {
+                let (id, name) = (id.short(), record.operation.as_str());
                 let cause = std::error::Error::source(&error);
                 tracing::error!(
-                    id = %id.short(), name, %error, cause,
+                    %id, name, %error, cause,
                     "the input of an operation cannot be read; not resuming it"
                 );
                 None

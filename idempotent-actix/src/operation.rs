@@ -10,7 +10,7 @@ use idempotent_core::{DerivedKey, Key, RecordId, runtime};
 use serde::Serialize;
 
 pub use self::error::OperationError;
-use crate::in_flight::PermitHolder;
+use crate::{idempotency::Idempotency, in_flight::PermitHolder, spec::OperationSpec};
 
 pub(crate) mod extraction;
 
@@ -50,6 +50,8 @@ pub(crate) struct OperationContext {
     /// `None` if the operation is resumed without its client.
     key: Option<Key>,
     operation: OnceCell<runtime::Operation>,
+    /// The application and the handler, which say what the namespace of the record is.
+    origin: OnceCell<(Idempotency, &'static OperationSpec)>,
     /// Whether the client has disconnected and the operation continues in a separate task.
     pub(crate) detached: Cell<bool>,
     pub(crate) permit: PermitHolder,
@@ -66,9 +68,9 @@ impl OperationContext {
     }
 
     fn of(key: Option<Key>) -> Rc<Self> {
-        let (operation, detached, permit) =
-            (OnceCell::new(), Cell::new(false), PermitHolder::default());
-        Rc::new(Self { key, operation, detached, permit })
+        let (operation, origin) = (OnceCell::new(), OnceCell::new());
+        let (detached, permit) = (Cell::new(false), PermitHolder::default());
+        Rc::new(Self { key, operation, origin, detached, permit })
     }
 
     /// The key that the client sent.
@@ -78,8 +80,14 @@ impl OperationContext {
     }
 
     /// Sets the claimed operation. A request is claimed once, so it is not set yet.
-    pub(crate) fn set_operation(&self, operation: runtime::Operation) {
+    pub(crate) fn set_operation(
+        &self,
+        operation: runtime::Operation,
+        idempotency: &Idempotency,
+        spec: &'static OperationSpec,
+    ) {
         let _ = self.operation.set(operation);
+        let _ = self.origin.set((idempotency.clone(), spec));
     }
 
     /// The claimed operation; `None` before the claim.
@@ -213,7 +221,13 @@ impl Operation {
     /// # Panics
     /// Panics in an extractor, because the operation is claimed after all extractors.
     pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
-        Ok(self.claimed().set_input(input)?)
+        let operation = self.claimed();
+        match self.context.origin.get() {
+            Some((idempotency, spec)) => {
+                Ok(operation.set_input_in(idempotency.namespace_of(spec), input)?)
+            }
+            None => Ok(operation.set_input(input)?),
+        }
     }
 
     /// Names a step of the operation: a recovery point. Its result is recorded once it is done, and

@@ -254,7 +254,8 @@ impl KeyedRun {
                 id = %id.short(), %error, cause,
                 "claiming a key failed; its request runs unguarded"
             );
-            self.context.set_operation(Operation::unguarded(id));
+            let operation = Operation::unguarded(id);
+            self.context.set_operation(operation, &self.idempotency, self.operation);
             let time_limit = self.idempotency.time_limit(self.operation);
             return run_unguarded(&self.idempotency, &self.request, handler, time_limit).await;
         }

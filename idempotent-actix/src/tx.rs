@@ -136,6 +136,8 @@ impl<D: Database> Tx<D> {
             return Err(TxError::InStep);
         }
         let transaction = match self.transaction.take() {
+            // Dropping the transaction rolls it back.
+            Some(_) if self.slot.is_after_handler() => return Err(TxError::OutsideHandler),
             Some(transaction) => transaction,
             None => self.begin().await?,
         };

@@ -77,6 +77,11 @@ impl TxSlot {
         self.phase.get() == Phase::NotBegun
     }
 
+    /// Returns whether the handler has responded.
+    pub(crate) fn is_after_handler(&self) -> bool {
+        self.phase.get() == Phase::AfterHandler
+    }
+
     /// Notes that a transaction has begun. Returns whether the handler still runs to use it.
     pub(crate) fn note_begun(&self) -> bool {
         let in_time = self.may_begin();
@@ -89,7 +94,7 @@ impl TxSlot {
     /// Takes the transaction back. If that is too late, the transaction is dropped and thereby
     /// rolled back.
     pub(crate) fn give_back(&self, transaction: Box<dyn Transaction>) {
-        if self.phase.get() != Phase::AfterHandler {
+        if !self.is_after_handler() {
             self.transaction.set(Some(transaction));
         }
     }

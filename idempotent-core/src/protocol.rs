@@ -13,6 +13,7 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::{Abandoned, Policy},
     record::Record,
+    record_id::RecordId,
     recording::Length,
     scope::Principal,
     short_text::ShortText,
@@ -302,6 +303,28 @@ impl Snapshot {
     #[must_use]
     pub const fn new(record: Record, at: Timestamp) -> Self {
         Self { record, at }
+    }
+}
+
+/// One page of the operations that can be resumed. The result of
+/// [`Store::resumable`](crate::Store::resumable).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResumablePage {
+    /// The ids of their records, in order.
+    pub ids: Vec<RecordId>,
+    /// The id after which the next page begins. `None`: there is no other page.
+    pub next: Option<RecordId>,
+}
+
+impl ResumablePage {
+    /// Creates a page of ids that were searched for with this limit. It is the last one if it has
+    /// fewer ids than that.
+    #[must_use]
+    pub fn of(ids: Vec<RecordId>, limit: u32) -> Self {
+        let is_full = u32::try_from(ids.len()).is_ok_and(|length| length >= limit);
+        let next = ids.last().copied().filter(|_| is_full);
+        Self { ids, next }
     }
 }
 

@@ -51,7 +51,7 @@ pub use operation::{
     HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
 };
 pub use options::RuntimeOptions;
-pub use resume::{Resumption, decode_input};
+pub use resume::{Resumption, decode_input, is_input_of};
 pub use run::{
     ClaimMode, Done, Failure, Job, JobTransaction, RunError, TransactionError, recording_of,
 };

@@ -11,9 +11,10 @@ use crate::{
     policy::Abandoned,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     record_id::RecordId,
+    short_text::ShortText,
 };
 
 #[cfg(feature = "memory")]
@@ -165,10 +166,20 @@ pub trait Store: Send + Sync + 'static {
     /// the call as long as `limit` records are removed.
     async fn purge(&self, limit: u32) -> Result<u64, StoreError>;
 
-    /// Returns the ids of up to `limit` operations that were abandoned after they had noted their
-    /// input: in flight with an expired lease, not held, and within their ttl. A background task
-    /// may resume them.
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError>;
+    /// Returns one page of the operations with this name that were abandoned after they had noted
+    /// their input: in flight with an expired lease, not held, and within their ttl. A background
+    /// task may resume them.
+    ///
+    /// A page begins after the id `after`, is in the order of the ids, and has at most `limit` of
+    /// them. A page may have fewer ids, or none, although it is not the last one: the next one
+    /// begins after [`ResumablePage::next`]. A caller that asks for page after page thus gets every
+    /// such operation, however many others there are.
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError>;
 
     /// Returns the transactions in which an application can write together with a record, or `None`
     /// if the store does not support any.
@@ -219,8 +230,13 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         (**self).purge(limit).await
     }
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        (**self).resumable(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        (**self).resumable(operation, after, limit).await
     }
     fn transactions(&self) -> Option<&dyn Transactions> {
         (**self).transactions()

@@ -1,6 +1,6 @@
 //! Abandoned operations that are finished without their clients.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use actix_web::{
     HttpResponse, post,
@@ -8,6 +8,10 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Completer, Operation, idempotent};
+use idempotent_core::{
+    Abandoned, BodyForm, Digester, Policy, RecordId, Runtime,
+    runtime::{Admission, OperationError, RuntimeOptions, Subject},
+};
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
 
 use super::handlers::{User, assert_problem};
@@ -218,4 +222,127 @@ fn the_key_of_a_resumed_operation_is_unknown() {
     assert_eq!(resumed, 1);
     let record = app.record("alice", "POST /orders", "k").unwrap().record;
     assert_eq!((record.status, record.attempt), (None, 2), "it is abandoned again");
+}
+
+/// Abandons operations of another program, whose record has this name, in the same store.
+async fn abandon_others(app: &TestApp, operation: &str, seed: u8) {
+    let runtime = Runtime::new(app.store.clone(), RuntimeOptions::default());
+    let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
+    for number in 0..1_000_u16 {
+        let [high, low] = number.to_be_bytes();
+        // Half of the ids are low and half are high.
+        let mut id = [seed; 32];
+        (id[0], id[1]) = (if low % 2 == 0 { 0 } else { 255 }, high);
+        id[2] = low;
+        let subject = Subject::new(RecordId::from_bytes(id)).with_operation(operation);
+        let begun = runtime.begin(subject, digest, &Policy::DEFAULT).await.unwrap();
+        let Admission::Proceed(attempt) = begun else { panic!("{begun:?}") };
+        let operation = attempt.operation().clone();
+        operation.set_input_in("another program", "a book").unwrap();
+        let step = operation.step("charge").run(|_| async { Ok::<_, OperationError>(1) });
+        step.await.unwrap();
+        attempt.abandon(Abandoned::Retry).await;
+    }
+}
+
+#[test]
+fn operations_of_other_programs_in_the_store_hide_none_and_are_not_resumed() {
+    let app = first_run_panics();
+    let server = app.serve(services);
+    let others = async {
+        abandon_others(&app, "POST /of_another_program", 1).await;
+        abandon_others(&app, "POST /orders", 2).await;
+    };
+    System::new().block_on(others);
+    assert_eq!(server.send(&request("/orders")).status, 500);
+    assert_eq!((pass(&app), app.probe.runs()), (1, 2));
+    assert!(server.send(&request("/orders")).is_replay());
+    assert_eq!(pass(&app), 0);
+}
+
+#[test]
+fn an_operation_that_hangs_does_not_stop_the_others() {
+    let app = TestApp::responding(|_| panic!("after the charge"));
+    let server = app.serve(services);
+    for number in 0..6 {
+        let request = Request::post("/orders").user("alice").key(&format!("k{number}"));
+        let body = if number < 5 { "hangs" } else { "a book" };
+        assert_eq!(server.send(&request.body(body)).status, 500);
+    }
+    let work = |_: Operation, body: String| async move {
+        if body == "hangs" {
+            pending::<()>().await;
+        }
+        HttpResponse::Ok().body(body)
+    };
+    let completer = app.idempotency.completer().resume("POST /orders", work);
+    let completer = completer.time_limit(Duration::from_millis(50));
+    assert_eq!(System::new().block_on(completer.pass()).unwrap(), 6);
+    let request = Request::post("/orders").user("alice").key("k5").body("a book");
+    let response = server.send(&request);
+    assert_eq!((response.text(), response.is_replay()), ("a book", true));
+    assert!(log::captured().contains("a resumed operation exceeded its time limit"));
+}
+
+#[idempotent(scope = "_user")]
+#[post("/exact")]
+async fn short_first(_user: User, operation: Operation) -> Response {
+    fail_after_input(operation).await
+}
+
+#[idempotent(scope = "_user", record = "all")]
+#[post("/v1/exact")]
+async fn long_last(_user: User, operation: Operation) -> Response {
+    fail_after_input(operation).await
+}
+
+#[idempotent(scope = "_user", record = "all")]
+#[post("/v2/precise")]
+async fn long_first(_user: User, operation: Operation) -> Response {
+    fail_after_input(operation).await
+}
+
+#[idempotent(scope = "_user")]
+#[post("/precise")]
+async fn short_last(_user: User, operation: Operation) -> Response {
+    fail_after_input(operation).await
+}
+
+async fn fail_after_input(operation: Operation) -> Response {
+    operation.set_input("input")?;
+    operation.step("charge").run(|_| async { Ok::<_, actix_web::Error>(1) }).await?;
+    panic!("after the charge")
+}
+
+#[test]
+fn the_rules_are_those_of_the_handler_with_exactly_this_name() {
+    for path in ["/v1/exact", "/v2/precise"] {
+        let app = TestApp::new();
+        let server = app.serve(|config: &mut ServiceConfig| {
+            config.service(short_first).service(long_last).service(long_first).service(short_last);
+        });
+        assert_eq!(server.send(&request(path)).status, 500);
+        let name = format!("POST {path}");
+        let work = |_: Operation, _: String| async { HttpResponse::InternalServerError().finish() };
+        let completer = app.idempotency.completer().resume(&name, work);
+        assert_eq!(System::new().block_on(completer.pass()).unwrap(), 1);
+        let record = app.record("alice", &name, "k").unwrap().record;
+        assert_eq!(record.status, Some(500), "{name}: the other handler does not record it");
+    }
+}
+
+#[test]
+fn a_name_that_no_handler_or_more_than_one_may_have_is_reported() {
+    let app = TestApp::new();
+    let work = |_: Operation, _: String| async { HttpResponse::Ok().finish() };
+    for (name, reasons) in [
+        ("of nobody", vec!["no annotated handler has this name"]),
+        ("POST /v3/v1/exact", vec!["short_first", "long_last", "may have this name"]),
+    ] {
+        let completer = app.idempotency.completer().resume(name, work);
+        assert_eq!(System::new().block_on(completer.pass()).unwrap(), 0);
+        let log = log::captured();
+        let line = log.lines().find(|line| line.contains(name)).expect("a line");
+        assert!(reasons.iter().all(|reason| line.contains(reason)), "{line}");
+    }
 }

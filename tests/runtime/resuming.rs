@@ -1,7 +1,7 @@
 //! Abandoned operations that are resumed without their clients.
 
 use idempotent_core::{
-    Policy, Runtime, Store,
+    Policy, Runtime, ShortText, Store,
     protocol::ClaimOutcome,
     runtime::{AttemptOutcome, OperationError, Resumption, Verdict, decode_input},
 };
@@ -27,7 +27,7 @@ async fn a_resumed_operation_is_the_next_attempt() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     abandoned(&store, &runtime).await;
-    assert_eq!(runtime.resumable(10).await.unwrap(), [id("k")]);
+    assert_eq!(runtime.resumable("", None, 10).await.unwrap().ids, [id("k")]);
     let resumed = runtime.resume(id("k"), |record| {
         assert_eq!(decode_input::<u32>(&record.notes.input).unwrap(), 7);
         assert!(decode_input::<String>(&record.notes.input).is_err());
@@ -35,7 +35,7 @@ async fn a_resumed_operation_is_the_next_attempt() {
     });
     let attempt = resumed.await.unwrap().unwrap().attempt;
     assert_eq!(attempt.number(), 2);
-    assert!(runtime.resumable(10).await.unwrap().is_empty());
+    assert!(runtime.resumable("", None, 10).await.unwrap().ids.is_empty());
     assert!(resume(&runtime).await.is_none(), "it is in flight");
     assert!(matches!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
@@ -120,7 +120,7 @@ async fn an_end_that_is_deferred_is_not_resumed() {
     store.set_fault(Op::Complete, usize::MAX, Fault::Before);
     assert_eq!(attempt.complete(&response("done")).await, AttemptOutcome::Deferred);
     store.advance(Policy::DEFAULT.lease);
-    assert_eq!(store.inner().resumable(10).await.unwrap(), [id("k")]);
+    assert_eq!(store.inner().resumable(&ShortText::EMPTY, None, 10).await.unwrap().ids, [id("k")]);
     assert!(resume(&runtime).await.is_none(), "its response was sent");
 }
 

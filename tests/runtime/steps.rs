@@ -1,7 +1,7 @@
 //! Steps, the point of no return, and what a handler notes.
 
 use idempotent_core::{
-    Abandoned, OnAbandon, Policy, Runtime, Store,
+    Abandoned, OnAbandon, Policy, Runtime, ShortText, Store,
     runtime::{
         Admission, AttemptOutcome, Operation, OperationError, Reconciliation, Subject, Verdict,
     },
@@ -369,7 +369,7 @@ async fn the_input_is_stored_with_the_first_step() {
     assert_eq!(store.calls(Op::Note), 2);
     drop(attempt);
     store.advance(Policy::DEFAULT.lease);
-    assert_eq!(store.inner().resumable(10).await.unwrap(), [id("k")]);
+    assert_eq!(store.inner().resumable(&ShortText::EMPTY, None, 10).await.unwrap().ids, [id("k")]);
 }
 
 #[tokio::test]
@@ -408,4 +408,37 @@ async fn an_unguarded_operation_runs_its_steps() {
     operation.set_reference("pi_1").await.unwrap();
     operation.point_of_no_return().await.unwrap();
     assert!(!operation.recovering());
+}
+
+/// Fails if a task that has kept the operation can still cause effects after the client has its
+/// response.
+#[tokio::test]
+async fn after_the_attempt_no_step_runs() {
+    for end in ["complete", "release", "abandon", "drop"] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        let operation = attempt.operation().clone();
+        match end {
+            "complete" => drop(attempt.complete(&response("done")).await),
+            "release" => drop(attempt.release().await),
+            "abandon" => drop(attempt.abandon(Abandoned::Retry).await),
+            _ => drop(attempt),
+        }
+        let ran = std::cell::Cell::new(false);
+        let step = operation.step("charge").run(|_| async {
+            ran.set(true);
+            Ok::<_, OperationError>(1)
+        });
+        assert!(matches!(step.await, Err(OperationError::Ended)), "{end}");
+        assert!(!ran.get(), "{end}: the effect");
+        for noted in [
+            operation.set_reference("pi_1").await,
+            operation.progress("late").await,
+            operation.point_of_no_return().await,
+        ] {
+            assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
+        }
+        assert_eq!(store.calls(Op::Note), 0);
+    }
 }

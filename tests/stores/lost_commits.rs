@@ -15,9 +15,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordState, RecordedBody, Recording, RequestDigest, ScopeId, Store, StoreError,
+    RecordState, RecordedBody, Recording, RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        ResumablePage, Snapshot,
     },
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, TransactionClaim, Transactions, sqlite::SqliteStore},
@@ -158,8 +159,13 @@ impl Store for AckLosingStore {
     ) -> Result<Fence, StoreError> {
         self.reachable()?.note(lease, note).await
     }
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.store.resumable(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.store.resumable(operation, after, limit).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.reachable()?.complete(lease, recording).await

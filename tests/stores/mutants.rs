@@ -8,12 +8,13 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, Notes, OwnerToken, Record, RecordId, RecordState, Store, StoreError,
+    Abandoned, Lease, Notes, OwnerToken, Record, RecordId, RecordState, ShortText, Store,
+    StoreError,
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, Subject},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     transition::{self, Change},
 };
@@ -247,7 +248,12 @@ impl Store for Mutant {
         Ok(self.step(&lease.id, |record, now| self.note_step(record, lease.owner, note, now)))
     }
 
-    async fn resumable(&self, _: u32) -> Result<Vec<RecordId>, StoreError> {
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
         let (records, now) = (self.records.lock().unwrap(), self.clock.now());
         let resumable = |record: &Record| {
             let mut record = record.clone();
@@ -259,8 +265,23 @@ impl Store for Mutant {
             }
             record.is_resumable(now) && !self.has(Fault::AbandonedOperationIsNotResumable)
         };
-        let ids = records.iter().filter(|(_, record)| resumable(record)).map(|(id, _)| *id);
-        Ok(ids.collect())
+        let is_after =
+            |id: &RecordId| self.has(Fault::PagesBeginAnew) || after.is_none_or(|after| id > after);
+        let mut ids: Vec<_> = records
+            .iter()
+            .filter(|(id, record)| is_after(id) && resumable(record))
+            .filter(|(_, record)| {
+                self.has(Fault::OtherOperationsAreResumable) || record.operation == *operation
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable();
+        ids.truncate(usize::try_from(limit).unwrap());
+        let mut page = ResumablePage::of(ids, limit);
+        if self.has(Fault::FirstPageIsTheLast) {
+            page.next = None;
+        }
+        Ok(page)
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Record, RecordId, StoreError,
+    Abandoned, Lease, OwnerToken, Record, RecordId, ShortText, StoreError,
     clock::{Clock, Timestamp},
     internals::{Mutex, MutexGuard},
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        ResumablePage, Snapshot,
     },
     store::{Store, Transactions},
     transition::{self, Change},
@@ -71,7 +72,12 @@ impl<C: Clock> Store for CheckThenActStore<C> {
     ) -> Result<Fence, StoreError> {
         Ok(self.step(&lease.id, |record, _| transition::note(record, lease.owner, note)))
     }
-    async fn resumable(&self, _: u32) -> Result<Vec<RecordId>, StoreError> {
+    async fn resumable(
+        &self,
+        _: &ShortText,
+        _: Option<&RecordId>,
+        _: u32,
+    ) -> Result<ResumablePage, StoreError> {
         unreachable!("temporary")
     }
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {

@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        ResumablePage, Snapshot,
     },
     store::{Store, TransactionClaim, Transactions},
 };
@@ -70,8 +71,13 @@ impl<S: Store> Store for InTransaction<S> {
     ) -> Result<Fence, StoreError> {
         self.store.note(lease, note).await
     }
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.store.resumable(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.store.resumable(operation, after, limit).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.inner_transactions().begin().await?.complete_and_commit(lease, recording).await

@@ -56,7 +56,8 @@ impl KeyedRun {
     }
 
     async fn run_handler(&self, attempt: &mut Attempt, handler: HandlerFuture) -> HandlerResult {
-        self.context.set_operation(attempt.operation().clone());
+        let operation = attempt.operation().clone();
+        self.context.set_operation(operation, &self.idempotency, self.operation);
         let slot = TxSlot::of(&self.request);
         if let Some(slot) = &slot {
             // With `claim = "transaction"` the claim has begun one; otherwise the `Tx` begins one.

@@ -73,6 +73,8 @@ cases! {
         after_the_point_of_no_return_the_key_is_held,
         an_abandoned_attempt_that_is_past_the_point_of_no_return_is_held,
         an_abandoned_operation_with_an_input_is_resumable,
+        operations_are_resumed_by_their_name,
+        every_abandoned_operation_is_on_a_page,
     }
     holding {
         an_abandoned_key_is_held,

@@ -213,6 +213,7 @@ impl Attempt {
     /// a failure of the store. If the attempt has a transaction, it is then unknown whether the
     /// transaction was committed; if it was not, the attempt is abandoned.
     pub async fn complete(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
+        self.inner.operation.end();
         let action = EndAction::Complete(recording.into().into());
         match mem::replace(&mut self.inner.effects, Effects::Elsewhere) {
             Effects::Elsewhere => self.inner.end(action).await,
@@ -231,6 +232,7 @@ impl Attempt {
         mut self,
         recording: impl Into<EncodedRecording>,
     ) -> AttemptOutcome {
+        self.inner.operation.end();
         self.inner.end_without_effects(EndAction::Complete(recording.into().into())).await
     }
 
@@ -244,6 +246,7 @@ impl Attempt {
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
     pub async fn release(mut self) -> AttemptOutcome {
+        self.inner.operation.end();
         let action = if self.inner.number > 1 || self.inner.operation.has_begun() {
             EndAction::Abandon(Abandoned::Retry)
         } else {
@@ -258,6 +261,7 @@ impl Attempt {
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
     pub async fn abandon(mut self, policy: Abandoned) -> AttemptOutcome {
+        self.inner.operation.end();
         self.inner.end_without_effects(EndAction::Abandon(policy)).await
     }
 }

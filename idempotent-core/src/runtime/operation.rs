@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use self::recorded::RecordedSteps;
-pub(super) use self::recorded::decode_input;
+pub(super) use self::recorded::{decode_input, is_input_of};
 pub use self::{
     error::OperationError,
     step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},
@@ -62,6 +62,8 @@ struct State {
     began: bool,
     /// Whether a step is running.
     running: bool,
+    /// Whether the attempt has ended, so that no step may begin any more.
+    ended: bool,
     /// Whether the outcome is unknown, so that the key must be held.
     unknown: bool,
     /// Whether a transaction of the handler is open, in which the record completes.
@@ -129,6 +131,7 @@ impl Operation {
     /// if the store fails, or if another attempt has taken over the key.
     pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
         let reference = short("a reference", reference)?;
+        self.not_ended()?;
         if self.in_transaction() {
             let mut state = self.state();
             (state.reference, state.reference_is_pending) = (Some(reference), true);
@@ -173,6 +176,7 @@ impl Operation {
         if parts.is_some() && *rule != OnAbandon::RetryThenHold {
             return Err(OperationError::NoPointOfNoReturn);
         }
+        self.not_ended()?;
         self.outside_transaction()?;
         self.pass_point_of_no_return().await
     }
@@ -184,7 +188,21 @@ impl Operation {
     /// # Errors
     /// Fails if the input cannot be serialized, or has more than 256 KiB.
     pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
-        self.state().input = recorded::encode_input(input)?;
+        self.state().input = recorded::encode_input(None, input)?;
+        Ok(())
+    }
+
+    /// Sets the input, as [`set_input`](Self::set_input) does, with the namespace of the record, so
+    /// that only applications with this namespace [resume](super::is_input_of) the operation.
+    ///
+    /// # Errors
+    /// As for [`set_input`](Self::set_input).
+    pub fn set_input_in<T: Serialize + ?Sized>(
+        &self,
+        namespace: &str,
+        input: &T,
+    ) -> Result<(), OperationError> {
+        self.state().input = recorded::encode_input(Some(namespace), input)?;
         Ok(())
     }
 
@@ -249,6 +267,15 @@ impl Operation {
         self.state().began
     }
 
+    /// Declares that the attempt has ended. A clone that a task has kept can do nothing more.
+    pub(super) fn end(&self) {
+        self.state().ended = true;
+    }
+
+    fn not_ended(&self) -> Result<(), OperationError> {
+        if self.state().ended { Err(OperationError::Ended) } else { Ok(()) }
+    }
+
     /// Takes the note that has to be stored with the end of the attempt.
     pub(super) fn take_pending(&self) -> Option<Note> {
         let mut state = self.state();
@@ -292,6 +319,7 @@ impl Operation {
     /// Stores a note. A note that fails soon for a transient reason is sent a second time; a step
     /// that is thereby recorded twice counts once.
     async fn note(&self, note: &Note) -> Result<(), OperationError> {
+        self.not_ended()?;
         let Shared { parts: Some(parts), lease, .. } = &*self.shared else { return Ok(()) };
         let fence = with_retry(|| parts.store.call(|store| store.note(lease, note))).await;
         passed(fence)

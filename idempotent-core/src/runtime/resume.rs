@@ -12,9 +12,10 @@ use crate::{
     fingerprint::RequestDigest,
     lease::Lease,
     policy::Policy,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, ResumablePage},
     record::Record,
     record_id::RecordId,
+    short_text::ShortText,
 };
 
 /// An abandoned operation that this process has claimed, in order to finish it.
@@ -36,14 +37,31 @@ pub fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, OperationErr
     operation::decode_input(input)
 }
 
+/// Returns whether an input was set [in this namespace](super::Operation::set_input_in), or
+/// without any. Applications with different namespaces may share a store and the names of their
+/// operations.
+#[must_use]
+pub fn is_input_of(input: &[u8], namespace: &str) -> bool {
+    operation::is_input_of(input, namespace)
+}
+
 impl Runtime {
-    /// Returns the ids of up to `limit` operations that can be [resumed](Self::resume): they were
-    /// abandoned after they had stored their input, and are neither held nor past their ttl.
+    /// Returns one page of the operations with this name that can be [resumed](Self::resume): they
+    /// were abandoned after they had stored their input, and are neither held nor past their ttl.
+    ///
+    /// The page begins after the id `after`, and has up to `limit` ids. A page with fewer ids is
+    /// not necessarily the last one; see [`ResumablePage::next`].
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.parts.store.call(|store| store.resumable(limit)).await
+    pub async fn resumable(
+        &self,
+        operation: &str,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let operation = ShortText::truncated(operation);
+        self.parts.store.call(|store| store.resumable(&operation, after, limit)).await
     }
 
     /// Claims an abandoned operation by the ordinary claim, in order to finish it from its input.

@@ -1,6 +1,7 @@
 //! The store in memory, which covers one process.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc,
@@ -18,10 +19,11 @@ use crate::{
     policy::Abandoned,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     record::Record,
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transactions},
     transition,
     transition::Change,
@@ -269,19 +271,30 @@ impl Store for MemoryStore {
         Ok(u64::try_from(removed).unwrap_or(u64::MAX))
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let mut found = Vec::new();
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut found = BTreeSet::new();
         for shard in 0..self.shards.count() {
-            if found.len() == limit || !self.shards.has_inputs() {
+            if !self.shards.has_inputs() {
                 break;
             }
-            self.shards.find_resumable(shard, self.clock.now(), limit, &mut found);
+            let ids = self.shards.resumable(shard, self.clock.now(), operation, after);
+            for id in ids {
+                found.insert(id);
+                if found.len() > most {
+                    found.pop_last();
+                }
+            }
             if shard % SHARDS_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        Ok(found)
+        Ok(ResumablePage::of(found.into_iter().collect(), limit))
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

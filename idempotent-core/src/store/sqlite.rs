@@ -28,10 +28,11 @@ use crate::{
     policy::Abandoned,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     record::{Record, RecordState},
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transactions},
     transition::{self, Change},
 };
@@ -363,8 +364,13 @@ impl Store for SqliteStore {
         Ok(removed)
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.resumable_ids(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.resumable_page(operation, after, limit).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -1,7 +1,7 @@
 //! Handlers that write one row in their transaction, in the way that the request's body specifies.
 
 use actix_web::{HttpResponse, post, web, web::Data, web::ServiceConfig};
-use idempotent_actix::{Disposition, Tx, idempotent};
+use idempotent_actix::{Disposition, Tx, TxError, idempotent};
 use sqlx::Connection;
 use test_support::Probe;
 
@@ -198,9 +198,12 @@ macro_rules! handlers {
                 match body {
                     "panic" => panic!("the handler panics as requested"),
                     "kept" => {
+                        let probe = probe.clone();
                         actix_web::rt::spawn(async move {
                             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                            drop(tx);
+                            if matches!(tx.connection().await, Err(TxError::OutsideHandler)) {
+                                probe.note("it has no connection any more");
+                            }
                         });
                     }
                     "retryable" => return response.with(Disposition::Retryable),

@@ -1,9 +1,12 @@
 //! Transactions that cannot be committed: their effects are undone, and no response is recorded.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{CLAIMS, DATABASES, Open, database::Database, send, send_until_not_in_flight};
 use test_support::Probe;
+
+/// What a task notes that has kept its `Tx` beyond the response.
+const OUTSIDE: &str = "it has no connection any more";
 
 /// Asserts that two requests in a row run, get one of these statuses, and commit nothing.
 fn assert_nothing_is_committed(open: Open, body: &str, statuses: &[u16]) {
@@ -15,7 +18,13 @@ fn assert_nothing_is_committed(open: Open, body: &str, statuses: &[u16]) {
             assert!(statuses.contains(&response.status), "{path} {body}: {}", response.text());
             assert_eq!((database.counts(), database.probe.runs()), ((0, 0), run), "{path} {body}");
         }
-        std::thread::sleep(Duration::from_millis(if body == "kept" { 400 } else { 0 }));
+        let refused = || database.probe.notes().iter().filter(|note| *note == OUTSIDE).count();
+        let expected = if body == "kept" { 2 } else { 0 };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while refused() < expected && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(refused(), expected, "{path} {body}");
         database.drain_and_assert_no_open_transaction();
         assert_eq!(database.counts(), (0, 0), "{path} {body}");
     }

@@ -12,7 +12,10 @@ use futures_util::FutureExt;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId,
     clock::{ManualClock, Timestamp, millis},
-    protocol::{Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResumablePage,
+        Snapshot,
+    },
     store::{Store, memory::MemoryStore},
     transition::{Change, Event, Outcome, transition},
 };
@@ -39,7 +42,7 @@ pub(crate) enum Statement {
     LookUp(RecordId),
     Resolve(RecordId, OwnerToken, Resolution),
     Purge(u32),
-    Resumable(u32),
+    Resumable(ShortText, Option<RecordId>, u32),
     /// Claims and completions that are executed together.
     Batch(Vec<Statement>),
     Begin(u64),
@@ -62,7 +65,7 @@ pub(crate) enum Reply {
     Renewed(Vec<RenewOutcome>),
     Found(Option<Box<Snapshot>>),
     Purged(u64),
-    Resumable(Vec<RecordId>),
+    Resumable(ResumablePage),
     Batch(Vec<Reply>),
     /// The statement has failed, and has changed nothing.
     Failed(&'static str),
@@ -184,7 +187,10 @@ impl Database {
             Statement::Renew(renewals) => Some(Reply::Renewed(self.renew(state, renewals))),
             Statement::LookUp(id) => Some(Reply::Found(self.look_up(state, id).map(Box::new))),
             Statement::Purge(limit) => Some(Reply::Purged(self.purge(state, *limit))),
-            Statement::Resumable(limit) => Some(Reply::Resumable(self.resumable(state, *limit))),
+            Statement::Resumable(operation, after, limit) => {
+                let page = self.resumable(state, operation, after.as_ref(), *limit);
+                Some(Reply::Resumable(page))
+            }
             Statement::Batch(steps) => Some(self.execute_batch(state, steps)),
             Statement::Begin(tx)
             | Statement::ClaimIn(tx, ..)
@@ -291,23 +297,32 @@ impl Database {
         found
     }
 
-    fn resumable(&self, state: &State, limit: u32) -> Vec<RecordId> {
-        let (now, limit) = (self.now_of(state), usize::try_from(limit).unwrap_or(usize::MAX));
-        let resumable = state.records.iter().filter(|(_, record)| record.is_resumable(now));
-        let mut ids: Vec<_> = resumable.map(|(id, _)| *id).collect();
+    fn resumable(
+        &self,
+        state: &State,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> ResumablePage {
+        let now = self.now_of(state);
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let ids = state.records.iter().filter(|(id, record)| {
+            record.is_resumable(now)
+                && record.operation == *operation
+                && after.is_none_or(|after| *id > after)
+        });
+        let page = ResumablePage::of(ids.map(|(id, _)| *id).take(most).collect(), limit);
         if let Some((memory, clock)) = &state.memory {
             set(clock, now);
-            let mut found =
-                memory.resumable(u32::MAX).now_or_never().and_then(Result::ok).unwrap_or_default();
-            found.sort();
-            if found != ids {
+            let found = memory.resumable(operation, after, limit).now_or_never();
+            let found = found.and_then(Result::ok).unwrap_or_default();
+            if found != page {
                 self.world.oracle(|oracle| {
-                    oracle.violated(format!("the memory store can resume {found:?}, not {ids:?}"));
+                    oracle.violated(format!("the memory store can resume {found:?}, not {page:?}"));
                 });
             }
         }
-        ids.truncate(limit);
-        ids
+        page
     }
 
     fn purge(&self, state: &mut State, limit: u32) -> u64 {

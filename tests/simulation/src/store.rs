@@ -14,11 +14,11 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     internals::{GroupCommit, GroupCommitLimits},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     store::{Store, Transaction, TransactionClaim, Transactions},
     transition::Outcome,
@@ -307,9 +307,15 @@ impl Store for SimulatedStore {
         }
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        match self.call(Statement::Resumable(limit)).await? {
-            Reply::Resumable(ids) => Ok(ids),
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let statement = Statement::Resumable(operation.clone(), after.copied(), limit);
+        match self.call(statement).await? {
+            Reply::Resumable(page) => Ok(page),
             reply => Err(unexpected(&reply)),
         }
     }

@@ -5,10 +5,12 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, FingerprintKeys, Lease, OwnerToken, Policy, RecordId, Runtime, StoreError,
+    Abandoned, FingerprintKeys, Lease, OwnerToken, Policy, RecordId, Runtime, ShortText,
+    StoreError,
     conformance::Subject,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        ResumablePage, Snapshot,
     },
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::{Store, Transactions},
@@ -66,8 +68,13 @@ impl Store for Shared {
     ) -> Result<Fence, StoreError> {
         self.0.store().note(lease, note).await
     }
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.0.store().resumable(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.0.store().resumable(operation, after, limit).await
     }
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         self.0.store().complete(lease, recording).await

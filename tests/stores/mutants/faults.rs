@@ -45,6 +45,11 @@ pub(super) enum Fault {
     LiveOperationIsResumable,
     HeldOperationIsResumable,
     AbandonedOperationIsNotResumable,
+    /// Operations with another name are resumed by a function that is not theirs.
+    OtherOperationsAreResumable,
+    /// What comes after the first page is never resumed.
+    PagesBeginAnew,
+    FirstPageIsTheLast,
 }
 
 pub(super) const DETECTED_BY: &[(Fault, &str)] = &[
@@ -93,4 +98,7 @@ pub(super) const DETECTED_BY: &[(Fault, &str)] = &[
     (Fault::LiveOperationIsResumable, "an_abandoned_operation_with_an_input_is_resumable"),
     (Fault::HeldOperationIsResumable, "an_abandoned_operation_with_an_input_is_resumable"),
     (Fault::AbandonedOperationIsNotResumable, "an_abandoned_operation_with_an_input_is_resumable"),
+    (Fault::OtherOperationsAreResumable, "operations_are_resumed_by_their_name"),
+    (Fault::PagesBeginAnew, "every_abandoned_operation_is_on_a_page"),
+    (Fault::FirstPageIsTheLast, "every_abandoned_operation_is_on_a_page"),
 ];

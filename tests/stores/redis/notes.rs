@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Principal, RecordedBody, Recording, ShortText,
+    Abandoned, Lease, OwnerToken, Principal, RecordId, RecordedBody, Recording, ShortText,
     protocol::{Claim, Fence, Note, Resolution, Snapshot},
     store::{Store, redis::RedisStore},
 };
@@ -16,7 +16,7 @@ use test_support::{
 };
 
 /// The store's limit for one call of `resumable`.
-const SAMPLE: u64 = 256;
+const LOOKED_UP: u64 = 256;
 const INDEX: &str = "idempotency:inputs";
 
 fn input() -> Note {
@@ -33,6 +33,11 @@ async fn noted(store: &RedisStore, note: &Note) -> Lease {
     let lease = claimed(store, &request()).await;
     assert_eq!(store.note(&lease, note).await.unwrap(), Fence::Passed);
     lease
+}
+
+/// The ids on the first page.
+async fn resumable(store: &RedisStore) -> Vec<RecordId> {
+    store.resumable(&request().operation, None, 10).await.unwrap().ids
 }
 
 /// Adds an attempt to the index, as a note does before it writes the record.
@@ -64,7 +69,7 @@ async fn an_attempt_that_ends_leaves_the_index() {
     // An abandonment leaves the record, and with it the member, until the next look-up.
     assert_eq!(store.abandon(&held, Abandoned::Hold).await.unwrap(), Fence::Passed);
     assert_eq!(indexed(&server), 1);
-    assert_eq!(store.resumable(10).await.unwrap(), []);
+    assert_eq!(resumable(&store).await, []);
     assert_eq!(indexed(&server), 0);
 }
 
@@ -81,12 +86,12 @@ async fn a_note_under_way_stays_in_the_index() {
     store.claim(&taken_over.id, &next).await.unwrap();
     for attempt in [&under_way, &taken_over] {
         index(&server, attempt);
-        assert_eq!(store.resumable(10).await.unwrap(), []);
+        assert_eq!(resumable(&store).await, []);
     }
     assert_eq!(indexed(&server), 2);
     let next = lease(taken_over.id, &next);
     assert_eq!(store.abandon(&next, Abandoned::Retry).await.unwrap(), Fence::Passed);
-    assert_eq!(store.resumable(10).await.unwrap(), [taken_over.id]);
+    assert_eq!(resumable(&store).await, [taken_over.id]);
     // Both attempts have noted an input, and the operation is returned once.
     let last = request();
     store.claim(&taken_over.id, &last).await.unwrap();
@@ -94,7 +99,7 @@ async fn a_note_under_way_stays_in_the_index() {
     assert_eq!(store.note(&last, &input()).await.unwrap(), Fence::Passed);
     assert_eq!(store.abandon(&last, Abandoned::Retry).await.unwrap(), Fence::Passed);
     assert_eq!(indexed(&server), 3);
-    assert_eq!(store.resumable(10).await.unwrap(), [taken_over.id]);
+    assert_eq!(resumable(&store).await, [taken_over.id]);
 }
 
 /// Fails if an attempt stays in the index that can neither be resumed nor note an input.
@@ -113,12 +118,12 @@ async fn an_attempt_that_cannot_be_resumed_is_removed_from_the_index() {
     assert_eq!(store.complete(&completed, &Bytes::new()).await.unwrap(), Fence::Passed);
     assert_eq!(store.abandon(&resolved, Abandoned::Hold).await.unwrap(), Fence::Passed);
     store.resolve(&resolved.id, &resolved.owner, &Resolution::Release).await.unwrap();
-    assert_eq!(store.resumable(10).await.unwrap(), []);
+    assert_eq!(resumable(&store).await, []);
     assert_eq!(indexed(&server), 0);
     for attempt in [absent, replaced, under_hold, past_no_return, completed, resolved] {
         index(&server, &attempt);
         assert_eq!(indexed(&server), 1);
-        assert_eq!(store.resumable(10).await.unwrap(), []);
+        assert_eq!(resumable(&store).await, []);
         assert_eq!(indexed(&server), 0, "{attempt:?}");
     }
 }
@@ -138,16 +143,21 @@ async fn many_live_operations_do_not_hide_an_abandoned_one() {
         assert_eq!(store.abandon(&lease, Abandoned::Retry).await.unwrap(), Fence::Passed);
         abandoned.insert(lease.id);
     }
-    let (mut found, mut calls) = (BTreeSet::new(), 0);
-    while found != abandoned {
+    let (mut found, mut after, mut calls) = (BTreeSet::new(), None, 0);
+    loop {
         let before = server.calls("evalsha");
-        let ids = store.resumable(2).await.unwrap();
-        assert!(ids.len() <= 2 && server.calls("evalsha") - before <= SAMPLE);
-        found.extend(ids);
-        // A call that misses a certain operation is more likely than not; a thousand are not.
+        let operation = request().operation;
+        let page = store.resumable(&operation, after.as_ref(), 2).await.unwrap();
+        assert!(page.ids.len() <= 2 && server.calls("evalsha") - before <= LOOKED_UP);
+        found.extend(page.ids);
         calls += 1;
-        assert!(calls < 1_000, "{} of {} were found", found.len(), abandoned.len());
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
     }
+    assert_eq!(found, abandoned);
+    assert!((3..=6).contains(&calls), "{calls}");
     assert_eq!(indexed(&server), 605);
 }
 
@@ -161,7 +171,7 @@ async fn an_input_is_in_the_index_before_it_is_in_the_record() {
     assert!(store.note(&lease, &input()).await.is_err());
     let found = store.look_up(&lease.id).await.unwrap().unwrap();
     assert!(found.record.notes.input.is_empty());
-    assert!(store.resumable(10).await.is_err());
+    assert!(store.resumable(&request().operation, None, 10).await.is_err());
     // Only notes with an input need the index.
     assert_eq!(store.note(&lease, &Note::hold()).await.unwrap(), Fence::Passed);
 }
@@ -179,7 +189,7 @@ async fn a_full_server_accepts_notes() {
     }
     assert_eq!(store.note(&other, &input()).await.unwrap(), Fence::Passed);
     assert_eq!(store.abandon(&other, Abandoned::Retry).await.unwrap(), Fence::Passed);
-    assert_eq!(store.resumable(10).await.unwrap(), [other.id]);
+    assert_eq!(resumable(&store).await, [other.id]);
 }
 
 /// Fails if a step is added twice because its acknowledgment was lost, or if any other note whose

@@ -70,5 +70,5 @@ async fn the_next_master_finds_an_abandoned_operation() {
     assert_eq!(store.note(&lease, &note).await.unwrap(), Fence::Passed);
     let next = promote(master, &replica).await;
     assert_eq!(next.abandon(&lease, Abandoned::Retry).await.unwrap(), Fence::Passed);
-    assert_eq!(next.resumable(10).await.unwrap(), [id]);
+    assert_eq!(next.resumable(&request().operation, None, 10).await.unwrap().ids, [id]);
 }

@@ -7,8 +7,10 @@ use crate::{
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
+    record_id::RecordId,
     recording::{RecordedBody, Recording},
     scope::Principal,
+    short_text::ShortText,
 };
 
 fn encoded(status: u16) -> Bytes {
@@ -205,15 +207,59 @@ pub(in crate::conformance) async fn an_abandoned_attempt_that_is_past_the_point_
     assert_eq!(key.record().await.unwrap().state, RecordState::Held);
 }
 
-/// The ids of the fixture's keys among those that can be resumed.
-async fn is_resumable(fixture: &Fixture, key: &Key) -> bool {
-    // Other users of the store may have resumable records too, and a store may need several calls.
-    for _ in 0..64 {
-        if fixture.store().resumable(1_000).await.unwrap().contains(&key.id) {
-            return true;
+/// The ids on all pages of an operation, in order.
+async fn all_resumable(fixture: &Fixture, operation: &ShortText, limit: u32) -> Vec<RecordId> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = fixture.store().resumable(operation, after.as_ref(), limit).await.unwrap();
+        assert!(u32::try_from(page.ids.len()).unwrap() <= limit, "{page:?}");
+        found.extend(page.ids);
+        match page.next {
+            Some(next) => assert!(after.replace(next).is_none_or(|before| before < next)),
+            None => return found,
         }
     }
-    false
+}
+
+/// Whether the key is among those that can be resumed. Other users of the store may have some too.
+async fn is_resumable(fixture: &Fixture, key: &Key) -> bool {
+    let operation = fixture.request().operation;
+    all_resumable(fixture, &operation, 1_000).await.contains(&key.id)
+}
+
+/// An operation of this name that was abandoned after it had noted its input.
+async fn abandoned(fixture: &Fixture, operation: &ShortText) -> RecordId {
+    let key = fixture.key();
+    let lease = key.claimed(fixture.request().with_operation(operation.clone())).await;
+    assert_eq!(key.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
+    assert_eq!(key.abandon(&lease, Abandoned::Retry).await, Fence::Passed);
+    key.id
+}
+
+/// A name that no other case uses.
+fn unique_name(fixture: &Fixture) -> ShortText {
+    text(&format!("POST /é/{}", fixture.key().id))
+}
+
+pub(in crate::conformance) async fn operations_are_resumed_by_their_name(fixture: Fixture) {
+    let [one, other] = [(); 2].map(|()| unique_name(&fixture));
+    let expected = [abandoned(&fixture, &one).await, abandoned(&fixture, &other).await];
+    for (operation, id) in [one, other].iter().zip(expected) {
+        assert_eq!(all_resumable(&fixture, operation, 10).await, [id]);
+    }
+    assert!(all_resumable(&fixture, &unique_name(&fixture), 10).await.is_empty());
+}
+
+pub(in crate::conformance) async fn every_abandoned_operation_is_on_a_page(fixture: Fixture) {
+    let operation = unique_name(&fixture);
+    let mut expected = Vec::new();
+    for _ in 0..7 {
+        expected.push(abandoned(&fixture, &operation).await);
+    }
+    expected.sort_unstable();
+    for limit in [1, 3, 7, 8] {
+        assert_eq!(all_resumable(&fixture, &operation, limit).await, expected, "{limit}");
+    }
 }
 
 pub(in crate::conformance) async fn an_abandoned_operation_with_an_input_is_resumable(

@@ -188,6 +188,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.operation.end();
         match mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Running => {
                 self.parts.renewer.leases.remove(&self.lease);

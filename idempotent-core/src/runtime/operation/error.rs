@@ -16,6 +16,13 @@ pub enum OperationError {
     /// Another attempt has taken over the key, or the attempt has ended. Nothing was stored.
     #[error("another attempt has taken over the operation; stop the handler")]
     Fenced,
+    /// The attempt has ended: the handler has responded, or its time limit has passed. A step was
+    /// not run, and nothing was stored.
+    #[error(
+        "an operation was used after its attempt had ended, for example in a task; wait for its \
+         steps in the handler"
+    )]
+    Ended,
     /// A reconciliation did not find out whether the step was done. The key will be held.
     #[error("what an earlier attempt did is unknown; the key is held until it is resolved")]
     OutcomeUnknown,

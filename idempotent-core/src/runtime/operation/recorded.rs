@@ -2,11 +2,16 @@
 
 use bytes::{Buf, Bytes};
 use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
 
 use super::OperationError;
 
 /// Precedes each step, so that a later release can encode steps in another way.
 const VERSION: u8 = 1;
+/// Precedes an input with the digest of a namespace.
+const NAMESPACED: u8 = 2;
+/// The length of that digest.
+const NAMESPACE: usize = 8;
 /// The maximum length of one result.
 const MAX_RESULT: usize = 64 << 10;
 /// The maximum length of all steps.
@@ -115,24 +120,48 @@ fn limited(what: &'static str, length: usize, max: usize) -> Result<(), Operatio
     if length > max { Err(OperationError::TooLarge { what, length, max }) } else { Ok(()) }
 }
 
-/// Encodes the input of an operation.
-pub(super) fn encode_input<T: Serialize + ?Sized>(input: &T) -> Result<Bytes, OperationError> {
+/// Encodes the input of an operation, whose record has this namespace.
+pub(super) fn encode_input<T: Serialize + ?Sized>(
+    namespace: Option<&str>,
+    input: &T,
+) -> Result<Bytes, OperationError> {
     let what = "the input";
     let encoded =
         serde_json::to_vec(input).map_err(|source| OperationError::Serialize { what, source })?;
-    limited(what, encoded.len() + 1, MAX_INPUT)?;
-    Ok([&[VERSION][..], &encoded].concat().into())
+    limited(what, encoded.len() + 1 + NAMESPACE, MAX_INPUT)?;
+    Ok(match namespace {
+        None => [&[VERSION][..], &encoded].concat().into(),
+        Some(namespace) => [&[NAMESPACED][..], &digest(namespace), &encoded].concat().into(),
+    })
+}
+
+/// Whether an input was set in this namespace, or without any.
+pub(in crate::runtime) fn is_input_of(input: &[u8], namespace: &str) -> bool {
+    match input {
+        [NAMESPACED, rest @ ..] => rest.starts_with(&digest(namespace)),
+        _ => true,
+    }
+}
+
+fn digest(namespace: &str) -> [u8; NAMESPACE] {
+    let mut digest = [0; NAMESPACE];
+    let hash = Sha256::new_with_prefix("idem/namespace/1").chain_update(namespace).finalize();
+    digest.iter_mut().zip(hash).for_each(|(to, from)| *to = from);
+    digest
 }
 
 /// Decodes the input of an operation.
 pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(
     input: &[u8],
 ) -> Result<T, OperationError> {
-    match input {
-        [VERSION, input @ ..] => serde_json::from_slice(input)
-            .map_err(|source| OperationError::Unreadable { source: Some(source) }),
-        _ => Err(OperationError::Unreadable { source: None }),
-    }
+    let input = match input {
+        [VERSION, input @ ..] => Some(input),
+        [NAMESPACED, rest @ ..] => rest.get(NAMESPACE..),
+        _ => None,
+    };
+    let input = input.ok_or(OperationError::Unreadable { source: None })?;
+    serde_json::from_slice(input)
+        .map_err(|source| OperationError::Unreadable { source: Some(source) })
 }
 
 #[cfg(test)]
@@ -190,7 +219,21 @@ mod tests {
         }
         let error = steps.add("four", &&large[2..]).unwrap_err();
         assert!(error.to_string().starts_with("the results of all steps is too large"), "{error}");
-        assert!(encode_input(&"a".repeat(MAX_INPUT)).is_err());
+        assert!(encode_input(None, &"a".repeat(MAX_INPUT)).is_err());
+    }
+
+    #[test]
+    fn an_input_belongs_to_its_namespace() {
+        let [shop, without] = [Some("shop"), None].map(|name| encode_input(name, &7).unwrap());
+        assert_eq!(without, &b"\x017"[..]);
+        assert_eq!((shop.len(), shop.first(), shop.last()), (10, Some(&2), Some(&b'7')));
+        for input in [&shop, &without] {
+            assert_eq!(decode_input::<u32>(input).unwrap(), 7);
+            assert!(is_input_of(input, "shop"));
+        }
+        assert!(!is_input_of(&shop, "bank") && is_input_of(&without, "bank"));
+        assert!(!is_input_of(&shop[..5], "shop"));
+        assert!(decode_input::<u32>(&shop[..5]).is_err());
     }
 
     proptest! {

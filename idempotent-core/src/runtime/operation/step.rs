@@ -156,7 +156,11 @@ impl<'a, W> Step<'a, W> {
         let begun = self.begin().await?;
         if matches!(begun, Begun::Run(_)) {
             self.operation.pass_point_of_no_return().await?;
-            self.operation.state().began = true;
+            let mut state = self.operation.state();
+            if state.ended {
+                return Err(OperationError::Ended);
+            }
+            state.began = true;
         }
         Ok(begun)
     }
@@ -166,8 +170,13 @@ impl<'a, W> Step<'a, W> {
         if name.is_empty() || name.len() > usize::from(u8::MAX) {
             return Err(OperationError::StepName { step: name.to_owned() });
         }
+        operation.not_ended()?;
         operation.read_steps().await?;
         let mut state = operation.state();
+        // Between the read and this line the attempt may end.
+        if state.ended {
+            return Err(OperationError::Ended);
+        }
         if state.running {
             return Err(OperationError::Concurrent { step: name.to_owned() });
         }

@@ -1,5 +1,6 @@
 -- Returns the ids of operations that can be resumed: abandoned, not held, and with their input.
--- ?1 maximum number of records
+-- In the order of their ids, so that pages can follow one another.
+-- ?1 operation, ?2 id before the first one, or empty, ?3 maximum number of records
 SELECT id
 FROM main."{table}"
 WHERE input IS NOT NULL -- as in the index
@@ -7,4 +8,7 @@ WHERE input IS NOT NULL -- as in the index
   AND abandoned = 0
   AND lease_until <= {now}
   AND expires_at > {now}
-LIMIT ?1
+  AND operation = ?1
+  AND id > ?2
+ORDER BY id
+LIMIT ?3

@@ -12,6 +12,7 @@ use crate::{
     record::{Record, RecordState},
     record_id::RecordId,
     scope::Principal,
+    short_text::ShortText,
     store::memory::{
         hashing::DigestHashBuilder,
         shares::{Share, Shares},
@@ -83,18 +84,21 @@ impl Shards {
         self.capacity.inputs.load(Ordering::Relaxed) > 0
     }
 
-    /// Adds the operations of a shard that can be resumed, up to `limit` in all.
-    pub(super) fn find_resumable(
+    /// The operations of a shard with this name that can be resumed, after the id `after`.
+    pub(super) fn resumable(
         &self,
         shard: usize,
         now: Timestamp,
-        limit: usize,
-        found: &mut Vec<RecordId>,
-    ) {
-        let left = limit.saturating_sub(found.len());
+        operation: &ShortText,
+        after: Option<&RecordId>,
+    ) -> Vec<RecordId> {
         let map = self.lock_shard(shard);
-        let resumable = map.iter().filter(|(_, record)| record.is_resumable(now));
-        found.extend(resumable.map(|(id, _)| *id).take(left));
+        map.iter()
+            .filter(|(_, record)| record.is_resumable(now))
+            .filter(|(_, record)| record.operation == *operation)
+            .filter(|(id, _)| after.is_none_or(|after| *id > after))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     fn lock_shard(&self, shard: usize) -> MutexGuard<'_, Map> {

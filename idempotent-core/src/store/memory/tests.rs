@@ -227,6 +227,10 @@ enum Fate {
     Running,
 }
 
+async fn resumable(store: &MemoryStore, limit: u32) -> Vec<RecordId> {
+    store.resumable(&ShortText::EMPTY, None, limit).await.unwrap().ids
+}
+
 #[tokio::test]
 async fn only_abandoned_operations_with_an_input_are_resumable() {
     let (store, clock) = store();
@@ -257,14 +261,21 @@ async fn only_abandoned_operations_with_an_input_are_resumable() {
             Fate::Abandoned | Fate::WithoutInput | Fate::Held | Fate::Expired | Fate::Running => {}
         }
     }
-    assert!(store.resumable(9).await.unwrap().is_empty(), "their leases have not expired");
+    assert!(resumable(&store, 9).await.is_empty(), "their leases have not expired");
     clock.advance(Duration::from_secs(30));
     let claim = claim();
     store.claim(&id(7), &claim).await.unwrap();
-    let mut found = store.resumable(9).await.unwrap();
-    found.sort_unstable();
-    assert_eq!(found, [0, 5].map(id));
-    assert_eq!(store.resumable(1).await.unwrap().len(), 1);
+    let found = resumable(&store, 9).await;
+    let mut expected = [0, 5].map(id);
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    let [first, last] = expected;
+    let page = store.resumable(&ShortText::EMPTY, None, 1).await.unwrap();
+    assert_eq!((page.ids, page.next), (vec![first], Some(first)));
+    let page = store.resumable(&ShortText::EMPTY, Some(&first), 2).await.unwrap();
+    assert_eq!((page.ids, page.next), (vec![last], None));
+    let other = ShortText::new("other").unwrap();
+    assert!(store.resumable(&other, None, 9).await.unwrap().ids.is_empty());
 }
 
 #[tokio::test]
@@ -285,5 +296,5 @@ async fn a_single_abandoned_operation_is_found() {
     let lease = fill(&store, 1).await[0];
     store.note(&lease, &Note::input(Bytes::from_static(b"7"))).await.unwrap();
     clock.advance(Duration::from_secs(30));
-    assert_eq!(store.resumable(9).await.unwrap(), [id(0)]);
+    assert_eq!(resumable(&store, 9).await, [id(0)]);
 }

@@ -15,9 +15,10 @@ use super::{
 use crate::{
     error::StoreError,
     lease::Lease,
-    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot},
+    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
     record::Record,
     record_id::RecordId,
+    short_text::ShortText,
     store::sql::{
         self, ConnectionPool, MARKED_PER_STATEMENT, OpenTransaction, PooledConnection, TimedRecord,
     },
@@ -66,12 +67,18 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))
     }
 
-    pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+    pub(super) async fn resumable_page(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
         const OPERATION: &str = "find resumable";
-        let rows =
-            self.execute(OPERATION, self.statements.resumable(limit), Resend::Always).await?;
+        let statement = self.statements.resumable(operation, after, limit);
+        let rows = self.execute(OPERATION, statement, Resend::Always).await?;
         let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
-        ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))
+        let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
+        Ok(ResumablePage::of(ids, limit))
     }
 
     /// Executes a statement on these connections and returns the error of sqlx.

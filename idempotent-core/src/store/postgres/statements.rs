@@ -259,8 +259,15 @@ impl Statements {
         Statement::by_index(&self.keep, vec![Value::Int(i64::from(limit))])
     }
 
-    pub(super) fn resumable(&self, limit: u32) -> Statement<'_> {
-        Statement::new(&self.resumable, vec![Value::Int(i64::from(limit))])
+    pub(super) fn resumable<'a>(
+        &'a self,
+        operation: &'a ShortText,
+        after: Option<&'a RecordId>,
+        limit: u32,
+    ) -> Statement<'a> {
+        let after = after.map_or(&[][..], |id| id.as_bytes());
+        let values = vec![bytes(operation.as_bytes()), bytes(after), Value::Int(i64::from(limit))];
+        Statement::new(&self.resumable, values)
     }
 }
 

@@ -10,9 +10,10 @@ use crate::{
     policy::Abandoned,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transactions, sql::fence},
 };
 
@@ -87,8 +88,13 @@ impl Store for PostgresStore {
         on_io_thread("purge", self.remove_expired(limit)).await
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        on_io_thread("find resumable", self.resumable_ids(limit)).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        on_io_thread("find resumable", self.resumable_page(operation, after, limit)).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -1,8 +1,8 @@
 //! Notes of handlers, and the index of the attempts that have noted an input.
 //!
 //! The index is a sorted set with its own key, which one node of a cluster has. Its members are
-//! record ids, each with the owner token of the attempt; all scores are 0. It contains every
-//! attempt whose input is in a record, and attempts that have ended or whose note failed.
+//! record ids, each with the owner token of the attempt; all scores are 0, so that the members are
+//! in the order of their bytes. It contains every attempt whose input is in a record, and attempts that have ended or whose note failed.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
-    protocol::Note,
+    protocol::{Note, ResumablePage},
     record::{Record, RecordState},
     record_id::RecordId,
     short_text::ShortText,
@@ -26,7 +26,7 @@ use crate::{
 /// The key of the index, after the prefix. It is shorter than the id of a record.
 const INDEX: &[u8] = b"inputs";
 /// How many attempts one call looks up, and how many of them at the same time.
-const SAMPLE: u32 = 256;
+const LOOKED_UP: u32 = 256;
 const CONCURRENT_LOOKUPS: usize = 32;
 
 impl RedisStore {
@@ -63,20 +63,25 @@ impl RedisStore {
         Ok((passed, routes))
     }
 
-    /// Looks up attempts of the index, and removes those that have ended.
-    pub(super) async fn find_resumable(&self, limit: u32) -> Result<Vec<RecordId>, Failure> {
+    /// Looks up the next attempts of the index, and removes those that have ended.
+    pub(super) async fn find_resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, Failure> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (mut found, mut ended, mut failed) = (Vec::new(), Vec::new(), None);
-        for attempts in self.sample().await?.chunks(CONCURRENT_LOOKUPS) {
-            if found.len() >= limit {
-                break;
-            }
+        let attempts = self.next_attempts(after).await?;
+        let is_last = attempts.len() < usize::try_from(LOOKED_UP).unwrap_or(usize::MAX);
+        let (mut page, mut ended, mut failed) = (ResumablePage::default(), Vec::new(), None);
+        for attempts in attempts.chunks(CONCURRENT_LOOKUPS) {
             let reads = attempts.iter().map(|attempt| self.read(&attempt.id));
             for (attempt, read) in attempts.iter().zip(join_all(reads).await) {
                 match read {
                     Ok(Some(read)) if read.record.is_resumable(read.at) => {
-                        if !found.contains(&attempt.id) {
-                            found.push(attempt.id);
+                        let is_new = page.ids.last() != Some(&attempt.id);
+                        if is_new && read.record.operation == *operation {
+                            page.ids.push(attempt.id);
                         }
                     }
                     Ok(read) => {
@@ -88,28 +93,37 @@ impl RedisStore {
                     Err(failure) => failed = Some(failure),
                 }
             }
+            if page.ids.len() >= limit {
+                break;
+            }
         }
-        found.truncate(limit);
+        page.next = attempts.last().map(|attempt| attempt.id).filter(|_| !is_last);
+        if page.ids.len() >= limit {
+            page.ids.truncate(limit);
+            page.next = page.ids.last().copied();
+        }
         self.remove_from_index(&ended).await;
         match failed {
-            Some(failure) if found.is_empty() => Err(failure),
-            _ => Ok(found),
+            Some(failure) if page.ids.is_empty() => Err(failure),
+            _ => Ok(page),
         }
     }
 
-    /// Returns random attempts of the index, in random order.
-    async fn sample(&self) -> Result<Vec<Lease>, Failure> {
+    /// Returns the attempts of the index after those at the record `after`.
+    async fn next_attempts(&self, after: Option<&RecordId>) -> Result<Vec<Lease>, Failure> {
         let index = self.index_key();
-        let mut sample = redis::cmd("ZRANDMEMBER");
-        sample.arg(&index).arg(SAMPLE);
+        let first = match after {
+            // No owner token is above this one.
+            Some(id) => [b"(".as_slice(), id.as_bytes().as_slice(), &[u8::MAX; 16]].concat(),
+            None => b"-".to_vec(),
+        };
+        let mut range = redis::cmd("ZRANGEBYLEX");
+        range.arg(&index).arg(first).arg("+").arg("LIMIT").arg(0).arg(LOOKED_UP);
         let target = (ConnectionRole::Requests, Resend::Once);
-        let (members, _) = self.router.send(target, &index, &sample).await?;
+        let (members, _) = self.router.send(target, &index, &range).await?;
         let members: Vec<Bytes> =
             redis::from_redis_value(members).map_err(Failure::unexpected_reply)?;
-        let mut attempts: Vec<_> = members.iter().filter_map(|member| attempt(member)).collect();
-        // The server returns a small set in its own order.
-        fastrand::shuffle(&mut attempts);
-        Ok(attempts)
+        Ok(members.iter().filter_map(|member| attempt(member)).collect())
     }
 
     /// Removes attempts that have ended from the index. If that fails, they stay there until

@@ -17,9 +17,10 @@ use crate::{
     policy::Abandoned,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transactions},
 };
 
@@ -131,15 +132,20 @@ impl Store for RedisStore {
         Ok(0)
     }
 
-    /// Looks up at most 256 of the attempts that have noted an input, chosen at random, so that
-    /// the operations which cannot be resumed do not hide those which can. If there are more, a
-    /// call may miss an operation, and a later call finds it. Records that cannot be read are
-    /// skipped.
+    /// Looks up at most 256 of the attempts that have noted an input, of any operation, so a page
+    /// may have fewer ids than `limit` although it is not the last one. Records that cannot be read
+    /// are skipped.
     ///
     /// # Errors
     /// Fails if the server does not respond; in a cluster, only if no operation was found.
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.find_resumable(limit).await.map_err(|failure| failure.into_error("resumable"))
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let found = self.find_resumable(operation, after, limit).await;
+        found.map_err(|failure| failure.into_error("resumable"))
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {

@@ -16,8 +16,9 @@ use super::{
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
-    protocol::{Claim, RenewOutcome, Renewal},
+    protocol::{Claim, RenewOutcome, Renewal, ResumablePage},
     record_id::RecordId,
+    short_text::ShortText,
     store::sql::{self, ConnectionPool, PooledConnection, TimedRecord, in_runtime, sql_millis},
 };
 
@@ -103,11 +104,18 @@ impl SqliteStore {
         sql::claimed_from_row(&row).map_err(|source| StoreError::unreadable(NAME, "claim", source))
     }
 
-    pub(super) async fn resumable_ids(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
+    pub(super) async fn resumable_page(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
         const OPERATION: &str = "find resumable";
-        let rows = self.rows(&self.readers, OPERATION, || self.statements.resumable(limit)).await?;
+        let statement = || self.statements.resumable(operation, after, limit);
+        let rows = self.rows(&self.readers, OPERATION, statement).await?;
         let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
-        ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))
+        let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
+        Ok(ResumablePage::of(ids, limit))
     }
 
     /// Refuses a file that cannot be read or written, by reading and releasing a record that does

@@ -243,8 +243,15 @@ impl Statements {
         sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
     }
 
-    pub(super) fn resumable<'a>(&self, limit: u32) -> Statement<'a> {
-        sqlx::query(self.texts.resumable.clone()).bind(i64::from(limit))
+    pub(super) fn resumable<'a>(
+        &self,
+        operation: &'a ShortText,
+        after: Option<&'a RecordId>,
+        limit: u32,
+    ) -> Statement<'a> {
+        let after = after.map_or(&[][..], |id| id.as_bytes());
+        let statement = sqlx::query(self.texts.resumable.clone());
+        statement.bind(operation.as_str()).bind(after).bind(i64::from(limit))
     }
 }
 

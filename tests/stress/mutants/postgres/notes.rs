@@ -119,6 +119,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("an_abandoned_operation_with_an_input_is_resumable"),
     ),
     mutant(
+        "resumable.sql",
+        "\n  AND operation = convert_from($1, 'UTF8')",
+        "",
+        Case("operations_are_resumed_by_their_name"),
+    ),
+    mutant("resumable.sql", "\n  AND id > $2", "", Case("every_abandoned_operation_is_on_a_page")),
+    mutant(
+        "resumable.sql",
+        "\nORDER BY id",
+        "\nORDER BY id DESC",
+        Case("every_abandoned_operation_is_on_a_page"),
+    ),
+    mutant(
         "start_over.sql",
         ",\n    completed_at = NULL",
         "",

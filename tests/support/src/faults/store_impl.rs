@@ -5,10 +5,10 @@ use std::future::pending;
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     store::{Store, Transactions},
 };
@@ -104,8 +104,13 @@ impl<S: Store> Store for FaultyStore<S> {
         Ok(removed)
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.call(Op::Resumable, self.inner().resumable(limit)).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.call(Op::Resumable, self.inner().resumable(operation, after, limit)).await
     }
 
     /// The transactions of the inner store, without faults.

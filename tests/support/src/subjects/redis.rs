@@ -12,11 +12,11 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, StoreError,
+    Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     conformance::Subject,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        ResumablePage, Snapshot,
     },
     store::{Store, redis::RedisStore},
 };
@@ -170,8 +170,13 @@ impl Store for TrackedStore {
         Ok(removed)
     }
 
-    async fn resumable(&self, limit: u32) -> Result<Vec<RecordId>, StoreError> {
-        self.store.resumable(limit).await
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        self.store.resumable(operation, after, limit).await
     }
 
     fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
