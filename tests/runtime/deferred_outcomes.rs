@@ -51,6 +51,23 @@ async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
     );
 }
 
+/// The first client has its response; the retry gets it too, whatever the store does.
+#[tokio::test(start_paused = true)]
+async fn a_retry_does_not_wait_for_a_store_that_hangs() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    defer_completion(&store, &runtime, &Policy::DEFAULT).await;
+    store.set_fault(Op::Complete, ALWAYS, Fault::HangBefore);
+    let started = tokio::time::Instant::now();
+    let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
+    assert_eq!(verdict, Verdict::Completed(response("a")));
+    let took = started.elapsed();
+    assert!(took < ms(500), "{took:?}");
+    store.heal();
+    in_time(runtime.drained()).await;
+    assert!(matches!(state(&store).await, Some(RecordState::Completed(_))));
+}
+
 #[tokio::test]
 async fn a_retry_stores_a_deferred_completion_first() {
     let store = FaultyStore::default();

@@ -442,3 +442,16 @@ async fn after_the_attempt_no_step_runs() {
         assert_eq!(store.calls(Op::Note), 0);
     }
 }
+
+/// A later attempt reads the result from JSON, which does not keep every value.
+#[tokio::test]
+async fn the_first_attempt_and_the_later_ones_get_the_same_result_of_a_step() {
+    let runtime = runtime(&FaultyStore::default());
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let step = attempt.operation().step("charge");
+    let result = step.run(|_| async { Ok::<_, OperationError>(Some(())) }).await;
+    assert_eq!(result.unwrap(), None);
+    let step = attempt.operation().step("unreadable");
+    let result = step.run(|_| async { Ok::<_, OperationError>(f64::NAN) }).await;
+    assert!(matches!(result, Err(OperationError::Serialize { .. })), "{result:?}");
+}

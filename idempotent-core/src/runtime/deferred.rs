@@ -34,6 +34,10 @@ mod retry;
 /// The number of deferred ends above which claims of unknown outcome are left to expire.
 const MOST_RELEASES: usize = 256;
 
+/// How long a claim waits for the store to take a deferred end. Then the outcome comes from memory,
+/// so that a client whose first request had its response does not wait for a store that hangs.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// The deferred ends of a runtime. While one of them is left, the background thread runs.
 pub(super) struct Deferrals {
     store: StoreCalls,
@@ -188,12 +192,16 @@ impl Deferrals {
     /// The outcome of a claim of a record that has a deferred end; `None` if it has none, or if the
     /// store decides again.
     ///
-    /// The end is sent to the store first. While the store fails, the outcome comes from memory: a
-    /// response is replayed, since its first client has it already; a key that is to be held is
+    /// The end is sent to the store first. While the store fails, or does not respond
+    /// [soon](PATIENCE), the outcome comes from memory: a response is replayed, since its first client has it already; a key that is to be held is
     /// held; and a key that may have another owner is in flight. It is never an error, since an
     /// application that runs unguarded while its store fails would run a handler again that is
     /// known to have run.
-    pub(super) async fn claim(&self, id: &RecordId, digest: RequestDigest) -> Option<ClaimOutcome> {
+    pub(super) async fn claim(
+        self: &Arc<Self>,
+        id: &RecordId,
+        digest: RequestDigest,
+    ) -> Option<ClaimOutcome> {
         let end = self.ledger.find(id)?;
         if !self.options.fingerprint_keys.matches(end.claim.fingerprint, digest) {
             return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
@@ -201,29 +209,45 @@ impl Deferrals {
         if end.sending {
             return Some(self.read_sent(&end).await);
         }
-        match self.send_or_reclaim(&end).await {
-            Ok(fence) => {
-                end.done.store(true, Ordering::SeqCst);
-                self.ledger.remove(&end);
-                self.waiters.wake(id);
-                if fence == Fence::Passed { end.outcome() } else { None }
-            }
-            Err(error) if end.may_be_superseded() => {
-                tracing::warn!(
-                    id = %id.short(), %error,
-                    "the owner of a record is unknown while the store fails; reporting it in flight"
-                );
-                Some(ClaimOutcome::IN_FLIGHT)
-            }
-            Err(error) => {
-                tracing::warn!(
-                    id = %id.short(), %error,
-                    "storing the end of an attempt failed again; a waiting claim gets the outcome \
-                     from memory"
-                );
-                end.outcome()
-            }
+        let error = match self.settle_soon(&end).await {
+            Some(Ok(Fence::Passed)) => return end.outcome(),
+            Some(Ok(Fence::Fenced)) => return None,
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        let (id, error) = (id.short(), error.as_ref().map(tracing::field::display));
+        if end.may_be_superseded() {
+            tracing::warn!(
+                %id, error,
+                "the owner of a record is unknown while the store fails; reporting it in flight"
+            );
+            return Some(ClaimOutcome::IN_FLIGHT);
         }
+        tracing::warn!(
+            %id, error,
+            "storing the end of an attempt failed again; a waiting claim gets the outcome from \
+             memory"
+        );
+        end.outcome()
+    }
+
+    /// Sends an end to the store for a claim. Returns `None` if the store does not respond soon; a
+    /// task then continues the call.
+    async fn settle_soon(
+        self: &Arc<Self>,
+        end: &Arc<DeferredEnd>,
+    ) -> Option<Result<Fence, StoreError>> {
+        let (deferrals, end) = (self.clone(), end.clone());
+        let sent = tokio::spawn(async move {
+            let sent = deferrals.send_or_reclaim(&end).await;
+            if sent.is_ok() {
+                end.done.store(true, Ordering::SeqCst);
+                deferrals.ledger.remove(&end);
+                deferrals.waiters.wake(&end.id);
+            }
+            sent
+        });
+        tokio::time::timeout(PATIENCE, sent).await.ok()?.ok()
     }
 
     /// The outcome of a claim while the attempt itself is sending its end. The store may have it

@@ -54,3 +54,60 @@ async fn an_operator_completes_a_held_run_with_a_value_or_a_failure() {
         assert!(replayed.contains(shown), "{replayed}");
     }
 }
+
+/// Values of which JSON keeps something else than what was written, or nothing that can be read.
+#[tokio::test]
+async fn the_first_run_and_the_later_ones_return_the_same_value() {
+    let runtime = runtime(&FaultyStore::default());
+    let (scope, key) = (scope(), key("k"));
+    for replayed in [false, true] {
+        let run = runtime.run(&JOB, &scope, &key, &1, |_| ready(Ok::<_, Failure>(Some(()))));
+        let done = run.await.unwrap();
+        assert_eq!((done.value, done.replayed), (None, replayed));
+    }
+    let key = Key::from_text("failure").unwrap();
+    for replayed in [false, true] {
+        let work = |_| ready(Err::<(), _>(Failure::Final(Some(()))));
+        let error = runtime.run(&JOB, &scope, &key, &1, work).await.unwrap_err();
+        let RunError::Final { error, replayed: again, .. } = error else { panic!("{error:?}") };
+        assert_eq!((error, again), (None, replayed));
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_could_not_be_read_again_is_returned_once_and_not_made_again() {
+    let runtime = runtime(&FaultyStore::default());
+    let (scope, key) = (scope(), key("k"));
+    let run = || runtime.run(&JOB, &scope, &key, &1, |_| ready(Ok::<_, Failure>(f64::NAN)));
+    assert!(run().await.unwrap().value.is_nan());
+    assert!(matches!(run().await, Err(RunError::Omitted)));
+}
+
+/// Its serialization panics, as that of a type with a borrowed `RefCell` may.
+#[derive(Debug, serde::Deserialize)]
+struct Panicking;
+
+impl serde::Serialize for Panicking {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        panic!("the value cannot be serialized")
+    }
+}
+
+#[tokio::test]
+async fn a_value_whose_serialization_panics_is_returned_once_and_not_made_again() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let (scope, key) = (scope(), key("k"));
+    let runs = AtomicU32::new(0);
+    let run = || {
+        let runs = &runs;
+        runtime.run(&JOB, &scope, &key, &1, move |_| async move {
+            runs.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Failure>(Panicking)
+        })
+    };
+    assert!(run().await.is_ok());
+    store.advance(JOB.policy.lease);
+    assert!(matches!(run().await, Err(RunError::Omitted)));
+    assert_eq!(runs.load(Ordering::Relaxed), 1, "the work ran again");
+}

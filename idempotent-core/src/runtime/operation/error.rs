@@ -47,8 +47,9 @@ pub enum OperationError {
         /// The cause, if the result is not of the expected type.
         source: Option<serde_json::Error>,
     },
-    /// The result of a step, or the input, cannot be serialized as JSON. If it is the result of a
-    /// step, the step was done, and its result is not recorded.
+    /// The result of a step, or the input, cannot be serialized as JSON, or the result could not be
+    /// read again, as a `NaN`. If it is the result of a step, the step was done, and its result is
+    /// not recorded.
     #[error("{what} cannot be serialized")]
     #[non_exhaustive]
     Serialize {

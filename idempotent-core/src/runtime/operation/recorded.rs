@@ -75,15 +75,17 @@ impl RecordedSteps {
         }
     }
 
-    /// Encodes the result of a step that is done, and counts it as recorded.
-    pub(super) fn add<T: Serialize>(
+    /// Encodes the result of a step that is done, and counts it as recorded. Returns the result as
+    /// later attempts read it, too.
+    pub(super) fn add<T: Serialize + DeserializeOwned>(
         &mut self,
         name: &str,
         result: &T,
-    ) -> Result<Bytes, OperationError> {
+    ) -> Result<(Bytes, T), OperationError> {
         let what = "the result of a step";
-        let result = serde_json::to_vec(result)
-            .map_err(|source| OperationError::Serialize { what, source })?;
+        let unserializable = |source| OperationError::Serialize { what, source };
+        let result = serde_json::to_vec(result).map_err(unserializable)?;
+        let read = serde_json::from_slice(&result).map_err(unserializable)?;
         limited(what, result.len(), MAX_RESULT)?;
         let mut step = Vec::with_capacity(name.len() + result.len() + 6);
         let name_length = u8::try_from(name.len())
@@ -97,7 +99,7 @@ impl RecordedSteps {
         self.length += step.len();
         let (name, result) = (name.to_owned(), Bytes::new());
         self.steps.push(RecordedStep { name, result, asked_for: true });
-        Ok(step.into())
+        Ok((step.into(), read))
     }
 }
 
@@ -173,13 +175,13 @@ mod tests {
     fn recorded(steps: &[(&str, u32)]) -> RecordedSteps {
         let mut before = RecordedSteps::default();
         let encoded: Vec<_> =
-            steps.iter().flat_map(|(name, result)| before.add(name, result).unwrap()).collect();
+            steps.iter().flat_map(|(name, result)| before.add(name, result).unwrap().0).collect();
         RecordedSteps::decode(&encoded.into()).unwrap()
     }
 
     #[test]
     fn the_encoding_of_a_step_is_fixed_for_ever() {
-        let encoded = RecordedSteps::default().add("charge", &7).unwrap();
+        let encoded = RecordedSteps::default().add("charge", &7).unwrap().0;
         assert_eq!(encoded, &b"\x01\x06charge\0\0\0\x017"[..]);
     }
 
@@ -215,9 +217,9 @@ mod tests {
         let large = "a".repeat(MAX_RESULT);
         assert!(matches!(steps.add("one", &large), Err(OperationError::TooLarge { .. })));
         for step in ["one", "two", "three"] {
-            steps.add(step, &&large[2..]).unwrap();
+            steps.add(step, &large[2..].to_owned()).unwrap();
         }
-        let error = steps.add("four", &&large[2..]).unwrap_err();
+        let error = steps.add("four", &large[2..].to_owned()).unwrap_err();
         assert!(error.to_string().starts_with("the results of all steps is too large"), "{error}");
         assert!(encode_input(None, &"a".repeat(MAX_INPUT)).is_err());
     }

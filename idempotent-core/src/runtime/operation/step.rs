@@ -89,7 +89,8 @@ impl<'a, W> Step<'a, W> {
     }
 
     /// Runs the step and records its result, or returns the result that an earlier attempt has
-    /// recorded.
+    /// recorded. The result is returned as it is read from its JSON, so that every attempt gets the
+    /// same.
     ///
     /// `effect` gets the [derived key](Operation::derive_key) of the step, for a call to another
     /// service. If it fails, nothing is recorded, and a later attempt runs it again.
@@ -142,7 +143,7 @@ impl<'a, W> Step<'a, W> {
             .downcast_mut()
             .ok_or_else(|| W::from(OperationError::TransactionOpen))?;
         let result = effect(connection).await?;
-        let note = running.note(&result).map_err(W::from)?;
+        let (note, result) = running.note(&result).map_err(W::from)?;
         let lease = &self.operation.shared.lease;
         if self.operation.shared.parts.is_some() {
             passed(transaction.note(lease, &note).await).map_err(W::from)?;
@@ -241,7 +242,7 @@ impl RunningStep<'_> {
 
     async fn run<T, E, W, F>(self, effect: impl FnOnce(DerivedKey) -> F) -> Result<T, E>
     where
-        T: Serialize,
+        T: Serialize + DeserializeOwned,
         E: From<W>,
         W: From<OperationError>,
         F: Future<Output = Result<T, E>>,
@@ -250,15 +251,23 @@ impl RunningStep<'_> {
         Ok(self.record(result).await.map_err(W::from)?)
     }
 
-    async fn record<T: Serialize>(self, result: T) -> Result<T, OperationError> {
-        let note = self.note(&result)?;
+    /// Records a result, and returns it as later attempts will read it.
+    async fn record<T>(self, result: T) -> Result<T, OperationError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let (note, result) = self.note(&result)?;
         self.operation.note(&note).await?;
         Ok(result)
     }
 
-    fn note<T: Serialize>(&self, result: &T) -> Result<Note, OperationError> {
+    fn note<T>(&self, result: &T) -> Result<(Note, T), OperationError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
         let mut state = self.operation.state();
-        state.steps.get_or_insert_default().add(self.name, result).map(Note::step)
+        let (step, result) = state.steps.get_or_insert_default().add(self.name, result)?;
+        Ok((Note::step(step), result))
     }
 }
 

@@ -84,7 +84,7 @@ where
 }
 
 /// How a value ends its attempt.
-fn of_value<T: Serialize, E>(
+fn of_value<T: Serialize + DeserializeOwned, E>(
     attempt: &Attempt,
     value: T,
 ) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
@@ -92,11 +92,12 @@ fn of_value<T: Serialize, E>(
         let held = RunError::Held { reference: None };
         return (AttemptEnd::Abandon(Abandoned::Hold), Err(held));
     }
-    (AttemptEnd::Record(recorded::of_value(&value)), Ok(Done { value, replayed: false }))
+    let (recording, value) = recorded::of_value(value);
+    (AttemptEnd::Record(recording), Ok(Done { value, replayed: false }))
 }
 
 /// How a failure ends its attempt.
-fn of_failure<T, E: Serialize>(
+fn of_failure<T, E: Serialize + DeserializeOwned>(
     attempt: &Attempt,
     failure: Failure<E>,
 ) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
@@ -121,7 +122,7 @@ fn of_failure<T, E: Serialize>(
         }
         Failure::Retryable(error) => (AttemptEnd::Release, RunError::Retryable { error }),
         Failure::Final(error) => {
-            let recording = recorded::of_failure(&error);
+            let (recording, error) = recorded::of_failure(error);
             (AttemptEnd::RecordFailure(recording), RunError::Final { error, replayed: false })
         }
     };

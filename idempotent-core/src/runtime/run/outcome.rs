@@ -124,8 +124,8 @@ pub enum RunError<E = String> {
         transient: bool,
     },
     /// The operation is complete, but its result was not recorded: it has more than 1 MiB as JSON,
-    /// or cannot be serialized.
-    #[error("the operation is complete, but its result was too large to be recorded")]
+    /// or cannot be written as JSON and read again, as a `NaN`. The first run has returned it.
+    #[error("the operation is complete, but its result could not be recorded")]
     Omitted,
     /// The operation may be complete, but its record cannot be read: it is damaged, was written by
     /// a later release or not by a run, or its result has another type than this run expects. The

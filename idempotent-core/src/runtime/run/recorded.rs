@@ -1,5 +1,7 @@
 //! The results of runs, as recordings.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -55,37 +57,51 @@ fn encode<T: Serialize>(result: &T) -> Result<Bytes, serde_json::Error> {
     serde_json::to_vec(&Versioned { version: VERSION, result }).map(Bytes::from)
 }
 
-/// The recording of a value that the work has returned.
-pub(super) fn of_value<T: Serialize>(value: &T) -> EncodedRecording {
-    of(DONE, value)
-}
-
-/// The recording of a final failure.
-pub(super) fn of_failure<E: Serialize>(error: &E) -> EncodedRecording {
-    of(FAILED, error)
-}
-
-/// Without a body if the result cannot be recorded: the work is done and must not run again.
-fn of<T: Serialize>(status: u16, result: &T) -> EncodedRecording {
-    let body = match encode(result) {
-        Ok(body) if body.len() <= MAX_RESULT => RecordedBody::Whole(body),
-        Ok(body) => {
+/// Records a result, and returns it as later runs will read it, so that this run returns the same.
+///
+/// If the result cannot be recorded, or could not be read again, the recording has no body, since
+/// the work is done and must not run again. The result is then returned as it is.
+fn record<T: Serialize + DeserializeOwned>(status: u16, result: T) -> (EncodedRecording, T) {
+    let recorded = |body: &RecordedBody| EncodedRecording::new(status, HEADERS, body);
+    // A panic here would abandon the attempt, and the work would run again.
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let body = encode(&result)?;
+        let read = if body.len() <= MAX_RESULT { Some(read(&body)?) } else { None };
+        Ok::<_, serde_json::Error>((body, read))
+    }));
+    match read {
+        Ok(Ok((body, Some(read)))) => return (recorded(&RecordedBody::Whole(body)), read),
+        Ok(Ok((body, None))) => {
             let (length, limit) = (body.len(), MAX_RESULT);
             tracing::warn!(
                 length,
                 limit,
                 "the result of a run is too large to be recorded; later runs do not get it"
             );
-            RecordedBody::Omitted
         }
-        Err(error) => {
-            tracing::error!(
-                %error, "the result of a run cannot be serialized; later runs do not get it"
-            );
-            RecordedBody::Omitted
-        }
-    };
-    EncodedRecording::new(status, HEADERS, &body)
+        Ok(Err(error)) => tracing::error!(
+            %error,
+            "the result of a run cannot be written as JSON and read again; later runs do not get it"
+        ),
+        Err(_) => tracing::error!(
+            "the serialization of the result of a run panicked; later runs do not get it"
+        ),
+    }
+    (recorded(&RecordedBody::Omitted), result)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(body).map(|Versioned { result, .. }| result)
+}
+
+/// The recording of a value that the work has returned, and the value as later runs read it.
+pub(super) fn of_value<T: Serialize + DeserializeOwned>(value: T) -> (EncodedRecording, T) {
+    record(DONE, value)
+}
+
+/// The recording of a final failure, and the failure as later runs read it.
+pub(super) fn of_failure<E: Serialize + DeserializeOwned>(error: E) -> (EncodedRecording, E) {
+    record(FAILED, error)
 }
 
 /// The result of a run whose work does not run, or whose own result does not count.
@@ -120,8 +136,7 @@ fn decode<T: DeserializeOwned, E>(body: &[u8]) -> Result<T, RunError<E>> {
     if version != VERSION {
         return Err(RunError::Unreadable { source: None });
     }
-    let Versioned { result, .. } = serde_json::from_slice(body).map_err(unreadable)?;
-    Ok(result)
+    read(body).map_err(unreadable)
 }
 
 #[cfg(test)]
@@ -138,9 +153,9 @@ mod tests {
         let recording = recording_of(Ok::<_, &String>(&7)).unwrap();
         let body = RecordedBody::Whole(Bytes::from_static(br#"{"version":1,"result":7}"#));
         assert_eq!((recording.status, recording.body), (200, body));
-        assert_eq!(EncodedRecording::from(&recording_of(Ok::<_, &()>(&7)).unwrap()), of_value(&7));
+        assert_eq!(EncodedRecording::from(&recording_of(Ok::<_, &()>(&7)).unwrap()), of_value(7).0);
         let failed = recording_of(Err::<&(), _>(&"declined")).unwrap();
-        assert_eq!(EncodedRecording::from(&failed), of_failure(&"declined"));
+        assert_eq!(EncodedRecording::from(&failed), of_failure("declined".to_owned()).0);
         assert_eq!(failed.status, 422);
     }
 
@@ -167,7 +182,7 @@ mod tests {
     fn a_result_that_cannot_be_recorded_is_omitted() {
         let large = "a".repeat(MAX_RESULT);
         let unserializable = std::collections::HashMap::from([((1, 2), 3)]);
-        for recording in [of_value(&large), of_failure(&unserializable)] {
+        for recording in [of_value(large).0, of_failure(unserializable).0] {
             let recording = Recording::decode(&recording.into()).unwrap();
             let result = result_of::<String, String>(Verdict::Completed(recording));
             assert!(matches!(result, Err(RunError::Omitted)), "{result:?}");
