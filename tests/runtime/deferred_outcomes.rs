@@ -64,7 +64,8 @@ async fn a_retry_does_not_wait_for_a_store_that_hangs() {
     let took = started.elapsed();
     assert!(took < ms(500), "{took:?}");
     store.heal();
-    in_time(runtime.drained()).await;
+    store.resume();
+    until("the completion is stored", || gauges(&runtime).deferred_ends == 0).await;
     assert!(matches!(state(&store).await, Some(RecordState::Completed(_))));
 }
 

@@ -72,6 +72,19 @@ async fn other_leases_are_renewed_repeatedly_while_the_renewal_of_one_record_han
     drop(attempts);
 }
 
+/// Fails if the calls that hang pile up, each with a connection of the store: a lease is due again
+/// after a sixth of its length, and its call hangs for a second.
+#[tokio::test]
+async fn a_renewal_that_hangs_is_not_repeated_before_it_ends() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let attempts = begin_with_one_hanging(&store, &runtime, 8, &with_lease(ms(300))).await;
+    until("the others are renewed for longer than a call hangs", || least_renewed(&store, 8) >= 20)
+        .await;
+    assert_eq!(store.most_hanging_alone(), 1);
+    drop(attempts);
+}
+
 #[tokio::test]
 async fn while_every_renewal_fails_the_store_is_not_called_for_each_lease() {
     let store = FaultyStore::default();

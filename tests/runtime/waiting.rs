@@ -295,3 +295,38 @@ fn one_runtime_serves_threads_with_separate_tokio_runtimes() {
         (0, 0, 0)
     );
 }
+
+/// Fails if a waiting duplicate claims with the owner token of an earlier claim, which the
+/// background still gives back: it would release the key under the handler.
+#[tokio::test]
+async fn a_claim_that_is_given_back_late_does_not_release_the_key_of_the_next_one() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let first = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let waiter = spawn_waiter(&runtime, LONG);
+    until_waiting(&runtime, 1).await;
+    // Claims take effect, but their acknowledgments are lost; giving them back fails.
+    store.set_fault(Op::LookUp, usize::MAX, Fault::Before);
+    store.set_fault(Op::Claim, usize::MAX, Fault::After);
+    assert_eq!(first.release().await, AttemptOutcome::Stored);
+    until_claimed(&store).await;
+    let claims = store.calls(Op::Claim);
+    // A claim is sent twice before it counts as failed.
+    until("the next claim fails", || store.calls(Op::Claim) > claims + 3).await;
+    store.set_fault(Op::Claim, 0, Fault::After);
+    let claims = store.calls(Op::Claim);
+    until("the duplicate claims again", || store.calls(Op::Claim) > claims + 1).await;
+    store.heal();
+    let attempt = expect_attempt(in_time(waiter).await.unwrap().unwrap());
+    until("everything is given back", || gauges(&runtime).deferred_ends == 0).await;
+    let found = store.inner().look_up(&id("k")).await.unwrap();
+    assert!(found.is_some(), "the key of a running attempt was released");
+    assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
+}
+
+/// Waits until the record of the key is there again.
+async fn until_claimed(store: &FaultyStore) {
+    while store.inner().look_up(&id("k")).await.unwrap().is_none() {
+        tokio::time::sleep(ms(1)).await;
+    }
+}

@@ -187,8 +187,16 @@ impl LiveLeases {
         }
         state.wakes = state.leases.values().map(|entry| entry.due).min();
         state.calls.retain(|call| !call.ended.is_closed());
-        // A call that still hangs is not repeated.
-        isolated.retain(|renewal| !state.calls.iter().any(|call| *call.renewals == [*renewal]));
+        // The call of a single lease that still hangs is not repeated (case
+        // `a_renewal_that_hangs_is_not_repeated_before_it_ends`).
+        let single = |call: &RenewCall| match *call.renewals {
+            [single] => Some(single),
+            _ => None,
+        };
+        let hanging: Vec<_> = state.calls.iter().filter_map(single).collect();
+        for renewals in [&mut together, &mut isolated] {
+            renewals.retain(|renewal| !hanging.contains(renewal));
+        }
         let isolated = isolated.into_iter().filter_map(|one| state.start_call(vec![one])).collect();
         (state.start_call(together), isolated)
     }

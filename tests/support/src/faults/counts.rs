@@ -3,7 +3,10 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use idempotent_core::{
@@ -20,6 +23,7 @@ pub(super) struct Counts {
     begun: Mutex<HashMap<Op, usize>>,
     renewals: Mutex<Renewals>,
     purged: Mutex<u64>,
+    alone: Arc<Alone>,
     /// Each thread that has renewed or purged holds a clone, until it ends.
     thread: Arc<()>,
 }
@@ -29,6 +33,24 @@ struct Renewals {
     /// The number of leases in each renewal that returned outcomes.
     batches: Vec<usize>,
     by_record: HashMap<RecordId, usize>,
+}
+
+/// The renewals of a single lease that hang now, and the most that did at a time.
+#[derive(Debug, Default)]
+struct Alone {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A renewal that hangs, until it is dropped.
+pub(super) struct Hanging(Option<Arc<Alone>>);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        if let Some(alone) = &self.0 {
+            alone.now.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 thread_local! {
@@ -48,6 +70,15 @@ impl Counts {
                 *renewals.by_record.entry(renewal.lease.id).or_default() += 1;
             }
         }
+    }
+
+    pub(super) fn hanging(&self, leases: &[Renewal]) -> Hanging {
+        let alone = (leases.len() == 1).then(|| self.alone.clone());
+        if let Some(alone) = &alone {
+            let now = alone.now.fetch_add(1, Ordering::SeqCst) + 1;
+            alone.most.fetch_max(now, Ordering::SeqCst);
+        }
+        Hanging(alone)
     }
 
     pub(super) fn purged(&self, records: u64) {
@@ -86,6 +117,12 @@ impl<S: Store> FaultyStore<S> {
     #[must_use]
     pub fn batches(&self) -> Vec<usize> {
         self.shared.counts.renewals.lock().unwrap().batches.clone()
+    }
+
+    /// How many renewals of a single lease have hung at the same time, at most.
+    #[must_use]
+    pub fn most_hanging_alone(&self) -> usize {
+        self.shared.counts.alone.most.load(Ordering::SeqCst)
     }
 
     /// How many times the lease of a record was renewed.

@@ -61,6 +61,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.shared.counts.mark_thread();
         if self.hangs(leases) {
             self.shared.counts.begin(Op::Renew);
+            let _hanging = self.shared.counts.hanging(leases);
             pending::<()>().await;
         }
         let outcomes = self.call(Op::Renew, self.inner().renew(leases)).await?;
