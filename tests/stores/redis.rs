@@ -15,6 +15,7 @@ mod notes;
 mod outages;
 mod privileges;
 mod promotion;
+mod propagation;
 mod replicas;
 mod replicated_notes;
 mod restarts;

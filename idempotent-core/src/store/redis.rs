@@ -52,10 +52,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Each record is one value under its own key, which expires with the record: 113 bytes, the name
 /// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
 /// new key, completing it and replaying its recording each take one round trip. A claim that finds
-/// another attempt in flight takes a second round trip, in which a script on the server decides.
-/// A recording of at least 64 KiB takes a second round trip as well on Valkey 8.1, Redis 8.4 or
-/// later: there the store reads the claim and replaces it if it is unchanged, which takes less of
-/// the server's time than a script that copies the recording. Time is the server's clock.
+/// another attempt in flight takes a second round trip, in which a script on the server decides. A
+/// recording of at least 64 KiB takes a second round trip as well on Valkey 8.1 or later: there the
+/// store reads the claim and replaces it if it is unchanged, which takes less of the server's time
+/// than a script that copies the recording. Time is the server's clock.
 ///
 /// A note takes one round trip. The server then writes the whole value again, as it does for a
 /// renewal, so the cost of both grows with the length of the steps and the input. A note with an

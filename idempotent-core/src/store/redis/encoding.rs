@@ -197,7 +197,13 @@ pub(super) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
 /// `completed_at` of a record with relative times is the time that was left until its expiry.
 pub(super) fn with_absolute_times(record: Record, key_expires: Timestamp) -> Record {
     if record.first_seen != Timestamp::from_millis(0) {
-        return record;
+        // The key expires later than the record says if the server has executed the write of its
+        // recording late.
+        let expires_at = match record.state {
+            RecordState::Completed(_) => record.expires_at.max(key_expires),
+            RecordState::InFlight | RecordState::Held => record.expires_at,
+        };
+        return Record { expires_at, ..record };
     }
     let [lease, ttl] =
         [record.lease_until, record.expires_at].map(|time| Duration::from_millis(time.as_millis()));

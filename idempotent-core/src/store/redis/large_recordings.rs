@@ -1,10 +1,15 @@
 //! Stores large recordings without a script, on servers that can compare a value before they
-//! replace it: Valkey 8.1 and Redis 8.4.
+//! replace it: Valkey 8.1 or later.
 //!
 //! A script copies a recording several times, and the server does nothing else meanwhile. Instead
 //! the store reads the claim, and replaces it with the completed record on the condition that it is
 //! still the same value (`SET … IFEQ`). If the condition fails, or in any unusual case, the script
 //! decides.
+//!
+//! The expiry is a length (`PX`), not a point in time (`PXAT`). The server propagates `SET … IFEQ …
+//! PX` as a plain `SET … PXAT`, but `SET … IFEQ … PXAT` as it is, which an older replica refuses
+//! and acknowledges all the same. A length is also right for a command that arrives late: a point
+//! in time that has passed would delete the record.
 
 use std::{io::Write, time::Duration};
 
@@ -19,7 +24,7 @@ use super::{
     router::Resend,
     scripts,
 };
-use crate::{lease::Lease, record::RecordState};
+use crate::{clock::millis, lease::Lease, record::RecordState};
 
 /// The shortest recording for which the second round trip pays, in bytes
 /// (`docs/decisions/036-large-recordings-in-redis.md`).
@@ -68,6 +73,7 @@ impl RedisStore {
         {
             return Ok(None);
         }
+        let left = record.expires_at.duration_since(at);
         let mut set = redis::cmd("SET");
         set.arg(&key);
         {
@@ -75,7 +81,7 @@ impl RedisStore {
             let _ = value.write_all(&encode_completed(record, at, recording));
             let _ = value.write_all(recording);
         }
-        set.arg("IFEQ").arg(&found.value[..]).arg("PXAT").arg(record.expires_at.as_millis());
+        set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
         match self.router.send((role, Resend::Once), &key, &set).await {
             Ok((Value::Okay, route)) => Ok(Some(route)),
             // The record has changed, or an earlier call whose response was lost has completed it.

@@ -62,7 +62,7 @@ impl Store for RedisStore {
     }
 
     /// A recording of at least 64 KiB takes two round trips if the server can compare a value
-    /// before it replaces it (Valkey 8.1, Redis 8.4), and much less of the server's time.
+    /// before it replaces it (Valkey 8.1 or later), and much less of the server's time.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         match self.replicas {
             Some(replicas) => Box::pin(self.complete_replicated(replicas, lease, recording)).await,

@@ -13,12 +13,17 @@ use std::{
 
 use redis::{Client, ConnectionLike, FromRedisValue, cluster::ClusterClient};
 
+pub use self::writes::{Replica, Written};
+
+mod writes;
+
 /// A `redis-server` or Sentinel in a temporary directory.
 pub struct Server {
     /// The port on this machine.
     pub port: u16,
     /// The server process and its watchdog.
     running: Option<[Child; 2]>,
+    program: PathBuf,
     directory: PathBuf,
     args: Vec<String>,
 }
@@ -31,12 +36,25 @@ pub const IN_MEMORY: &[&str] = &["--save", "", "--appendonly", "no"];
 impl Server {
     /// Starts an empty server with these arguments, such as [`DURABLE`].
     pub fn start(args: &[&str]) -> Self {
+        Self::start_program("redis-server".into(), args)
+    }
+
+    /// Starts an empty server of another release, if two are installed: the last `redis-server` in
+    /// `PATH`. The tests on Valkey put theirs before the machine's own.
+    pub fn start_last_in_path(args: &[&str]) -> Self {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let programs = env::split_paths(&path).map(|directory| directory.join("redis-server"));
+        let last = programs.filter(|program| program.is_file()).last();
+        Self::start_program(last.unwrap_or_else(|| "redis-server".into()), args)
+    }
+
+    fn start_program(program: PathBuf, args: &[&str]) -> Self {
         let port = free_port();
         let directory =
             env::temp_dir().join(format!("idempotent-redis-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = Self { port, running: None, directory, args };
+        let mut server = Self { port, running: None, program, directory, args };
         server.run();
         server
     }
@@ -67,13 +85,14 @@ impl Server {
         );
         fs::write(&config, lines).unwrap();
         let args = vec![config.display().to_string(), "--sentinel".to_owned()];
-        let mut server = Self { port, running: None, directory, args };
+        let program = "redis-server".into();
+        let mut server = Self { port, running: None, program, directory, args };
         server.run();
         server
     }
 
     fn run(&mut self) {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(&self.program);
         // The configuration file, if there is one, is the first argument.
         let (file, rest): (Vec<_>, Vec<_>) =
             self.args.iter().partition(|arg| arg.ends_with(".conf"));
