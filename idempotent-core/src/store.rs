@@ -29,6 +29,12 @@ pub(crate) mod sql;
 pub mod sqlite;
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "a store alone may not need each answer")
+)]
+mod error_class;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
 mod transactions;
 

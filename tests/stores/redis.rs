@@ -8,6 +8,7 @@ mod damage;
 mod failovers;
 mod guarantees;
 mod helpers;
+mod idle_connections;
 mod large_recordings;
 mod losses;
 mod moving_slots;
@@ -19,5 +20,9 @@ mod propagation;
 mod replicas;
 mod replicated_notes;
 mod restarts;
+mod server_errors;
+mod slow_links;
 mod stale_view;
+#[cfg(feature = "redis-tls")]
+mod tls;
 mod topologies;

@@ -38,6 +38,7 @@ mod servers;
 mod steps;
 mod store_impl;
 mod watch_thread;
+mod wire;
 
 const NAME: &str = "redis";
 const PREFIX: &str = "idempotency:";
@@ -126,17 +127,21 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// short-lived connections to look up the slots. A lost connection is opened again by the next
 /// call.
 ///
-/// A server that does not respond within 2 seconds ([`response_timeout`](Self::response_timeout))
-/// is considered down. Its connections are closed, calls on them end with an unknown outcome, and
-/// further calls for its keys wait half a second for a new connection. After that, calls fail at
-/// once, except for one call about every half second that tries to connect, for at most 2 seconds.
+/// A server that sends nothing for 2 seconds while a call waits
+/// ([`response_timeout`](Self::response_timeout)) is considered down. A response may take longer
+/// while its bytes arrive; if they arrive on other connections only, just the silent one is closed.
+/// When a server is down, its connections are closed, calls on them end with an unknown outcome,
+/// and further calls for its keys wait half a second for a new connection. After that, calls fail
+/// at once, except for one call about every half second that tries to connect, for at most 2
+/// seconds.
 ///
 /// In a cluster, only the keys of that server are affected, until its replica is promoted. This
 /// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
 /// the failure and the promotion. Name several nodes of the cluster, or all Sentinels, in the URL.
 ///
 /// A claim, a completion, a renewal, a lookup, or a note without a step whose acknowledgment was
-/// lost is sent once more.
+/// lost is sent once more. Any call is sent on a new connection if nothing of it was sent on the
+/// old one, or if the server has refused it because it is no longer the master.
 ///
 /// # Examples
 /// ```no_run
@@ -209,10 +214,10 @@ impl RedisStore {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// Sets how long a server may take to respond; the default is 2 seconds. After that, the
-    /// outcome of the call is unknown and the server counts as [down](Self#connections). A claim, a
-    /// completion, a renewal or a lookup is sent once more if a new connection can be opened at
-    /// once.
+    /// Sets how long nothing may arrive from a server while a call waits for its response; the
+    /// default is 2 seconds. After that, the outcome of the call is unknown and the server counts
+    /// as [down](Self#connections). A claim, a completion, a renewal or a lookup is sent once more
+    /// if a new connection can be opened at once.
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let router = self.router.with(|timeouts| Timeouts { response: within, ..timeouts });
@@ -252,12 +257,12 @@ impl RedisStore {
         Store::migrate(self).await
     }
 
-    /// Verifies that the user in the URL may execute each command on keys with the prefix. It
-    /// changes nothing.
+    /// Verifies that the servers still meet the [requirements](Self#server-requirements), and that
+    /// the user in the URL may execute each command on keys with the prefix. It changes nothing.
     ///
     /// # Errors
-    /// Fails with a permanent error whose source names the missing privilege and the `ACL SETUSER`
-    /// command that grants it, or with a transient error if no master responds.
+    /// Fails with a permanent error whose source names the setting, or the missing privilege and
+    /// the `ACL SETUSER` command that grants it; or with a transient error if no master responds.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
     }

@@ -17,7 +17,7 @@ use idempotent_core::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::helpers::{GRANTED, complete, describe, key, lease, request};
+use super::helpers::{GRANTED, complete, describe, established, key, lease, request};
 use test_support::{
     servers::redis::{IN_MEMORY, Server, wait_until},
     without_runtime,
@@ -197,15 +197,6 @@ async fn a_url_opens_the_store() {
         let error = RedisStore::connect("rediss://127.0.0.1/").await.unwrap_err();
         assert!(describe(&error).contains("`redis-tls`"), "{}", describe(&error));
     }
-}
-
-/// The number of connections to a port of this machine according to the kernel, including those
-/// that a suspended server has not accepted.
-fn established(port: u16) -> usize {
-    let port = format!(":{port:04X}");
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let fields = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-    fields.filter(|fields| fields[1].ends_with(&port) && fields[3] == "01").count()
 }
 
 /// Fails if one late response makes concurrent calls fail, instead of making them use a new

@@ -195,3 +195,16 @@ async fn a_damaged_record_is_an_error_in_every_step() {
         assert_eq!(left, damaged);
     }
 }
+
+/// Fails if `check` trusts what the store read when it opened its connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_notices_a_setting_that_was_changed() {
+    let server = Server::start(IN_MEMORY);
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    store.check().await.unwrap();
+    let _: () = server.command("CONFIG SET maxmemory-policy allkeys-lru");
+    let error = store.check().await.unwrap_err();
+    assert!(!error.is_transient() && describe(&error).contains("`maxmemory-policy`"));
+    let _: () = server.command("CONFIG SET maxmemory-policy noeviction");
+    store.check().await.unwrap();
+}

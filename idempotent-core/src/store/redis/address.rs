@@ -1,19 +1,12 @@
-//! URLs of Redis servers, and the connections they describe.
+//! URLs of Redis servers.
 
 use std::time::Duration;
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, RedisError,
-    aio::MultiplexedConnection,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use tokio::sync::mpsc::UnboundedSender;
 
-use super::error::Failure;
-
-/// How many commands can be queued on a connection before a caller waits.
-const PIPELINE_BUFFER: usize = 1024;
 /// How long a connection is idle before the kernel sends keepalive probes, and the interval between
 /// them.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -130,28 +123,6 @@ pub(super) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> Con
         ConnectionAddr::Tcp(host, port)
     };
     template.clone().set_addr(addr)
-}
-
-/// Opens a connection that the current runtime drives. Responses have no time limit here; callers
-/// set their own.
-pub(super) async fn connect(
-    info: &ConnectionInfo,
-    published: Option<UnboundedSender<PushInfo>>,
-    within: Duration,
-) -> Result<MultiplexedConnection, Failure> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(within))
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(PIPELINE_BUFFER);
-    let config = match published {
-        Some(published) => config.set_push_sender(published),
-        None => config,
-    };
-    let client = Client::open(info.clone())?;
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(Failure::from_connect)
 }
 
 /// `TCP_NODELAY`, since collecting small requests costs tens of milliseconds; and keepalives, so

@@ -3,18 +3,18 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use redis::{ConnectionInfo, FromRedisValue, Value, aio::MultiplexedConnection, from_redis_value};
-use tokio::time::timeout;
+use redis::{ConnectionInfo, FromRedisValue, Value, from_redis_value};
 
 use super::{
-    address::{Endpoint, connect, endpoint},
+    address::{Endpoint, endpoint},
     error::Failure,
+    wire::Wire,
 };
 
 pub(super) const SLOTS: usize = 16_384;
 /// How many nodes are queried at the same time, so that an unresponsive one delays nothing.
 const AT_ONCE: usize = 3;
-/// How long a node may take to report the slots.
+/// How long a node may take to open a connection, and to report the slots while no byte arrives.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The slots of each master.
@@ -52,10 +52,7 @@ pub(super) async fn discover(
     let (mut failed, mut best) = (Failure::NoMaster, None::<ClusterView>);
     let rank = |view: &ClusterView| (view.epoch.min(known.unwrap_or(u64::MAX)), view.covered());
     for some in sources.chunks(AT_ONCE) {
-        let queries = some.iter().map(|source| async move {
-            timeout(RESPONSE_TIMEOUT, view_of(source)).await.unwrap_or(Err(Failure::ConnectTimeout))
-        });
-        let mut queries = queries.collect::<FuturesUnordered<_>>();
+        let mut queries = some.iter().map(view_of).collect::<FuturesUnordered<_>>();
         while let Some(view) = queries.next().await {
             match view {
                 Ok(view)
@@ -82,7 +79,7 @@ pub(super) async fn discover(
 }
 
 async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
-    let mut node = connect(source, None, RESPONSE_TIMEOUT).await?;
+    let mut node = Wire::open(source, None, RESPONSE_TIMEOUT).await?;
     // The epoch is read first, so that the slots are never older than the epoch says.
     let info: String = query(&mut node, "INFO", "CLUSTER|INFO").await?;
     let ranges = ranges(query(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
@@ -95,12 +92,14 @@ async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
 }
 
 async fn query<T: FromRedisValue>(
-    node: &mut MultiplexedConnection,
+    node: &mut Wire,
     what: &str,
     privilege: &'static str,
 ) -> Result<T, Failure> {
-    let reply = redis::cmd("CLUSTER").arg(what).query_async(node).await;
-    reply.map_err(|error| Failure::from(error).or_missing_privilege(privilege))
+    let Wire { commands, traffic, .. } = node;
+    let reply = async { Ok(redis::cmd("CLUSTER").arg(what).query_async(commands).await?) };
+    let reply = traffic.wait_for(reply, RESPONSE_TIMEOUT).await;
+    reply.map_err(|failure| failure.or_missing_privilege(privilege))
 }
 
 /// Parses the epoch from the reply to `CLUSTER INFO`.

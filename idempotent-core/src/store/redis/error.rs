@@ -2,20 +2,24 @@
 
 use std::{io, sync::Arc};
 
-use redis::{ParsingError, RedisError, ServerErrorKind};
+use redis::{ParsingError, RedisError};
 
 use super::{
     NAME,
     encoding::Unreadable,
     missing_privilege::MissingPrivilege,
     requirements::UnsuitableServer,
-    server_error::{is_server, is_transient_error, refuses_writes, without_arguments},
+    server_error::{LOST, Reaction, error_class, reaction, refused, without_arguments},
 };
-use crate::error::StoreError;
+use crate::{
+    error::StoreError,
+    store::error_class::{
+        Cause::{Permanent, Temporary},
+        ConnectionState::{Good, Unusable},
+        Effect, ErrorClass,
+    },
+};
 
-/// Error codes for a key that holds no record: the one that `lua/record.lua` raises, and the
-/// server's own for a value of another type.
-const UNREADABLE: [&str; 2] = ["DAMAGED", "WRONGTYPE"];
 /// The error for a user that may not select a database, of which the client library keeps only the
 /// text.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
@@ -37,6 +41,9 @@ pub(super) enum Failure {
     /// The server did not respond in time.
     #[error("the server did not respond in time")]
     ResponseTimeout,
+    /// The connection was lost before any byte of the command was sent on it.
+    #[error("the connection was lost before the command was sent")]
+    NotSent(#[source] Box<Failure>),
     /// The store has stopped using the connection: another server is the master, or this one did
     /// not respond to another call.
     #[error(
@@ -71,74 +78,60 @@ impl Failure {
     pub(super) fn into_error(self, operation: &'static str) -> StoreError {
         if matches!(self, Self::Unreadable(_)) {
             StoreError::unreadable(NAME, operation, self)
-        } else if self.is_transient() {
-            StoreError::transient(NAME, operation, self)
         } else {
-            StoreError::permanent(NAME, operation, self)
+            self.class().into_error(NAME, operation, self)
+        }
+    }
+
+    pub(super) fn class(&self) -> ErrorClass {
+        match self {
+            Self::Redis(error) => error_class(error),
+            Self::ResponseTimeout | Self::ConnectionClosed => LOST,
+            Self::NotSent(_) | Self::ConnectTimeout | Self::NoMaster | Self::NoWatchThread(_) => {
+                refused(Temporary, Unusable)
+            }
+            // A failover, unless it happens in `connect`, which treats a replica in the URL as a
+            // mistake.
+            Self::UnsuitableServer(UnsuitableServer::Replica) => refused(Temporary, Unusable),
+            Self::UnsuitableServer(_) => refused(Permanent, Unusable),
+            Self::BackingOff(last) => refused(last.class().cause, Unusable),
+            Self::Unreadable(_) | Self::MissingPrivilege(_) | Self::NoRuntime => {
+                refused(Permanent, Good)
+            }
+            Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),
         }
     }
 
     pub(super) fn is_transient(&self) -> bool {
-        match self {
-            Self::Redis(error) => is_transient_error(error),
-            // A failover, unless it happens in `connect`, which treats a replica in the URL as a
-            // mistake.
-            Self::UnsuitableServer(refused) => *refused == UnsuitableServer::Replica,
-            Self::BackingOff(last) => last.is_transient(),
-            Self::ConnectTimeout
-            | Self::ResponseTimeout
-            | Self::ConnectionClosed
-            | Self::NoMaster
-            | Self::NoWatchThread(_) => true,
-            Self::Unreadable(_)
-            | Self::MissingPrivilege(_)
-            | Self::NoRuntime
-            | Self::Unexpected => false,
-        }
+        self.class().cause == Temporary
     }
 
-    /// Whether the server may have executed the command.
-    pub(super) fn is_outcome_unknown(&self) -> bool {
-        matches!(self, Self::ResponseTimeout | Self::ConnectionClosed) || self.breaks_connection()
+    /// Whether the connection was lost, rather than an error received on it.
+    pub(super) fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Redis(error) if error.is_io_error())
     }
 
-    /// Whether the connection cannot be used again: it is lost, or its server is no longer a
-    /// master.
-    pub(super) fn breaks_connection(&self) -> bool {
-        let Self::Redis(error) = self else { return false };
-        error.is_io_error()
-            || error.is_unrecoverable_error()
-            || is_server(error, ServerErrorKind::ReadOnly)
-    }
-
-    /// Whether the server currently refuses all writes.
-    pub(super) fn is_write_refused(&self) -> bool {
-        let Self::Redis(error) = self else { return false };
-        error.code().is_some_and(refuses_writes)
-    }
-
-    /// Whether the server does not have the script in its cache.
-    pub(super) fn is_script_unknown(&self) -> bool {
-        matches!(self, Self::Redis(error) if is_server(error, ServerErrorKind::NoScript))
-    }
-
-    /// Whether the node does not currently serve the key's slot.
-    pub(super) fn is_cluster_down(&self) -> bool {
-        matches!(self, Self::Redis(error) if is_server(error, ServerErrorKind::ClusterDown))
+    /// What the store does about the error.
+    pub(super) fn reaction(&self) -> Option<Reaction> {
+        let Self::Redis(error) = self else { return None };
+        reaction(error.code()?)
     }
 
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::Redis(error) = self else { return None };
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
-        let moved = is_server(error, ServerErrorKind::Moved);
-        Some(if moved { Redirect::Moved(host, port) } else { Redirect::Ask(host, port) })
+        Some(if error.code() == Some("MOVED") {
+            Redirect::Moved(host, port)
+        } else {
+            Redirect::Ask(host, port)
+        })
     }
 
     /// Converts a refusal of this command into a missing privilege.
     pub(super) fn or_missing_privilege(self, command: &'static str) -> Self {
         if let Self::Redis(error) = &self
-            && is_server(error, ServerErrorKind::NoPerm)
+            && error.code() == Some("NOPERM")
         {
             return Self::MissingPrivilege(MissingPrivilege::of(
                 command,
@@ -169,7 +162,7 @@ impl Failure {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        if error.code().is_some_and(|code| UNREADABLE.contains(&code)) {
+        if error.code().and_then(reaction) == Some(Reaction::Unreadable) {
             Self::Unreadable(Unreadable)
         } else {
             Self::Redis(without_arguments(error))

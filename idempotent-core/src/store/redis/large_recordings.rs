@@ -24,7 +24,7 @@ use super::{
     router::Resend,
     scripts,
 };
-use crate::{clock::millis, lease::Lease, record::RecordState};
+use crate::{clock::millis, lease::Lease, record::RecordState, store::error_class::Effect};
 
 /// The shortest recording for which the second round trip pays, in bytes
 /// (`docs/decisions/036-large-recordings-in-redis.md`).
@@ -87,7 +87,7 @@ impl RedisStore {
             // The record has changed, or an earlier call whose response was lost has completed it.
             Ok((Value::Nil, _)) => Ok(None),
             Ok(_) => Err(Failure::Unexpected),
-            Err(failure) if failure.is_outcome_unknown() => Err(failure),
+            Err(failure) if failure.class().effect == Effect::Unknown => Err(failure),
             // A full server still executes the script.
             Err(_) => Ok(None),
         }

@@ -6,17 +6,14 @@
 
 use std::{
     collections::HashMap,
-    future::poll_fn,
-    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Poll,
     time::Duration,
 };
 
-use redis::{ConnectionInfo, Value, aio::MultiplexedConnection};
+use redis::{ConnectionInfo, Value};
 use tokio::{
     runtime::Id,
     sync::watch,
@@ -26,11 +23,12 @@ use tokio::{
 pub(super) use self::route::{Message, Route};
 use self::waits::Waits;
 use super::{
-    address::connect,
     error::Failure,
     requirements::{Requirements, compares_values},
+    wire::Wire,
 };
 
+mod exchange;
 mod route;
 mod waits;
 
@@ -96,10 +94,18 @@ type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, Failure>
 
 /// A connection that any number of calls share.
 pub(super) struct Connection {
-    wire: MultiplexedConnection,
+    wire: Wire,
     epoch: u64,
     number: u64,
     waits: Arc<Waits>,
+    /// Whether calls on it end, because nothing arrives on it although the server responds.
+    is_silent: AtomicBool,
+}
+
+impl Connection {
+    fn is_open_in(&self, epoch: u64) -> bool {
+        self.epoch == epoch && !self.is_silent.load(Ordering::Acquire)
+    }
 }
 
 impl ConnectionCell {
@@ -153,66 +159,6 @@ impl Node {
         drop(gone);
     }
 
-    /// Sends a command and waits up to `within` for its response.
-    async fn exchange(
-        &self,
-        connection: &Connection,
-        message: Message<'_>,
-        within: Duration,
-    ) -> Result<Value, Failure> {
-        let mut wire = connection.wire.clone();
-        let mut response = pin!(message.send(&mut wire));
-        let mut call = connection.waits.call(within);
-        let value = poll_fn(|cx| match response.as_mut().poll(cx) {
-            Poll::Pending => call.poll_end(cx, || self.epoch() != connection.epoch).map(Err),
-            ready @ Poll::Ready(_) => ready,
-        })
-        .await;
-        match value {
-            // What a server acknowledges after another has taken its place may be lost.
-            Ok(_) if self.is_retired() => Err(Failure::ConnectionClosed),
-            value => value,
-        }
-    }
-
-    /// Updates the state of the server and its connections after a failed call.
-    fn record_failure(&self, role: ConnectionRole, connection: &Connection, failure: &Failure) {
-        if matches!(failure, Failure::ResponseTimeout) {
-            self.mark_unresponsive(connection.epoch);
-        } else if failure.breaks_connection()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && let Some(cell) = lock(&self.connections).get(&(runtime.id(), role)).cloned()
-        {
-            // Another call may have replaced the connection already.
-            let gone = lock(&cell.state).live.take_if(|live| live.number == connection.number);
-            drop(gone);
-        }
-    }
-
-    /// Closes all connections and ends the calls on them, unless another call has already done so.
-    fn mark_unresponsive(&self, epoch: u64) {
-        // The lock is taken first: calls that end look for another connection at once, and must
-        // find the server marked as down.
-        let mut outage = lock(&self.outage);
-        let (next, order) = (epoch.saturating_add(1), Ordering::AcqRel);
-        if self.epoch.compare_exchange(epoch, next, order, Ordering::Acquire).is_ok() {
-            let (retry_at, wait_until) = (Instant::now(), Instant::now() + PROBE_WAIT);
-            *outage = Some(Outage {
-                failure: Failure::ResponseTimeout,
-                pause: Duration::ZERO,
-                retry_at,
-                wait_until,
-            });
-            drop(outage);
-            let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
-            for cell in connections {
-                let gone = lock(&cell.state).live.take_if(|live| live.epoch <= epoch);
-                drop(gone);
-                cell.waits.wake_all();
-            }
-        }
-    }
-
     /// Returns this runtime's connection for a role, if it is open.
     pub(super) fn open_connection(
         &self,
@@ -221,7 +167,7 @@ impl Node {
     ) -> Option<Arc<Connection>> {
         let connections = lock(&self.connections);
         let state = lock(&connections.get(&(runtime, role))?.state);
-        state.live.clone().filter(|live| live.epoch == self.epoch())
+        state.live.clone().filter(|live| live.is_open_in(self.epoch()))
     }
 
     /// Returns this runtime's connection for a role; opens it if there is none.
@@ -243,7 +189,7 @@ impl Node {
             .clone();
         let (mut opening, limit) = {
             let mut state = lock(&cell.state);
-            if let Some(live) = state.live.as_ref().filter(|live| live.epoch == epoch) {
+            if let Some(live) = state.live.as_ref().filter(|live| live.is_open_in(epoch)) {
                 return Ok(live.clone());
             }
             let limit = self.connect_limit(state.opening.is_some())?;
@@ -289,23 +235,29 @@ impl Node {
         opening
     }
 
-    async fn open_verified(&self) -> Result<MultiplexedConnection, Failure> {
-        let mut wire = connect(&self.info, None, OPEN_TIMEOUT).await?;
+    async fn open_verified(&self) -> Result<Wire, Failure> {
+        let mut wire = Wire::open(&self.info, None, OPEN_TIMEOUT).await?;
         let info = Message::Command(&redis::cmd("INFO"))
-            .send(&mut wire)
+            .send(&mut wire.commands)
             .await
             .map_err(|failure| failure.or_missing_privilege("INFO"))?;
+        self.verify(info)?;
+        Ok(wire)
+    }
+
+    /// Verifies the server's settings, which are in the reply to `INFO`.
+    pub(super) fn verify(&self, info: Value) -> Result<(), Failure> {
         let info: String = redis::from_redis_value(info).map_err(Failure::unexpected_reply)?;
         self.requirements.verify(&info).map_err(Failure::UnsuitableServer)?;
         self.compares_values.store(compares_values(&info), Ordering::Relaxed);
-        Ok(wire)
+        Ok(())
     }
 
     fn finish_open(
         &self,
         cell: &ConnectionCell,
         epoch: u64,
-        opened: Result<MultiplexedConnection, Failure>,
+        opened: Result<Wire, Failure>,
     ) -> Result<Arc<Connection>, Failure> {
         let mut state = lock(&cell.state);
         state.opening = None;
@@ -315,7 +267,13 @@ impl Node {
                 *outage = None;
                 state.opened += 1;
                 let (number, waits) = (state.opened, cell.waits.clone());
-                let connection = Arc::new(Connection { wire, epoch, number, waits });
+                let connection = Arc::new(Connection {
+                    wire,
+                    epoch,
+                    number,
+                    waits,
+                    is_silent: AtomicBool::new(false),
+                });
                 // A server that was retired meanwhile keeps no connection.
                 if self.epoch() == epoch {
                     state.live = Some(connection.clone());

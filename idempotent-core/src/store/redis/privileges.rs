@@ -1,4 +1,4 @@
-//! Verifies the privileges of the user in the URL.
+//! Verifies the settings of the servers and the privileges of the user in the URL.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
     missing_privilege::MissingPrivilege,
     node::{Message, Node},
     scripts::CHECK,
-    server_error::refuses_writes,
+    server_error::{Reaction, reaction},
 };
 use crate::lease::OwnerToken;
 
@@ -20,13 +20,18 @@ use crate::lease::OwnerToken;
 const KEY_TRIES: u32 = 100_000;
 
 impl RedisStore {
-    /// Sends every command that a call may send, for a key that does not exist, so that nothing
-    /// changes.
+    /// Verifies the settings of each master, and sends it every command that a call may send, for a
+    /// key that does not exist, so that nothing changes.
     pub(super) async fn check_privileges(&self) -> Result<(), Failure> {
         self.router.on_each_master(|node| self.check_node(node)).await
     }
 
     async fn check_node(&self, node: Arc<Node>) -> Result<(), Failure> {
+        // The settings may have changed since the connections were opened.
+        let info = self.router.send_to(&node, Message::Command(&redis::cmd("INFO"))).await;
+        if let Some(info) = self.check_reply("INFO", info)? {
+            node.verify(info)?;
+        }
         let Some(key) = self.probe_key(&node) else { return Ok(()) };
         let mut set = redis::cmd("SET");
         set.arg(&key).arg("").arg("XX").arg("GET").arg("PX").arg(1);
@@ -75,7 +80,11 @@ impl RedisStore {
     ) -> Result<Option<Value>, Failure> {
         match result.map_err(|failure| failure.or_missing_privilege(command)) {
             Ok(value) => Ok(Some(value)),
-            Err(failure) if failure.is_write_refused() || failure.is_script_unknown() => Ok(None),
+            Err(failure)
+                if matches!(failure.reaction(), Some(Reaction::Read | Reaction::SendScript)) =>
+            {
+                Ok(None)
+            }
             Err(Failure::MissingPrivilege(or_missing_privilege)) => {
                 Err(Failure::MissingPrivilege(or_missing_privilege.under(&self.prefix)))
             }
@@ -89,7 +98,9 @@ impl RedisStore {
             redis::from_redis_value(value).map_err(Failure::unexpected_reply)?;
         match failed {
             None => Ok(()),
-            Some((_, why)) if why.split(' ').next().is_some_and(refuses_writes) => Ok(()),
+            Some((_, why)) if why.split(' ').next().and_then(reaction) == Some(Reaction::Read) => {
+                Ok(())
+            }
             Some((command, why)) => Err(Failure::MissingPrivilege(
                 MissingPrivilege::of(command, &why).under(&self.prefix),
             )),

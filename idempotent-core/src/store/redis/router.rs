@@ -14,7 +14,13 @@ use super::{
     node::{ConnectionRole, Message, Node, OPEN_TIMEOUT, Route},
     replication_connections::ReplicationConnections,
     scripts::{Arg, Script},
+    server_error::Reaction,
     servers::Servers,
+};
+use crate::store::error_class::{
+    Cause,
+    ConnectionState::{Good, Unusable},
+    Effect,
 };
 
 /// How many redirects a command follows.
@@ -129,7 +135,7 @@ impl Router {
         #[cfg(feature = "internals")]
         let script = altered.as_ref().unwrap_or(script);
         match self.send((role, resend), key, &script.by_hash(key, args)).await {
-            Err(failure) if failure.is_script_unknown() => {
+            Err(failure) if failure.reaction() == Some(Reaction::SendScript) => {
                 self.send((role, resend), key, &script.by_code(key, args)).await
             }
             result => result,
@@ -175,18 +181,22 @@ impl Router {
                 ask_node = self.servers.apply_redirect(key, &node, redirect);
                 continue;
             }
-            if !failure.is_outcome_unknown() {
-                // The node is cut off from the others, or its slots have moved.
-                if failure.is_cluster_down() {
-                    self.servers.refresh();
+            let class = failure.class();
+            let sends_again = match (class.effect, class.connection) {
+                // The server closed the connection while it was idle, or is no longer a master.
+                (Effect::None, Unusable) if class.cause == Cause::Temporary && redirects > 0 => {
+                    redirects -= 1;
+                    true
                 }
+                (Effect::Unknown, Unusable) => std::mem::take(&mut resend),
+                (Effect::None | Effect::Unknown, Unusable | Good) => false,
+            };
+            if class.connection == Unusable || failure.reaction() == Some(Reaction::RefreshView) {
+                self.servers.refresh();
+            }
+            if !sends_again {
                 return Err(failure);
             }
-            self.servers.refresh();
-            if !resend {
-                return Err(failure);
-            }
-            resend = false;
         }
     }
 
@@ -203,7 +213,7 @@ impl Router {
                 .await
         };
         match send().await {
-            Err(failure) if failure.breaks_connection() => send().await,
+            Err(failure) if failure.class().connection == Unusable => send().await,
             result => result,
         }
     }

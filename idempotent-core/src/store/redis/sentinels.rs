@@ -3,22 +3,21 @@
 use std::{collections::HashMap, sync::Weak, time::Duration};
 
 use futures_util::future::join_all;
-use redis::{
-    ConnectionInfo, PushInfo, PushKind, Value, aio::MultiplexedConnection, from_redis_value,
-};
+use redis::{ConnectionInfo, PushInfo, PushKind, Value, from_redis_value};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 use super::{
-    address::{Endpoint, Sentinels, connect},
+    address::{Endpoint, Sentinels},
     election::{Failover, MasterElection, MasterReport},
     error::Failure,
     servers::Servers,
+    wire::Wire,
 };
 
-/// How long a Sentinel may take to respond.
+/// How long a Sentinel may take to open a connection, and to respond while no byte arrives.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often each Sentinel is queried, in addition to its announcements.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,10 +51,7 @@ pub(super) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, Fa
 /// Queries all Sentinels once; also returns whether one of them reports a planned failover.
 async fn query_all(sentinels: &Sentinels) -> Result<(MasterElection, bool), Failure> {
     let queries = sentinels.hosts.iter().map(|host| async {
-        let report = async {
-            query(&mut connect(host, None, RESPONSE_TIMEOUT).await?, &sentinels.service).await
-        };
-        timeout(RESPONSE_TIMEOUT, report).await.unwrap_or(Err(Failure::ConnectTimeout))
+        query(&mut Wire::open(host, None, RESPONSE_TIMEOUT).await?, &sentinels.service).await
     });
     let (mut reports, mut failed, mut planned) = (Vec::new(), Failure::NoMaster, false);
     for reported in join_all(queries).await {
@@ -95,18 +91,15 @@ async fn follow(
     (number, last_report): (usize, &mut Instant),
 ) -> Result<(), Failure> {
     let (sender, mut published) = unbounded_channel();
-    let timed_out = |_| Failure::ConnectTimeout;
-    let mut sentinel = timeout(RESPONSE_TIMEOUT, connect(host, Some(sender), RESPONSE_TIMEOUT))
-        .await
-        .map_err(timed_out)??;
+    let mut sentinel = Wire::open(host, Some(sender), RESPONSE_TIMEOUT).await?;
     // A Sentinel that refuses the subscription is still queried.
-    let _ =
-        timeout(RESPONSE_TIMEOUT, sentinel.subscribe(&CHANNELS[..])).await.map_err(timed_out)?;
+    let Wire { commands, traffic, .. } = &mut sentinel;
+    let subscribed = async { Ok(commands.subscribe(&CHANNELS[..]).await) };
+    let _ = traffic.wait_for(subscribed, RESPONSE_TIMEOUT).await?;
     let Some(outdated) = servers.upgrade().map(|servers| servers.outdated()) else { return Ok(()) };
     loop {
         let outdated = outdated.notified();
-        let (report, failover) =
-            timeout(RESPONSE_TIMEOUT, query(&mut sentinel, service)).await.map_err(timed_out)??;
+        let (report, failover) = query(&mut sentinel, service).await?;
         let Some(alive) = servers.upgrade() else { return Ok(()) };
         alive.suspend_if(|election| election.suspend_during(&report, failover));
         alive.update_election(|election| election.set(number, Some(report)));
@@ -159,15 +152,14 @@ fn old_master(replica: &str, service: &str) -> Option<Endpoint> {
 
 /// Returns the master that a Sentinel names, and whether it is replacing it. During a failover a
 /// Sentinel already names the new master while its record of the old one still exists.
-async fn query(
-    sentinel: &mut MultiplexedConnection,
-    service: &str,
-) -> Result<(MasterReport, Failover), Failure> {
+async fn query(sentinel: &mut Wire, service: &str) -> Result<(MasterReport, Failover), Failure> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(service);
     both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    let Wire { commands, traffic, .. } = sentinel;
+    let reply = async { Ok(both.query_async(commands).await?) };
     let (fields, master): (HashMap<String, String>, Option<Endpoint>) =
-        both.query_async(sentinel).await?;
+        traffic.wait_for(reply, RESPONSE_TIMEOUT).await?;
     let epoch = fields
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok())

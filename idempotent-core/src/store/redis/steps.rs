@@ -20,6 +20,7 @@ use super::{
     node::{ConnectionRole, Route},
     router::Resend,
     scripts::{self, Arg, MAX_DIGITS, Script},
+    server_error::{LOST, Reaction},
 };
 use crate::{
     clock::{Timestamp, millis},
@@ -70,7 +71,7 @@ impl RedisStore {
         claim: &Claim,
     ) -> Result<ClaimReply, Failure> {
         match self.claim_by_set(role, key, claim).await {
-            Err(refused) if refused.is_write_refused() => {
+            Err(refused) if refused.reaction() == Some(Reaction::Read) => {
                 Box::pin(self.claim_read_only(refused, role, key, claim)).await
             }
             claimed => claimed,
@@ -226,7 +227,7 @@ impl RedisStore {
             )
         };
         let renewed = match renew().await {
-            Err(failure) if failure.is_outcome_unknown() && Instant::now() < until => renew().await,
+            Err(failure) if failure.class() == LOST && Instant::now() < until => renew().await,
             result => result,
         };
         renewed.map(|(passed, _)| fence(passed).into())

@@ -31,9 +31,9 @@ impl Store for RedisStore {
         Ok(())
     }
 
-    /// Verifies that the user in the URL may execute each command on keys with the prefix, by
-    /// sending all of them to each master for a key that does not exist. In a cluster, masters that
-    /// do not respond within 2 seconds are skipped if another one responds.
+    /// Verifies the settings of each master, and that the user in the URL may execute each command
+    /// on keys with the prefix, by sending all of them for a key that does not exist. In a cluster,
+    /// masters that do not respond within 2 seconds are skipped if another one responds.
     async fn check(&self) -> Result<(), StoreError> {
         self.check_privileges().await.map_err(|failure| failure.into_error("check"))
     }

@@ -22,14 +22,17 @@ impl Route {
         Self { node, connection, role }
     }
 
-    /// Sends a command on the same connection.
+    /// Sends a command on the same connection, and waits for its response as long as bytes arrive
+    /// at intervals of at most `within`.
     pub(in crate::store::redis) async fn send(
         &self,
         message: Message<'_>,
         within: Duration,
     ) -> Result<Value, Failure> {
         let value = self.node.exchange(&self.connection, message, within).await;
-        value.inspect_err(|failure| self.node.record_failure(self.role, &self.connection, failure))
+        value.inspect_err(|failure| {
+            self.node.record_failure(self.role, &self.connection, failure, within);
+        })
     }
 }
 

@@ -61,7 +61,7 @@ impl Waits {
 
     /// A call that may wait for `within` and a grace for reading.
     pub(super) fn call(&self, within: Duration) -> PendingCall<'_> {
-        PendingCall { waits: self, within, number: None }
+        PendingCall { waits: self, within: within.min(LONGEST), number: None }
     }
 
     /// Wakes all calls, which then check whether they have to end.
@@ -113,6 +113,7 @@ async fn enforce_limits(waits: Weak<Waits>, recheck: Arc<Notify>) {
     }
 }
 
+/// A call that ends if no byte arrives on its connection for as long as the call may wait.
 pub(super) struct PendingCall<'a> {
     waits: &'a Waits,
     within: Duration,
@@ -122,7 +123,8 @@ pub(super) struct PendingCall<'a> {
 
 impl PendingCall<'_> {
     /// Returns why the call ends without a response: its limit is exceeded, or `is_closed`. The
-    /// limit counts from the first poll.
+    /// limit counts from the first poll, and again from the last byte that arrived, at
+    /// `last_progress`: a long response, or the responses to many calls, may take longer.
     ///
     /// Between the check and the registration another thread may close the connection; the lock,
     /// which [`Waits::wake_all`] takes afterwards, prevents that the call is not woken (case
@@ -131,22 +133,29 @@ impl PendingCall<'_> {
         &mut self,
         cx: &Context<'_>,
         is_closed: impl FnOnce() -> bool,
+        last_progress: impl FnOnce() -> Instant,
     ) -> Poll<Failure> {
-        let mut calls = lock(&self.waits.calls);
+        let mut guard = lock(&self.waits.calls);
+        let calls = &mut *guard;
         if is_closed() {
             return Poll::Ready(Failure::ConnectionClosed);
         }
         let place = self.number.and_then(|number| calls.waiting.get_mut(number)?.as_mut());
         let Some(call) = place else {
-            self.number = Some(self.waits.add(&mut calls, cx.waker().clone(), self.within));
+            self.number = Some(self.waits.add(calls, cx.waker().clone(), self.within));
             return Poll::Pending;
         };
         if matches!(call.limit, Limit::Exceeded) {
-            return Poll::Ready(Failure::ResponseTimeout);
+            let end = last_progress() + self.within;
+            if end <= Instant::now() {
+                return Poll::Ready(Failure::ResponseTimeout);
+            }
+            call.limit = Limit::Response(end);
+            self.waits.expect_check(&mut calls.next_check, end);
         }
         if !call.waker.will_wake(cx.waker()) {
             let old = mem::replace(&mut call.waker, cx.waker().clone());
-            drop(calls);
+            drop(guard);
             drop(old);
         }
         Poll::Pending
@@ -154,13 +163,18 @@ impl PendingCall<'_> {
 }
 
 impl Waits {
-    fn add(&self, calls: &mut Calls, waker: Waker, within: Duration) -> usize {
-        let end = Instant::now() + within.min(LONGEST);
-        if calls.next_check.is_none_or(|next| end < next) {
+    /// Wakes the task if a limit ends before its next check.
+    fn expect_check(&self, next_check: &mut Option<Instant>, end: Instant) {
+        if next_check.is_none_or(|next| end < next) {
             // Until the task has run, other calls need not notify it too.
-            calls.next_check = Some(end);
+            *next_check = Some(end);
             self.recheck.notify_one();
         }
+    }
+
+    fn add(&self, calls: &mut Calls, waker: Waker, within: Duration) -> usize {
+        let end = Instant::now() + within;
+        self.expect_check(&mut calls.next_check, end);
         let call = Some(WaitingCall { waker, limit: Limit::Response(end) });
         let number = calls.free.pop().unwrap_or(calls.waiting.len());
         match calls.waiting.get_mut(number) {
@@ -199,7 +213,7 @@ mod tests {
     /// How long a call lasts that gets no response.
     async fn duration(waits: &Waits, within: Duration) -> Duration {
         let (started, mut call) = (Instant::now(), waits.call(within));
-        let failure = poll_fn(|cx| call.poll_end(cx, || false)).await;
+        let failure = poll_fn(|cx| call.poll_end(cx, || false, || started)).await;
         assert!(matches!(failure, Failure::ResponseTimeout));
         started.elapsed()
     }
@@ -229,8 +243,8 @@ mod tests {
         let [first, second] = &mut calls;
         let is_closed = || closed.load(Ordering::SeqCst);
         let (first, second, ()) = tokio::join!(
-            poll_fn(|cx| first.poll_end(cx, is_closed)),
-            poll_fn(|cx| second.poll_end(cx, is_closed)),
+            poll_fn(|cx| first.poll_end(cx, is_closed, || started)),
+            poll_fn(|cx| second.poll_end(cx, is_closed, || started)),
             async {
                 yield_now().await;
                 closed.store(true, Ordering::SeqCst);
@@ -241,13 +255,30 @@ mod tests {
         assert_eq!(started.elapsed(), Duration::ZERO);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_counts_from_the_last_byte() {
+        let (waits, started) = (Waits::start(), Instant::now());
+        // Bytes arrive for ten seconds.
+        let last_progress = || Instant::now().min(started + 10 * SECOND);
+        let [mut first, mut second] = [waits.call(SECOND), waits.call(3 * SECOND)];
+        let ended = async |call: &mut PendingCall<'_>| {
+            let failure = poll_fn(|cx| call.poll_end(cx, || false, last_progress)).await;
+            assert!(matches!(failure, Failure::ResponseTimeout));
+            started.elapsed()
+        };
+        let (first, second) = tokio::join!(ended(&mut first), ended(&mut second));
+        assert!((11 * SECOND..12 * SECOND).contains(&first), "{first:?}");
+        assert!((13 * SECOND..14 * SECOND).contains(&second), "{second:?}");
+    }
+
     #[tokio::test]
     async fn a_call_that_has_ended_leaves_its_place_to_the_next() {
         let waits = Waits::start();
         for _ in 0..3 {
             let mut calls = [waits.call(SECOND), waits.call(SECOND)];
             for call in &mut calls {
-                let polled = poll_fn(|cx| Poll::Ready(call.poll_end(cx, || false))).await;
+                let polled =
+                    poll_fn(|cx| Poll::Ready(call.poll_end(cx, || false, Instant::now))).await;
                 assert!(polled.is_pending());
             }
         }
