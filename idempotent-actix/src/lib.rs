@@ -21,6 +21,7 @@ pub mod internals;
 pub mod job;
 mod key_source;
 mod lookup;
+mod not_run;
 mod operation;
 mod outcome;
 mod policy;

@@ -4,8 +4,10 @@ use actix_web::{Error, HttpMessage, HttpRequest, error::InternalError, web};
 
 use crate::{
     idempotency::Idempotency,
+    not_run,
     outcome::RequestOutcome,
     problem::{self, Problem, ProblemKind},
+    settings::Settings,
 };
 
 impl Idempotency {
@@ -54,11 +56,14 @@ pub(crate) fn misconfigured(request: &HttpRequest, reason: &'static str) -> Erro
     let (plain, data) = registered(request);
     let response = match plain.or(data) {
         Some(idempotency) => {
-            idempotency.render(&idempotency.problem(kind, kind.advice()), outcome, request)
+            let problem = idempotency.problem(kind, kind.advice());
+            let response = idempotency.render(&problem, outcome, request);
+            not_run::mark(response, request, &idempotency.settings().header)
         }
         None => {
             let problem = Problem::new(kind, kind.advice(), "/idempotency#");
-            outcome.attach(problem::json(&problem, request))
+            let response = outcome.attach(problem::json(&problem, request));
+            not_run::mark(response, request, &Settings::default().header)
         }
     };
     InternalError::from_response(reason, response).into()

@@ -77,8 +77,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
         });
         let Some(policy) = policy.ok().filter(|_| !is_misconfigured) else {
             let refusals = Refusals { idempotency: &idempotency, request: &request };
-            let (kind, outcome) = (ProblemKind::Misconfigured, RequestOutcome::Unavailable);
-            return GuardedResponse::ready(refusals.refuse(kind, outcome));
+            return GuardedResponse::ready(refusals.refuse_unrun(ProblemKind::Misconfigured));
         };
         let handler = HandlerFuture { handler, request: request.clone() };
         match keyed {
@@ -132,8 +131,7 @@ impl KeyedRun {
         // request is neither refused nor waited for.
         let token = self.idempotency.operations().token();
         if self.idempotency.is_draining() {
-            let (kind, outcome) = (ProblemKind::ShuttingDown, RequestOutcome::Unavailable);
-            return GuardedResponse::ready(self.refusals().refuse(kind, outcome));
+            return GuardedResponse::ready(self.refusals().refuse_unrun(ProblemKind::ShuttingDown));
         }
         let principal = (scope != *GLOBAL).then(|| scope.principal());
         let permit = self.idempotency.in_flight().acquire(principal).map(|permit| (permit, None));
@@ -266,7 +264,14 @@ impl KeyedRun {
             );
             return self.refusals().overloaded(Limit::Principal);
         }
-        tracing::error!(id = %id.short(), %error, cause, "claiming a key failed; its request was refused");
-        self.refusals().refuse(problem::kind_of(error), RequestOutcome::Unavailable)
+        tracing::error!(
+            id = %id.short(), %error, cause, "claiming a key failed; its request was refused"
+        );
+        let kind = problem::kind_of(error);
+        if kind == ProblemKind::RecordUnreadable {
+            // The record may be that of an attempt that was run.
+            return self.refusals().refuse(kind, RequestOutcome::Unavailable);
+        }
+        self.refusals().refuse_unrun(kind)
     }
 }

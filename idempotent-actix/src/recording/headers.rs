@@ -30,6 +30,7 @@ fn is_recorded(name: &str) -> bool {
             | "connection"
             | "content-length"
             | "date"
+            | "idempotency-not-run"
             | "idempotency-replay"
             | "idempotency-replayed"
             | "keep-alive"

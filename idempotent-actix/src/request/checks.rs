@@ -16,6 +16,7 @@ use idempotent_core::Key;
 use crate::{
     idempotency::Idempotency,
     key_source::{KeyFault, KeySource},
+    not_run,
     outcome::RequestOutcome,
     problem::{Problem, ProblemKind},
     spec::markers::{Methods, Presence},
@@ -156,6 +157,7 @@ pub(super) fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> 
     let problem =
         idempotency.problem(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice());
     let response = idempotency.render(&problem, RequestOutcome::Unavailable, request);
+    let response = not_run::mark(response, request, &idempotency.settings().header);
     InternalError::from_response("middleware has read the body", response).into()
 }
 

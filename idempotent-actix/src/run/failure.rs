@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::{
     idempotency::Idempotency,
     in_flight::Limit,
+    not_run,
     outcome::RequestOutcome,
     problem::{self, HandlerProblem, ProblemKind},
 };
@@ -25,6 +26,15 @@ pub(super) struct Refusals<'a> {
 }
 
 impl Refusals<'_> {
+    /// A problem of a request whose handler was not started.
+    pub(super) fn refuse_unrun(self, kind: ProblemKind) -> HttpResponse {
+        self.not_run(self.refuse(kind, RequestOutcome::Unavailable))
+    }
+
+    fn not_run(self, response: HttpResponse) -> HttpResponse {
+        not_run::mark(response, self.request, &self.idempotency.settings().header)
+    }
+
     /// A problem that is the same for each request.
     pub(super) fn refuse(self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
         self.refuse_with(kind, kind.advice(), outcome)
@@ -100,7 +110,7 @@ impl Refusals<'_> {
                 .with_status(StatusCode::TOO_MANY_REQUESTS),
         };
         let problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
-        self.idempotency.render(&problem, RequestOutcome::Overloaded, self.request)
+        self.not_run(self.idempotency.render(&problem, RequestOutcome::Overloaded, self.request))
     }
 
     /// The attempt was abandoned: its handler panicked or took too long.

@@ -12,6 +12,7 @@ use actix_web::{HttpRequest, HttpResponse, rt};
 use futures_util::{FutureExt, future::Either};
 
 use crate::{
+    not_run::NOT_RUN,
     outcome::Replayable,
     recording::{REPLAY, REPLAYED},
 };
@@ -53,8 +54,8 @@ impl Future for HandlerFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<HttpResponse> {
         let Self { handler, request } = &mut *self;
         handler.as_mut().poll_response(cx, request).map(|mut response| {
-            // Only the guard knows whether a response is a replay.
-            for marker in [REPLAYED, REPLAY] {
+            // Only the guard knows whether a response is a replay, and whether nothing was run.
+            for marker in [REPLAYED, REPLAY, NOT_RUN] {
                 response.headers_mut().remove(marker);
             }
             response

@@ -26,8 +26,7 @@ impl KeyedRun {
         scope: Result<ScopeId, Option<Error>>,
         content: RequestContent,
     ) -> Result<(ScopeId, RequestDigest), HttpResponse> {
-        let misconfigured =
-            || self.refusals().refuse(ProblemKind::Misconfigured, RequestOutcome::Unavailable);
+        let misconfigured = || self.refusals().refuse_unrun(ProblemKind::Misconfigured);
         let scope = scope.map_err(|error| self.without_principal(error))?;
         if let Some(Err(NoLookup)) = self.lookup_location() {
             tracing::error!(
