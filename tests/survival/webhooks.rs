@@ -271,3 +271,65 @@ fn a_wrong_or_an_old_signature_claims_nothing_and_gets_no_replay() {
     refuse_all();
     assert_eq!((receiver.records(), receiver.lines().len()), (2, 2));
 }
+
+/// A delivery of Stripe's with this object.
+fn of_stripe(id: &str, kind: &str, object: &Value) -> Request {
+    let body = json!({ "id": id, "type": kind, "data": { "object": object } }).to_string();
+    let signature = sign_stripe(STRIPE, now(), body.as_bytes());
+    Request::post("/stripe").header("Stripe-Signature", signature).json(body)
+}
+
+#[test]
+fn the_refunds_of_stripe_are_totals_and_are_booked_in_any_order() {
+    let receiver = Receiver::start();
+    // 300, then 200, then 100, as Stripe counts them.
+    for (payment, totals) in [("pi_1", [300, 500, 600]), ("pi_2", [600, 300, 500])] {
+        let paid = json!({ "id": payment, "amount": 2_000 });
+        let event = of_stripe(&format!("{payment}_paid"), "payment_intent.succeeded", &paid);
+        assert_eq!(receiver.server.send(&event).status, 200);
+        for total in totals {
+            let refund = json!({ "payment_intent": payment, "amount_refunded": total });
+            let event = of_stripe(&format!("{payment}_{total}"), "charge.refunded", &refund);
+            assert_eq!(receiver.server.send(&event).status, 200, "{payment} {total}");
+        }
+        let lines = receiver.lines();
+        let of_payment = lines.iter().filter(|(_, of, _)| of == payment);
+        let left: i64 = of_payment.map(|(_, _, amount)| amount).sum();
+        assert_eq!(left, 1_400, "{lines:?}");
+    }
+}
+
+#[test]
+fn an_event_about_money_that_cannot_be_read_is_refused_and_not_recorded() {
+    let receiver = Receiver::start();
+    let unreadable = [json!("2000"), json!(20.5), json!(null), json!(0), json!(-5), json!([2000])];
+    for amount in &unreadable {
+        let paid = json!({ "id": "pi_1", "amount": amount });
+        let refund = json!({ "payment_intent": "pi_1", "amount_refunded": amount });
+        for (kind, object) in [("payment_intent.succeeded", paid), ("charge.refunded", refund)] {
+            let response = receiver.server.send(&of_stripe("evt_1", kind, &object));
+            assert_eq!(response.status, 422, "{kind} {amount}: {}", response.text());
+            assert!(response.text().contains("is not a whole number"), "{}", response.text());
+        }
+        let body = json!({
+            "type": "invoice.paid", "data": { "invoice": "in_1", "amount": amount },
+        });
+        let (body, at) = (body.to_string(), now());
+        let signature = sign_standard(STANDARD, "evt_1", at, body.as_bytes()).unwrap();
+        let request = Request::post("/standard").header("webhook-id", "evt_1");
+        let request = request.header("webhook-timestamp", at.to_string());
+        let response =
+            receiver.server.send(&request.header("webhook-signature", signature).json(body));
+        assert_eq!(response.status, 422, "{amount}: {}", response.text());
+    }
+    let nameless = json!({ "payment_intent": null, "amount_refunded": 5 });
+    let response = receiver.server.send(&of_stripe("evt_1", "charge.refunded", &nameless));
+    assert_eq!(response.status, 422, "{}", response.text());
+    assert_eq!(receiver.records(), 0);
+    // The provider has mended the event.
+    let paid =
+        of_stripe("evt_1", "payment_intent.succeeded", &json!({ "id": "pi_1", "amount": 7 }));
+    let booked = receiver.server.send(&paid);
+    assert_eq!((booked.status, booked.is_replay()), (200, false));
+    assert_eq!(receiver.lines(), [("evt_1".to_owned(), "pi_1".to_owned(), 7)]);
+}

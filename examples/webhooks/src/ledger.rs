@@ -36,26 +36,43 @@ impl Ledger {
     }
 }
 
-/// Books a change. Returns `false` if it is the refund of a payment that was not booked yet:
-/// providers do not deliver events in their order.
+/// What has become of a change.
+pub(crate) enum Booking {
+    Booked,
+    /// The refund is part of a total that was booked before: the events came in another order.
+    Included,
+    /// The refund of a payment that was not booked yet: providers do not deliver events in their
+    /// order.
+    UnknownPayment,
+}
+
+/// Books a change.
 pub(crate) async fn book(
     connection: &mut SqliteConnection,
     event: &str,
     change: &Change,
-) -> Result<bool, sqlx::Error> {
+) -> Result<Booking, sqlx::Error> {
     let (payment, amount) = match change {
         Change::Paid { payment, amount } => (payment, *amount),
-        Change::Refunded { payment, amount } => {
-            let paid = "SELECT count(*) FROM ledger WHERE payment = ?1 AND amount > 0";
-            let paid: i64 =
-                sqlx::query_scalar(paid).bind(payment).fetch_one(&mut *connection).await?;
+        Change::Refunded { payment, amount }
+        | Change::RefundedInTotal { payment, total: amount } => {
+            let sums = "SELECT coalesce(sum(amount) FILTER (WHERE amount > 0), 0),
+                    coalesce(-sum(amount) FILTER (WHERE amount < 0), 0)
+                FROM ledger WHERE payment = ?1";
+            let (paid, refunded): (i64, i64) =
+                sqlx::query_as(sums).bind(payment).fetch_one(&mut *connection).await?;
             if paid == 0 {
-                return Ok(false);
+                return Ok(Booking::UnknownPayment);
+            }
+            let in_total = matches!(change, Change::RefundedInTotal { .. });
+            let amount = amount.saturating_sub(if in_total { refunded } else { 0 });
+            if amount <= 0 {
+                return Ok(Booking::Included);
             }
             (payment, amount.saturating_neg())
         }
     };
     let insert = "INSERT INTO ledger (event, payment, amount) VALUES (?1, ?2, ?3)";
     sqlx::query(insert).bind(event).bind(payment).bind(amount).execute(connection).await?;
-    Ok(true)
+    Ok(Booking::Booked)
 }

@@ -39,6 +39,17 @@
 //! the payment of this refund is not known yet
 //! ```
 //!
+//! Stripe's `amount_refunded` is the total of all refunds of the payment so far: what is booked is the
+//! difference. An event about a payment that cannot be read is refused, so that it does not count as
+//! received. Its key is not claimed either:
+//!
+//! ```text
+//! $ deliver '{"id":"evt_3","type":"charge.refunded",
+//!             "data":{"object":{"payment_intent":"pi_1","amount_refunded":"5.00"}}}'
+//! HTTP/1.1 422 Unprocessable Entity
+//! the event was not booked: /data/object/amount_refunded is not a whole number of cents above 0
+//! ```
+//!
 //! A delivery with a wrong or an old signature is refused before its key is claimed:
 //!
 //! ```text

@@ -12,7 +12,7 @@ use sqlx::Sqlite;
 
 use crate::{
     event::{Change, Standard, Stripe, Verified},
-    ledger::{Ledger, book},
+    ledger::{Booking, Ledger, book},
 };
 
 /// The secrets that providers sign with. Both begin with `whsec_`.
@@ -86,13 +86,15 @@ async fn receive(
     let Some(change) = change else {
         return Ok(HttpResponse::Ok().json(json!({ "booked": false })));
     };
-    let booked = book(tx.connection().await?, operation.key().as_str(), &change).await;
-    if booked.map_err(ErrorInternalServerError)? {
-        Ok(HttpResponse::Ok().json(json!({ "booked": true })))
-    } else {
+    let booking = book(tx.connection().await?, operation.key().as_str(), &change).await;
+    Ok(match booking.map_err(ErrorInternalServerError)? {
+        Booking::Booked => HttpResponse::Ok().json(json!({ "booked": true })),
+        Booking::Included => HttpResponse::Ok().json(json!({ "booked": false })),
         // The provider delivers the event again later.
-        Ok(HttpResponse::ServiceUnavailable().body("the payment of this refund is not known yet"))
-    }
+        Booking::UnknownPayment => {
+            HttpResponse::ServiceUnavailable().body("the payment of this refund is not known yet")
+        }
+    })
 }
 
 #[get("/ledger")]
