@@ -16,8 +16,8 @@ use idempotent_actix::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The line that the server prints first, around the address of its page.
-const FIRST_LINE: [&str; 2] = ["payments: open ", " in a browser to see what #[idempotent] does"];
+/// The line around the address of the page.
+const PAGE_LINE: [&str; 2] = ["payments: open ", " in a browser to see what #[idempotent] does"];
 
 /// A payments server. It is stopped when it is dropped.
 pub(crate) struct Front {
@@ -39,10 +39,10 @@ impl Front {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let first = lines.next().expect("the server prints a line");
-        let url =
-            first.strip_prefix(FIRST_LINE[0]).and_then(|rest| rest.strip_suffix(FIRST_LINE[1]));
-        let url = url.unwrap_or_else(|| panic!("the first line is {first:?}")).to_owned();
+        let url = lines.find_map(|line| {
+            Some(line.strip_prefix(PAGE_LINE[0])?.strip_suffix(PAGE_LINE[1])?.to_owned())
+        });
+        let url = url.expect("the server prints the address of the page");
         lines.find(|line| line.contains("listening on")).expect("the server listens");
         thread::spawn(move || lines.for_each(drop));
         Self { child, url, directory }

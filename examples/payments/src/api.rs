@@ -207,7 +207,9 @@ impl FromFields for PaymentOrder {
     }
 }
 
-/// The parameters of a refund.
+/// The parameters of a refund. Without an amount, the rest of the payment is refunded. So an amount
+/// that cannot be read, and a parameter that is perhaps a misspelled amount, are refused with 400,
+/// before the key is claimed.
 struct RefundOrder {
     payment_intent: String,
     amount: Option<i64>,
@@ -215,8 +217,9 @@ struct RefundOrder {
 
 impl FromFields for RefundOrder {
     fn from_fields(fields: &Fields) -> Result<Self, ApiError> {
+        fields.refuse_unknown(&["payment_intent", "amount", "reason", "metadata", "expand"])?;
         let payment_intent = fields.required("payment_intent")?.to_owned();
-        Ok(Self { payment_intent, amount: fields.integer("amount", 1, i64::MAX)? })
+        Ok(Self { payment_intent, amount: fields.integer_if_given("amount", 1, i64::MAX)? })
     }
 }
 

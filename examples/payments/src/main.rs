@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! $ cargo run -p payments
+//! payments: opening sqlite:payments.db
 //! payments: open http://127.0.0.1:8080/ in a browser to see what #[idempotent] does
 //! …
 //! ```
@@ -203,13 +204,7 @@ async fn serve_bank(listen: &str, file: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // Before the store is opened, so that the page's address is known for the first line.
-    let listeners = bind(&arguments.listen)
-        .map_err(|error| with_causes(&format!("cannot listen on {}", arguments.listen), &error))?;
-    if let Some(address) = listeners.first().and_then(|listener| listener.local_addr().ok()) {
-        let page = demo::url(address);
-        print(&format!("payments: open {page} in a browser to see what #[idempotent] does"));
-    }
+    // Before the server listens: a client whose connection is accepted waits for a response.
     print(&format!("payments: opening {}", without_credentials(&arguments.store)));
     let store = store::connect(&arguments.store)
         .await
@@ -240,6 +235,12 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .app_data(Data::new(Bank::new(&bank)))
         .resume_with("POST /v1/payment_intents", api::charge);
     actix_web::rt::spawn(completer.run());
+    let listeners = bind(&arguments.listen)
+        .map_err(|error| with_causes(&format!("cannot listen on {}", arguments.listen), &error))?;
+    if let Some(address) = listeners.first().and_then(|listener| listener.local_addr().ok()) {
+        let page = demo::url(address);
+        print(&format!("payments: open {page} in a browser to see what #[idempotent] does"));
+    }
     let app = Data::new(idempotency.clone());
     let demo = Demo::new();
     let (page, stopping) = (demo.clone(), idempotency.drained(SHUTDOWN_TIMEOUT));

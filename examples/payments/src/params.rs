@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 
-/// Extracts a `T` from the parameters of a request. Unknown parameters are ignored.
+/// Extracts a `T` from the parameters of a request. Unknown parameters are ignored, unless `T`
+/// [refuses](Fields::refuse_unknown) them.
 pub(crate) struct Params<T>(pub(crate) T);
 
 /// A type that can be read from parameters.
@@ -43,7 +44,7 @@ impl<T: FromFields> FromRequest for Params<T> {
 }
 
 /// A flat list of names and values: the field `order` of the object `metadata` is called
-/// `metadata[order]`.
+/// `metadata[order]`. A value of JSON that is no text, such as `null` or a list, is empty.
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
@@ -75,14 +76,18 @@ impl Fields {
         };
         let mut fields = Vec::new();
         for (name, value) in object {
+            let before = fields.len();
             if let Value::Object(inner) = value {
-                fields.extend(
-                    inner
-                        .into_iter()
-                        .filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?))),
-                );
+                let inner = inner.into_iter();
+                let named =
+                    inner.filter_map(|(key, v)| Some((format!("{name}[{key}]"), scalar(v)?)));
+                fields.extend(named);
             } else {
-                fields.extend(scalar(value).map(|text| (name, text)));
+                fields.extend(scalar(value).map(|text| (name.clone(), text)));
+            }
+            // So that it is not taken for absent.
+            if fields.len() == before {
+                fields.push((name, String::new()));
             }
         }
         Ok(Self(fields))
@@ -132,6 +137,40 @@ impl Fields {
         }
     }
 
+    /// A whole number as above, or `None` if the parameter is absent: an empty one and a list are
+    /// errors. For an amount whose absence means "everything".
+    pub(crate) fn integer_if_given(
+        &self,
+        name: &str,
+        least: i64,
+        most: i64,
+    ) -> Result<Option<i64>, ApiError> {
+        let mut given = self.0.iter().filter(|(full, _)| parameter(full) == name).peekable();
+        if given.peek().is_none() {
+            return Ok(None);
+        }
+        let number = if given.all(|(full, _)| full == name) {
+            self.integer(name, least, most)?
+        } else {
+            None
+        };
+        let message = format!("Invalid {name}: send a whole number, or leave it out.");
+        let error = ApiError::invalid("parameter_invalid_integer", message).with_param(name);
+        number.ok_or(error).map(Some)
+    }
+
+    /// Refuses parameters that are not in the list: one of them may be misspelled.
+    pub(crate) fn refuse_unknown(&self, known: &[&str]) -> Result<(), ApiError> {
+        let mut names = self.0.iter().map(|(full, _)| parameter(full));
+        match names.find(|name| !known.contains(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("Received unknown parameter: {}", shortened(name));
+                Err(ApiError::invalid("parameter_unknown", message).with_param(name))
+            }
+        }
+    }
+
     /// A boolean, `false` if absent.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
@@ -151,6 +190,11 @@ impl Fields {
         };
         self.0.iter().filter_map(|(full, value)| Some((key(full)?, value.clone()))).collect()
     }
+}
+
+/// The name of a parameter without its key or index: `metadata` of `metadata[order]`.
+fn parameter(full: &str) -> &str {
+    full.split_once('[').map_or(full, |(name, _)| name)
 }
 
 /// The text of a scalar JSON value; nested values and `null` have none.
@@ -194,7 +238,8 @@ mod tests {
                  "expand": ["x"], "metadata": {"order": 7}}"#;
         let mut fields = Fields::from_json(json).unwrap().0;
         fields.sort();
-        assert_eq!(fields, form("amount=2000&confirm=true&metadata[order]=7").0);
+        let expected = "amount=2000&confirm=true&description=&expand=&metadata[order]=7";
+        assert_eq!(fields, form(expected).0);
     }
 
     #[test]
@@ -217,5 +262,25 @@ mod tests {
         assert!(fields.flag("flag").is_err());
         assert!(fields.required("empty").is_err());
         assert_eq!(fields.text("empty").unwrap(), None);
+    }
+
+    #[test]
+    fn an_amount_that_may_be_absent_is_never_taken_for_absent() {
+        let amount = |fields: &Fields| fields.integer_if_given("amount", 1, 9);
+        assert_eq!(amount(&form("payment_intent=pi_1")).unwrap(), None);
+        assert_eq!(amount(&form("amount=5")).unwrap(), Some(5));
+        for body in ["amount=", "amount=%20", "amount[]=5", "amount[0]=5", "amount=5&amount[]=5"] {
+            assert!(amount(&form(body)).is_err(), "{body}");
+        }
+        for value in ["null", "[5]", "{\"x\": 5}", "{}", "\"\"", "5.5", "true"] {
+            let body = format!("{{\"amount\": {value}}}");
+            let fields = Fields::from_json(body.as_bytes()).unwrap();
+            assert!(amount(&fields).is_err(), "{body}");
+        }
+        let known = ["payment_intent", "amount", "metadata"];
+        assert!(form("amount=5&metadata[a]=b").refuse_unknown(&known).is_ok());
+        for body in ["amout=5", "Amount=5", "amount%20=5", "amout[]=5"] {
+            assert!(form(body).refuse_unknown(&known).is_err(), "{body}");
+        }
     }
 }

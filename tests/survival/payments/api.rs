@@ -1,5 +1,11 @@
 //! The API's responses, in the form that Stripe's client libraries expect.
 
+use std::{
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
 use serde_json::json;
 use test_support::{ClientResponse, Request};
 
@@ -121,6 +127,43 @@ fn refunds_cannot_exceed_the_payment() {
 }
 
 #[test]
+fn a_refund_whose_amount_cannot_be_read_refunds_nothing_and_keeps_its_key_free() {
+    let files = Files::new();
+    let server = Payments::start(&files);
+    let paid = server.send(&pay("order-1", "pm_card_visa")).json();
+    let intent = paid["id"].as_str().unwrap();
+    let invalid = "parameter_invalid_integer";
+    for (rest, code) in [
+        ("&amount=", invalid),
+        ("&amount=%20", invalid),
+        ("&amount=5.00", invalid),
+        ("&amount[]=5", invalid),
+        ("&amount[0]=5", invalid),
+        ("&amout=5", "parameter_unknown"),
+        ("&Amount=5", "parameter_unknown"),
+    ] {
+        let request = post("/v1/refunds", "refund-1", &format!("payment_intent={intent}{rest}"));
+        let refused = refusal(&server.send(&request));
+        assert_eq!((refused.0, &*refused.2), (400, code), "{rest}");
+    }
+    for amount in [json!(null), json!([5]), json!({ "cents": 5 }), json!({}), json!("")] {
+        let body = json!({ "payment_intent": intent, "amount": amount });
+        let request = Request::post("/v1/refunds")
+            .header("Authorization", "Bearer sk_test_alice")
+            .header("Idempotency-Key", "refund-1")
+            .json(body.to_string());
+        let refused = refusal(&server.send(&request));
+        assert_eq!((refused.0, &*refused.2), (400, invalid), "{amount}");
+    }
+    let refunds = "SELECT coalesce(sum(amount), 0) FROM bank_transfers WHERE kind = 'refund'";
+    assert_eq!(files.count_at_bank(refunds), 0);
+    // The key was not claimed.
+    let body = format!("payment_intent={intent}&amount=5&metadata[a]=b&reason=duplicate");
+    assert_eq!(server.send(&post("/v1/refunds", "refund-1", &body)).status, 200);
+    assert_eq!(files.count_at_bank(refunds), 5);
+}
+
+#[test]
 fn a_refund_waits_for_the_first_response() {
     let files = Files::new();
     let server = Payments::start(&files);
@@ -153,4 +196,24 @@ fn the_specification_is_published() {
     assert_eq!((&payments["lease_seconds"], &payments["wait_seconds"]), (&5.0.into(), &0.0.into()));
     let refunds = of("/v1/refunds");
     assert_eq!((&refunds["wait_seconds"], &refunds["abandoned"]), (&5.0.into(), &"hold".into()));
+}
+
+#[test]
+fn the_server_opens_its_store_before_it_listens() {
+    let files = Files::new();
+    // So that there is a file to lock.
+    drop(Payments::start(&files));
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let starting = files.while_locked(|| {
+        let (files, listen) = (files.clone(), address.to_string());
+        let starting = thread::spawn(move || Payments::start_at(&files, &listen));
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(50));
+            let connected = TcpStream::connect(address);
+            assert!(connected.is_err(), "it listens, and its store is not open");
+        }
+        starting
+    });
+    assert_eq!(starting.join().unwrap().address, address);
+    assert!(TcpStream::connect(address).is_ok());
 }

@@ -215,6 +215,13 @@ impl Payments {
         Self::run(&mut Self::command(files, &files.store()))
     }
 
+    /// Starts a server at this address and waits until it listens.
+    pub(crate) fn start_at(files: &Files, listen: &str) -> Self {
+        let mut command = Command::new(files.program);
+        command.args(["--listen", listen, "--store", &files.store(), "--ledger"]);
+        Self::run(command.arg(files.ledger()))
+    }
+
     /// Starts a server that reaches its store and its bank at these addresses.
     pub(crate) fn start_with(
         files: &Files,
