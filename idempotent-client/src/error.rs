@@ -28,13 +28,18 @@ pub enum ErrorKind {
     /// attempt.
     #[error("the operation did not finish before its deadline")]
     Deadline,
-    /// Two attempts were refused (3xx, 401, 403, 404, 405, 407, 421, 501, 505) after an earlier
-    /// attempt that may have been run, perhaps by another call with the same key. The refusals say
-    /// nothing about the earlier one.
-    #[error("the server refused an attempt after one that may have been run")]
+    /// Two attempts got a response that is perhaps not the operation's: a redirect, or after an
+    /// earlier attempt that may have been run, perhaps by another call with the same key, any
+    /// response that is neither a success nor marked as recorded. A gateway or a login page says
+    /// nothing about the operation.
+    #[error("the server refused the request, perhaps in front of the operation")]
     Refused,
+    /// The server is misconfigured and has proved that it did not run this attempt. It runs none
+    /// before it is mended.
+    #[error("the server is misconfigured")]
+    Misconfigured,
     /// The server does not know the outcome itself: it holds the key until someone resolves it, or
-    /// has failed in a way that must not be retried.
+    /// has failed in a way that must not be retried, and has not proved that nothing was run.
     #[error("the server does not know the outcome of the operation")]
     Held,
     /// The key is so old that the server may have forgotten it: sent again, the request could be a
@@ -55,13 +60,13 @@ pub enum ErrorKind {
     /// call.
     #[error("the store of pending operations failed")]
     Store,
-    /// The request is invalid, or another middleware failed.
+    /// The request is invalid, has two keys, or another middleware failed.
     #[error("the request failed")]
     Request,
-    /// The request did not reach an [`Idempotency`](crate::Idempotency) middleware: the client has
+    /// The request did not reach the middleware of [`Idempotency`](crate::Idempotency): the client has
     /// none, or another middleware in front of it responded. It was sent at most once, with its
     /// key.
-    #[error("the client has no `Idempotency` middleware; add `.with(Idempotency::new())` to it")]
+    #[error("the client has no `Idempotency` middleware; build it with `Idempotency::client`")]
     NotInstalled,
 }
 
@@ -69,10 +74,10 @@ pub enum ErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The server did not run the operation: no attempt reached it, or it refused each of them
-    /// before. A connection that fails after a redirect, or after a retry of reqwest itself or of
-    /// another middleware, looks the same: with a server that redirects what it has run, use
-    /// `reqwest::redirect::Policy::none`, and leave retries to this middleware.
+    /// The operation was not run: no attempt could be connected, or the guard of the server has
+    /// proved that it ran none (`Idempotency-Not-Run`). No other response proves that. What sends
+    /// requests again by itself, such as another middleware, or a gateway that repeats a `POST`
+    /// (against RFC 9110 §9.2.2), can hide an attempt that was run.
     NotDone,
     /// The operation may have been done.
     Unknown,

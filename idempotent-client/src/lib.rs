@@ -4,13 +4,16 @@
 mod clock;
 mod error;
 pub mod guide;
+mod idempotency;
 mod key;
 mod lookup;
 mod marker;
 mod middleware;
 mod operation;
 mod pending;
+mod proof;
 mod received;
+mod redirects;
 mod request;
 mod resume;
 mod retries;
@@ -22,10 +25,12 @@ mod verdict;
 pub use self::pending::SqlitePending;
 pub use self::{
     error::{Error, ErrorKind, Outcome},
+    idempotency::Idempotency,
     key::{InvalidKey, Key},
     lookup::{Known, Lookup, LookupError, Progress},
-    middleware::Idempotency,
-    pending::{PendingOperation, PendingStore, StoredRequest},
+    middleware::IdempotencyMiddleware,
+    pending::{PendingOperation, PendingState, PendingStore, StoredRequest},
+    redirects::redirect_policy,
     request::{IdempotentRequest, IdempotentRequestBuilder},
     resume::{Resume, Resumed},
     specification::Specification,

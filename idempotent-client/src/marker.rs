@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName};
 use reqwest::Response;
 
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
     key::{InvalidKey, Key},
     pending::PendingOperation,
 };
+
+const SEVERAL_LINES: &str = "the request has several idempotency keys";
+const TWO_KEYS: &str = "the header of the request has another key than the operation";
 
 #[derive(Clone, Default)]
 pub(crate) struct Marker {
@@ -33,13 +36,13 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// The marker of a request whose key is in its header.
-    pub(crate) fn of_header(header: &HeaderValue) -> Result<Self, Error> {
-        let key = header.to_str().ok().and_then(|text| text.parse().ok());
-        match key {
-            Some(key) => Ok(Self { key: Some(key), is_chosen: true, ..Self::default() }),
-            None => Err(Error::before(ErrorKind::Request, None).caused_by(InvalidKey)),
+    /// Uses the key of the request's header. Fails if the call site has chosen another one.
+    pub(crate) fn choose(self, key: Key) -> Result<Self, Error> {
+        let other = self.key.as_ref().filter(|chosen| self.is_chosen && **chosen != key);
+        if other.is_some() {
+            return Err(unknown(ErrorKind::Request, key).caused_by(TWO_KEYS));
         }
+        Ok(Self { key: Some(key), is_chosen: true, ..self })
     }
 
     /// The outcome before the first attempt: a key that was chosen, and a label, may belong to an
@@ -80,6 +83,23 @@ impl Marker {
             ErrorKind::NotInstalled
         };
         Err(unknown(kind, key).caused_by(error))
+    }
+}
+
+/// The key in a header. Fails if it is invalid, or if there are several lines: servers differ in
+/// which one they take.
+pub(crate) fn chosen_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Key>, Error> {
+    let mut lines = headers.get_all(name).iter();
+    let Some(line) = lines.next() else { return Ok(None) };
+    let key = line.to_str().ok().and_then(|text| text.parse().ok());
+    let invalid = Error::before(ErrorKind::Request, None);
+    match (key, lines.next()) {
+        // An earlier request may have had one of them.
+        (_, Some(_)) => {
+            Err(Error { outcome: Outcome::Unknown, ..invalid }.caused_by(SEVERAL_LINES))
+        }
+        (None, None) => Err(invalid.caused_by(InvalidKey)),
+        (key, None) => Ok(key),
     }
 }
 

@@ -16,23 +16,26 @@ use crate::{
     key::Key,
     pending::PendingOperation,
     received::Received,
+    redirects::Redirects,
     retries::Retries,
-    settings::{Call, Settings},
-    verdict::{Again, Verdict, is_replay, judge},
+    settings::Settings,
+    verdict::{Again, Sent, Verdict, is_replay, judge},
 };
 
 /// An operation with its key.
 pub(crate) struct Operation {
-    call: Call,
     settings: Arc<Settings>,
     request: Request,
     key: Key,
+    has_label: bool,
     expires_at: SystemTime,
+    /// When the call began. Its deadline counts from here.
+    started: Instant,
     retries: Retries,
     origin: Origin,
     /// Whether an attempt may have been run.
     may_be_done: bool,
-    /// Whether an attempt got a response that says nothing about earlier ones.
+    /// Whether an attempt got a response that is perhaps not the operation's.
     was_refused: bool,
     attempts: u32,
     last_status: Option<StatusCode>,
@@ -47,13 +50,11 @@ pub(crate) enum Origin {
     Known,
     /// As above; who resumes it notes its outcome.
     Resumed,
-    /// Its outcome was known before, and only its response is wanted.
-    Finished,
 }
 
 /// What an attempt has led to.
 enum Attempt {
-    Done(Response),
+    Done(Done),
     /// The request can be sent again.
     Again(Again, Option<BoxError>),
     /// Sending the request again would not lead to the outcome.
@@ -64,23 +65,31 @@ enum Attempt {
     },
 }
 
+/// A response for the caller.
+struct Done {
+    response: Response,
+    /// Whether it is taken for the outcome of the operation.
+    is_outcome: bool,
+}
+
 impl Operation {
     pub(crate) fn new(
         settings: Arc<Settings>,
         mut request: Request,
         stored: &PendingOperation,
-        retries: Retries,
+        (started, retries): (Instant, Retries),
         origin: Origin,
     ) -> Self {
         if let Some(value) = stored.key.to_header() {
             request.headers_mut().insert(settings.header.clone(), value);
         }
         Self {
-            call: settings.start_call(&stored.key),
             settings,
             request,
             key: stored.key.clone(),
+            has_label: stored.label.is_some(),
             expires_at: stored.expires_at,
+            started,
             retries,
             may_be_done: origin != Origin::New,
             origin,
@@ -99,43 +108,55 @@ impl Operation {
         next: Next<'_>,
     ) -> Result<Response, Error> {
         let result = self.attempts(extensions, next).await;
-        let Some(store) = self.settings.pending.clone().filter(|_| self.origin != Origin::Resumed)
-        else {
-            return result;
-        };
-        let _noting = self.settings.noting.lock().await;
-        let (result, noted) = match result {
-            Ok(response) => (Ok(response), store.finish(&self.key).await),
-            Err(error) if error.outcome != Outcome::NotDone => (Err(error), Ok(())),
-            // Another call with this key may do it.
-            Err(error) if !self.call.is_alone() => {
-                (Err(Error { outcome: Outcome::Unknown, ..error }), Ok(()))
+        let store = self.settings.pending.clone().filter(|_| self.origin != Origin::Resumed);
+        let Some(store) = store else { return result.map(|done| done.response) };
+        let left = self.left();
+        match result {
+            // The label keeps its key, and the next call or `resume` asks again.
+            Ok(done) if self.has_label && !done.is_outcome => Ok(done.response),
+            Ok(done) => {
+                self.noted(timeout(left, store.finish(&self.key)).await);
+                Ok(done.response)
             }
-            // Otherwise `resume` could still do what is reported as not done.
-            Err(error) => match store.forget(&self.key).await {
-                Ok(()) => (Err(error), Ok(())),
-                Err(source) => (Err(Error { outcome: Outcome::Unknown, ..error }), Err(source)),
+            Err(error) if error.outcome != Outcome::NotDone => Err(error),
+            // Otherwise `resume` or another call could still do what is reported as not done.
+            Err(error) => match self.noted(timeout(left, store.retract(&self.key)).await) {
+                Some(true) => Err(error),
+                Some(false) | None => Err(Error { outcome: Outcome::Unknown, ..error }),
             },
-        };
-        if let Err(error) = noted {
-            tracing::warn!(
-                key = self.key.short(),
-                error,
-                "the outcome of an operation could not be noted; it stays pending"
-            );
         }
-        result
+    }
+
+    /// What the store has returned, unless it failed.
+    fn noted<T>(
+        &self,
+        result: Result<Result<T, BoxError>, tokio::time::error::Elapsed>,
+    ) -> Option<T> {
+        let error = match result {
+            Ok(Ok(noted)) => return Some(noted),
+            Ok(Err(error)) => error,
+            Err(elapsed) => elapsed.into(),
+        };
+        tracing::warn!(
+            key = self.key.short(),
+            error,
+            "the outcome of an operation could not be noted; it stays pending"
+        );
+        None
+    }
+
+    /// The time until the deadline.
+    fn left(&self) -> Duration {
+        self.retries.deadline.saturating_sub(self.started.elapsed())
     }
 
     async fn attempts(
         &mut self,
         extensions: &mut Extensions,
         next: Next<'_>,
-    ) -> Result<Response, Error> {
-        let started = Instant::now();
+    ) -> Result<Done, Error> {
         loop {
-            let left = self.retries.deadline.saturating_sub(started.elapsed());
-            let limit = self.retries.attempt_timeout.min(left);
+            let limit = self.retries.attempt_timeout.min(self.left());
             // Later, the server could take the request for a new operation.
             if clock::now().checked_add(limit).is_none_or(|end| end > self.expires_at) {
                 return Err(self.error(ErrorKind::Expired));
@@ -146,7 +167,7 @@ impl Operation {
             self.attempts += 1;
             let (again, source) = match self.attempt(request, extensions, next.clone(), limit).await
             {
-                Attempt::Done(response) => return Ok(response),
+                Attempt::Done(done) => return Ok(done),
                 Attempt::Again(again, source) => (again, source),
                 Attempt::Ended { kind, reference, source } => {
                     return Err(Error { reference, source, ..self.error(kind) });
@@ -154,7 +175,7 @@ impl Operation {
             };
             self.may_be_done |= !again.did_not_run;
             let pause = self.retries.pause(self.attempts, again.after);
-            if pause >= self.retries.deadline.saturating_sub(started.elapsed()) {
+            if pause >= self.left() {
                 return Err(Error { source, ..self.error(ErrorKind::Deadline) });
             }
             tracing::debug!(
@@ -176,51 +197,78 @@ impl Operation {
         next: Next<'_>,
         limit: Duration,
     ) -> Attempt {
-        let url = request.url().clone();
+        let redirects = Redirects::new(&self.settings.allowed_redirects);
         let received = timeout(limit, async {
-            let response = next.run(request, extensions).await?;
+            let sending = redirects.clone().apply_to(next.run(request, extensions));
+            let response = sending.await?;
             self.last_status = Some(response.status());
             Ok(Received::read(response, self.settings.max_response).await?)
         });
         match received.await {
             Err(elapsed) => Attempt::Again(Again::default(), Some(elapsed.into())),
-            Ok(Err(error)) => self.failed(error),
+            Ok(Err(error)) => self.failed(error, redirects.was_redirected()),
             Ok(Ok(received)) => {
-                let (status, headers) = (received.status(), received.headers());
-                let now = clock::since_epoch(clock::now());
-                let is_open = self.may_be_done && self.origin != Origin::Finished;
-                let verdict = judge(status, headers, received.start(), now, is_open);
-                // A login page, perhaps.
-                let is_elsewhere = is_open && *received.url() != url && !is_replay(headers);
-                match verdict {
-                    Verdict::Definitive if !is_elsewhere => {
-                        let mut response = received.into_response();
-                        response.extensions_mut().insert(self.key.clone());
-                        Attempt::Done(response)
-                    }
-                    Verdict::Again(again) => Attempt::Again(again, None),
-                    // If the response is the handler's own, the server replays it.
-                    Verdict::Refused | Verdict::Definitive if !self.was_refused => {
-                        self.was_refused = true;
-                        Attempt::Again(Again::default(), None)
-                    }
-                    Verdict::Refused | Verdict::Definitive => {
-                        Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
-                    }
-                    Verdict::Unknown { reference } => {
-                        self.may_be_done = true;
-                        Attempt::Ended { kind: ErrorKind::Held, reference, source: None }
-                    }
-                }
+                let is_elsewhere =
+                    *received.url() != *self.request.url() && !redirects.was_redirected();
+                self.judge(received, is_elsewhere)
             }
         }
     }
 
-    fn failed(&mut self, error: reqwest_middleware::Error) -> Attempt {
+    /// `is_elsewhere`: the client has followed a redirect that the middleware does not allow.
+    fn judge(&mut self, received: Received, is_elsewhere: bool) -> Attempt {
+        if is_elsewhere {
+            tracing::error!(
+                key = self.key.short(),
+                "the client has followed a redirect with an idempotency key; build it with \
+                 `Idempotency::client`, or with `redirect_policy`"
+            );
+        }
+        let (status, headers) = (received.status(), received.headers());
+        let sent = Sent {
+            key: &self.key,
+            since_epoch: clock::since_epoch(clock::now()),
+            may_be_done: self.may_be_done,
+        };
+        let is_recorded = is_replay(headers);
+        // A redirect leads to a login page, perhaps.
+        let is_redirected = is_elsewhere || status.is_redirection();
+        match judge(status, headers, received.start(), sent) {
+            Verdict::Outcome if is_recorded || !is_elsewhere => self.done(received, true),
+            Verdict::Unproven { in_front } if !self.may_be_done && !is_redirected => {
+                self.done(received, !in_front)
+            }
+            Verdict::Again(again) => Attempt::Again(again, None),
+            // If the response is the handler's own, the server replays it.
+            Verdict::Outcome | Verdict::Unproven { .. } if !self.was_refused => {
+                self.was_refused = true;
+                Attempt::Again(Again::default(), None)
+            }
+            Verdict::Outcome | Verdict::Unproven { .. } => {
+                Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
+            }
+            Verdict::NotRun => {
+                Attempt::Ended { kind: ErrorKind::Misconfigured, reference: None, source: None }
+            }
+            Verdict::Unknown { reference } => {
+                self.may_be_done = true;
+                Attempt::Ended { kind: ErrorKind::Held, reference, source: None }
+            }
+        }
+    }
+
+    fn done(&self, received: Received, is_outcome: bool) -> Attempt {
+        let mut response = received.into_response();
+        response.extensions_mut().insert(self.key.clone());
+        Attempt::Done(Done { response, is_outcome })
+    }
+
+    fn failed(&mut self, error: reqwest_middleware::Error, was_redirected: bool) -> Attempt {
         let source = match error {
             reqwest_middleware::Error::Reqwest(error) => {
                 // Only a connection that could not be made shows that nothing was received.
-                let again = Again { after: None, did_not_run: error.is_connect() };
+                let did_not_run = error.is_connect() && !was_redirected;
+                let again = Again { after: None, did_not_run };
                 let is_final = error.is_builder() || error.is_redirect();
                 let error = error.without_url();
                 if !is_final {

@@ -30,8 +30,20 @@ pub struct PendingOperation {
     pub started_at: SystemTime,
     /// When the server may have forgotten its key.
     pub expires_at: SystemTime,
-    /// Whether its outcome is known. Only an operation with a label is kept then.
-    pub finished: bool,
+    /// What is known of its outcome.
+    pub state: PendingState,
+}
+
+/// What is known of the outcome of a stored operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingState {
+    /// Nothing: it is sent again by [`resume`](crate::Idempotency::resume).
+    Open,
+    /// It was not done. Only an operation with a label is kept then, so that the label keeps its
+    /// key.
+    NotDone,
+    /// The outcome has been returned. Only an operation with a label is kept then.
+    Finished,
 }
 
 /// A request without its credentials.
@@ -54,13 +66,26 @@ pub struct StoredRequest {
 /// Where pending operations are kept.
 ///
 /// An application can implement it with its own database. `SqlitePending` (feature `sqlite`) is a
-/// file. One process at a time uses a store.
+/// file. Several clients and processes can use a store at the same time, so each method is one
+/// atomic step.
+///
+/// A store counts the calls of each operation, so that a call reports an operation as not done only
+/// if no other call can have done it.
 #[async_trait]
 pub trait PendingStore: Send + Sync + 'static {
-    /// Stores an operation durably. If there is one with the same label, or else with the same key,
-    /// it stores nothing and returns that one; if that one has no label yet, it gets that of the
-    /// new one. A finished operation must be kept for as long as its label may come again, at least
-    /// until it `expires_at`.
+    /// Stores an operation durably as open, with one call.
+    ///
+    /// If there is one with the same label, or else with the same key, it is returned, and the new
+    /// one is not stored. Its key never changes:
+    ///
+    /// * An operation that was not done becomes open again, with one call, and gets everything from
+    ///   the new one but its key. It is returned so, except that its state is still
+    ///   [`NotDone`](PendingState::NotDone).
+    /// * Of any other operation, the calls are counted up. If it has no label yet, it gets that of
+    ///   the new one, and is returned without it.
+    ///
+    /// A finished operation, and one that was not done, must be kept for as long as the label may
+    /// come again, at least until it `expires_at`.
     ///
     /// # Errors
     /// If it fails, the request is not sent, and the operation must not be stored.
@@ -74,7 +99,16 @@ pub trait PendingStore: Send + Sync + 'static {
     /// response.
     async fn finish(&self, key: &Key) -> Result<(), BoxError>;
 
-    /// Returns the operations that are not finished, in the order in which they were stored.
+    /// Notes that the operation was not done, if it is open and the caller's is its only call:
+    /// removes it, or, if it has a label, marks it as not done, without calls. Returns whether it
+    /// was noted.
+    ///
+    /// # Errors
+    /// If it fails, the operation may stay pending, and is not reported as not done.
+    async fn retract(&self, key: &Key) -> Result<bool, BoxError>;
+
+    /// Returns the open operations, in the order in which they were stored, and counts a call of
+    /// each.
     ///
     /// # Errors
     /// If it fails, nothing is resumed.
@@ -97,8 +131,8 @@ impl PendingOperation {
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
         let started_at = begun_at.unwrap_or_else(clock::now);
         let expires_at = started_at.checked_add(ttl.min(CENTURY)).unwrap_or(started_at);
-        let (label, has_credentials, finished) = (None, false, false);
-        Self { key, label, request, has_credentials, started_at, expires_at, finished }
+        let (label, has_credentials, state) = (None, false, PendingState::Open);
+        Self { key, label, request, has_credentials, started_at, expires_at, state }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     error::{Error, ErrorKind},
     key::{HEADER, Key},
-    marker::Marker,
+    marker::{Marker, chosen_key},
 };
 
 /// Makes a request an idempotent operation.
@@ -144,8 +144,8 @@ impl IdempotentRequestBuilder {
             Error { outcome, ..Error::before(ErrorKind::Request, marker.key.clone()) }
                 .caused_by(error)
         })?;
-        if let (None, Some(header)) = (&marker.key, request.headers().get(HEADER)) {
-            (marker.key, marker.is_chosen) = (Marker::of_header(header)?.key, true);
+        if let Some(key) = chosen_key(request.headers(), &HEADER)? {
+            marker = marker.choose(key)?;
         }
         let key = marker.key.get_or_insert_with(Key::random).clone();
         // For a client without the middleware; the middleware sets its own header.

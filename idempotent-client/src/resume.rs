@@ -9,9 +9,10 @@ use reqwest_middleware::ClientWithMiddleware;
 
 use crate::{
     error::{Error, ErrorKind, Outcome},
+    idempotency::Idempotency,
     key::HEADER,
     marker::Marker,
-    middleware::{Idempotency, NO_STORE},
+    middleware::NO_STORE,
     pending::PendingOperation,
 };
 
@@ -39,7 +40,8 @@ pub struct Resumed {
 
 impl Idempotency {
     /// Sends the stored operations that have no outcome yet. Call it at the start, before new
-    /// operations: it sends everything that is pending, also what is being sent at that moment.
+    /// operations: it sends everything that is pending, also what this or another process is sending
+    /// at that moment, with the same key.
     ///
     /// `client` must have this middleware.
     pub fn resume<'a>(&'a self, client: &'a ClientWithMiddleware) -> Resume<'a> {

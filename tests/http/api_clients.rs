@@ -2,15 +2,20 @@
 
 mod errors;
 mod guarded;
+mod in_front;
+mod labels;
 mod pending;
+mod redirects;
 mod retries;
 mod scripted;
+mod stores;
+mod table;
 
 use std::time::Duration;
 
-use idempotent_client::{Error, Idempotency};
-use reqwest::Response;
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use idempotent_client::{Error, Idempotency, redirect_policy};
+use reqwest::{Response, redirect::Policy};
+use reqwest_middleware::ClientWithMiddleware;
 
 /// Short pauses, and a deadline that no test reaches by itself.
 fn idempotency() -> Idempotency {
@@ -18,12 +23,17 @@ fn idempotency() -> Idempotency {
 }
 
 fn client(idempotency: &Idempotency) -> ClientWithMiddleware {
-    ClientBuilder::new(http()).with(idempotency.clone()).build()
+    idempotency.client(builder()).unwrap()
 }
 
-/// A client without connections that are kept open: a script has one connection per request.
+/// For clients without connections that are kept open: a script has one connection per request.
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy()
+}
+
+/// For clients with further middleware.
 fn http() -> reqwest::Client {
-    reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap()
+    builder().redirect(redirect_policy(Policy::default())).build().unwrap()
 }
 
 /// Runs a future to its end, on a runtime with timers and sockets.

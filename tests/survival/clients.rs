@@ -1,5 +1,6 @@
 //! Clients that are killed at random, with a store of pending operations, in front of servers that
-//! are killed too, and a network that loses, delays, repeats and truncates messages.
+//! are killed too, a network that loses, delays, repeats and truncates messages, and gateways that
+//! respond in place of the servers.
 //!
 //! The client is the shop of `examples/chain`. However often it is started, each order must have
 //! one effect.

@@ -6,7 +6,7 @@ use actix_web::{ResponseError, http::StatusCode};
 use idempotent_actix::{DerivedKey, Operation};
 use idempotent_client::{Idempotency, IdempotentRequest, Lookup};
 use reqwest::{Client, Url, header};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_middleware::ClientWithMiddleware;
 
 use crate::services::Order;
 
@@ -26,10 +26,9 @@ impl Next {
     pub(crate) fn new(name: &str, url: &Url) -> Result<Self, Box<dyn std::error::Error>> {
         let mut headers = header::HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {name}").parse()?);
-        let http = Client::builder().default_headers(headers).build()?;
-        let client = ClientBuilder::new(http)
-            .with(Idempotency::new().deadline(DEADLINE).attempt_timeout(Duration::from_secs(2)))
-            .build();
+        let idempotency =
+            Idempotency::new().deadline(DEADLINE).attempt_timeout(Duration::from_secs(2));
+        let client = idempotency.client(Client::builder().default_headers(headers))?;
         let lookup = Lookup::new(client.clone(), url.join("/idempotency/keys")?);
         Ok(Self { client, url: url.clone(), lookup })
     }

@@ -7,8 +7,8 @@ use futures_util::{StreamExt, stream};
 use idempotent_client::{
     Idempotency, IdempotentRequest, IdempotentRequestBuilder, Resumed, SqlitePending,
 };
-use reqwest::{Client, Url, header};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest::{Client, ClientBuilder, Url, header};
+use reqwest_middleware::ClientWithMiddleware;
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 
 use crate::services::Order;
@@ -53,7 +53,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         .pending(SqlitePending::open(&options.file).await?)
         .deadline(Duration::from_secs(20))
         .attempt_timeout(Duration::from_secs(3));
-    let client = ClientBuilder::new(http_client(options.api)?).with(idempotency.clone()).build();
+    let client = idempotency.client(http_client(options.api)?)?;
 
     // What an earlier process has begun.
     let confirm_resumed = async |resumed: Resumed| match (&resumed.operation.label, &resumed.result)
@@ -73,14 +73,14 @@ pub(crate) async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     made.into_iter().collect()
 }
 
-fn http_client(api: Api) -> Result<Client, Box<dyn Error>> {
+fn http_client(api: Api) -> Result<ClientBuilder, Box<dyn Error>> {
     let token = match api {
         Api::Orders => "shop",
         Api::Payments => "sk_test_ada",
     };
     let mut headers = header::HeaderMap::new();
     headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse()?);
-    Ok(Client::builder().default_headers(headers).build()?)
+    Ok(Client::builder().default_headers(headers))
 }
 
 /// Makes one order, unless it is confirmed.

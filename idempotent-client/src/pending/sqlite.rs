@@ -10,13 +10,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
 use sqlx::{
-    Row, SqlitePool,
+    Row, Sqlite, SqliteConnection, SqlitePool,
+    query::Query,
     sqlite::{
-        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
+        SqliteSynchronous,
     },
 };
 
-use super::{PendingOperation, PendingStore, StoredRequest};
+use super::{PendingOperation, PendingState, PendingStore, StoredRequest};
 use crate::{clock, error::BoxError, key::Key};
 
 /// How long after its key has expired a finished operation is removed.
@@ -32,24 +34,39 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS idempotent_pending (
     has_credentials INTEGER NOT NULL,
     started_at INTEGER NOT NULL, -- ms since 1970
     expires_at INTEGER NOT NULL,
-    finished   INTEGER NOT NULL DEFAULT 0
+    finished   INTEGER NOT NULL DEFAULT 0,
+    -- How often it was begun or resumed; 0 if it was not done. An earlier release does not count.
+    calls      INTEGER NOT NULL DEFAULT 2
 ) STRICT";
+const HAS_CALLS: &str =
+    "SELECT count(*) FROM pragma_table_info('idempotent_pending') WHERE name = 'calls'";
+const ADD_CALLS: &str =
+    "ALTER TABLE idempotent_pending ADD COLUMN calls INTEGER NOT NULL DEFAULT 2";
 const REMOVE_EXPIRED: &str =
-    "DELETE FROM idempotent_pending WHERE finished = 1 AND expires_at < ?1";
+    "DELETE FROM idempotent_pending WHERE (finished = 1 OR calls = 0) AND expires_at < ?1";
 const INSERT: &str = "INSERT INTO idempotent_pending
-        (key, label, method, url, headers, body, has_credentials, started_at, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        (key, label, method, url, headers, body, has_credentials, started_at, expires_at, calls)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1)
     ON CONFLICT DO NOTHING";
+const COUNT_CALL: &str = "UPDATE idempotent_pending
+    SET calls = calls + 1, label = coalesce(label, ?2)
+    WHERE key = ?1";
+const OPEN_AGAIN: &str = "UPDATE idempotent_pending
+    SET label = ?2, method = ?3, url = ?4, headers = ?5, body = ?6, has_credentials = ?7,
+        started_at = ?8, expires_at = ?9, calls = 1
+    WHERE key = ?1";
+const COUNT_CALLS: &str =
+    "UPDATE idempotent_pending SET calls = calls + 1 WHERE finished = 0 AND calls > 0";
 const COLUMNS: &str =
     "SELECT key, label, method, url, headers, body, has_credentials, started_at, expires_at,
-        finished
+        finished, calls
     FROM idempotent_pending";
 
-/// Pending operations in a SQLite file, which one process at a time uses.
+/// Pending operations in a SQLite file. Several clients and processes can use it.
 ///
-/// The file contains the requests of the pending operations, and of the finished ones that have a
-/// label, so protect it like other business data. A finished operation is removed 30 days after its
-/// key has expired. Until then its label is refused.
+/// The file contains the requests of the pending operations, and of the others that have a label,
+/// so protect it like other business data. An operation that is finished or was not done is removed
+/// 30 days after its key has expired. Until then the label of a finished one is refused.
 #[derive(Clone, Debug)]
 pub struct SqlitePending {
     pool: SqlitePool,
@@ -68,7 +85,13 @@ impl SqlitePending {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5));
         let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await?;
-        sqlx::raw_sql(SCHEMA).execute(&pool).await?;
+        let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::raw_sql(SCHEMA).execute(&mut *transaction).await?;
+        let columns: i64 = sqlx::query_scalar(HAS_CALLS).fetch_one(&mut *transaction).await?;
+        if columns == 0 {
+            sqlx::raw_sql(ADD_CALLS).execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
         Ok(Self { pool })
     }
 }
@@ -79,18 +102,7 @@ impl PendingStore for SqlitePending {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
         let before = clock::now().checked_sub(REMEMBERED).unwrap_or(UNIX_EPOCH);
         sqlx::query(REMOVE_EXPIRED).bind(millis(before)?).execute(&mut *transaction).await?;
-        let inserted = sqlx::query(INSERT)
-            .bind(new.key.as_str())
-            .bind(&new.label)
-            .bind(new.request.method.as_str())
-            .bind(new.request.url.as_str())
-            .bind(encode_headers(&new.request.headers))
-            .bind(&new.request.body[..])
-            .bind(new.has_credentials)
-            .bind(millis(new.started_at)?)
-            .bind(millis(new.expires_at)?)
-            .execute(&mut *transaction)
-            .await?;
+        let inserted = bind(INSERT, &new.key, new)?.execute(&mut *transaction).await?;
         let known = if inserted.rows_affected() == 1 {
             None
         } else {
@@ -100,15 +112,7 @@ impl PendingStore for SqlitePending {
                 .bind(&new.label)
                 .fetch_one(&mut *transaction)
                 .await?;
-            let known = decode(&row)?;
-            if known.label.is_none() {
-                sqlx::query("UPDATE idempotent_pending SET label = ?2 WHERE key = ?1")
-                    .bind(known.key.as_str())
-                    .bind(&new.label)
-                    .execute(&mut *transaction)
-                    .await?;
-            }
-            Some(known)
+            Some(call_again(&mut transaction, decode(&row)?, new).await?)
         };
         transaction.commit().await?;
         Ok(known)
@@ -125,10 +129,30 @@ impl PendingStore for SqlitePending {
         Ok(transaction.commit().await?)
     }
 
+    async fn retract(&self, key: &Key) -> Result<bool, BoxError> {
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut retracted = 0;
+        for statement in [
+            "DELETE FROM idempotent_pending
+                WHERE key = ?1 AND label IS NULL AND finished = 0 AND calls = 1",
+            "UPDATE idempotent_pending SET calls = 0
+                WHERE key = ?1 AND finished = 0 AND calls = 1",
+        ] {
+            let done = sqlx::query(statement).bind(key.as_str()).execute(&mut *transaction).await?;
+            retracted += done.rows_affected();
+        }
+        transaction.commit().await?;
+        Ok(retracted == 1)
+    }
+
     async fn pending(&self) -> Result<Vec<PendingOperation>, BoxError> {
-        let unfinished = format!("{COLUMNS} WHERE finished = 0 ORDER BY number");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(unfinished)).fetch_all(&self.pool).await?;
-        rows.iter().map(decode).collect()
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query(COUNT_CALLS).execute(&mut *transaction).await?;
+        let open = format!("{COLUMNS} WHERE finished = 0 AND calls > 0 ORDER BY number");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(open)).fetch_all(&mut *transaction).await?;
+        let open = rows.iter().map(decode).collect::<Result<_, _>>()?;
+        transaction.commit().await?;
+        Ok(open)
     }
 
     async fn forget(&self, key: &Key) -> Result<(), BoxError> {
@@ -136,6 +160,42 @@ impl PendingStore for SqlitePending {
         remove.bind(key.as_str()).execute(&self.pool).await?;
         Ok(())
     }
+}
+
+/// Counts a further call of a known operation, or opens it again.
+async fn call_again(
+    connection: &mut SqliteConnection,
+    known: PendingOperation,
+    new: &PendingOperation,
+) -> Result<PendingOperation, BoxError> {
+    if known.state != PendingState::NotDone {
+        let count = sqlx::query(COUNT_CALL).bind(known.key.as_str()).bind(&new.label);
+        count.execute(connection).await?;
+        return Ok(known);
+    }
+    let label = new.label.clone().or(known.label);
+    let again = PendingOperation { key: known.key, label, state: known.state, ..new.clone() };
+    bind(OPEN_AGAIN, &again.key, &again)?.execute(connection).await?;
+    Ok(again)
+}
+
+/// Binds the columns from `key` to `expires_at`.
+fn bind<'a>(
+    statement: &'static str,
+    key: &'a Key,
+    operation: &'a PendingOperation,
+) -> Result<Query<'a, Sqlite, SqliteArguments>, BoxError> {
+    let PendingOperation { label, request, .. } = operation;
+    Ok(sqlx::query(statement)
+        .bind(key.as_str())
+        .bind(label)
+        .bind(request.method.as_str())
+        .bind(request.url.as_str())
+        .bind(encode_headers(&request.headers))
+        .bind(&request.body[..])
+        .bind(operation.has_credentials)
+        .bind(millis(operation.started_at)?)
+        .bind(millis(operation.expires_at)?))
 }
 
 fn decode(row: &SqliteRow) -> Result<PendingOperation, BoxError> {
@@ -152,7 +212,12 @@ fn decode(row: &SqliteRow) -> Result<PendingOperation, BoxError> {
         has_credentials: row.try_get("has_credentials")?,
         started_at: time(row.try_get("started_at")?),
         expires_at: time(row.try_get("expires_at")?),
-        finished: row.try_get("finished")?,
+        state: match (row.try_get("finished")?, row.try_get("calls")?) {
+            (true, _) => PendingState::Finished,
+            (false, 0) => PendingState::NotDone,
+            (false, 1_i64..) => PendingState::Open,
+            (false, _) => return Err("an operation has a negative number of calls".into()),
+        },
     })
 }
 
@@ -249,7 +314,7 @@ mod tests {
             store.begin(&other).await.unwrap();
             store.finish(&other.key).await.unwrap();
             let again = store.begin(&operation(Some(&label), "/")).await.unwrap();
-            let finished = PendingOperation { finished: true, ..first };
+            let finished = PendingOperation { state: PendingState::Finished, ..first };
             assert_eq!(again, is_kept.then_some(finished), "{days}");
             store.forget(&again.map_or(other.key, |again| again.key)).await.unwrap();
             for pending in store.pending().await.unwrap() {
@@ -267,5 +332,77 @@ mod tests {
         assert_eq!(store.begin(&labelled).await.unwrap(), Some(first));
         let again = store.begin(&operation(Some("order-17"), "/")).await.unwrap();
         assert_eq!(again, Some(labelled));
+    }
+
+    #[tokio::test]
+    async fn an_operation_is_retracted_only_by_its_only_call() {
+        let (directory, store) = open().await;
+        let file = directory.path().join("pending.db");
+        let other = SqlitePending::open(&file).await.unwrap();
+        for label in [None, Some("order-17")] {
+            let first = operation(label, "/orders");
+            store.begin(&first).await.unwrap();
+            other.begin(&first).await.unwrap();
+            assert!(!store.retract(&first.key).await.unwrap(), "another process has begun it");
+            assert_eq!(other.pending().await.unwrap(), std::slice::from_ref(&first));
+            store.forget(&first.key).await.unwrap();
+            // It is being resumed.
+            store.begin(&first).await.unwrap();
+            other.pending().await.unwrap();
+            assert!(!store.retract(&first.key).await.unwrap(), "another process resumes it");
+            store.finish(&first.key).await.unwrap();
+            assert!(!store.retract(&first.key).await.unwrap(), "its outcome is known");
+            store.forget(&first.key).await.unwrap();
+            store.begin(&first).await.unwrap();
+            assert!(store.retract(&first.key).await.unwrap());
+            assert!(!store.retract(&first.key).await.unwrap());
+            assert_eq!(other.pending().await.unwrap(), []);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_label_that_was_not_done_keeps_its_key() {
+        let (_directory, store) = open().await;
+        let first = operation(Some("order-17"), "/orders");
+        store.begin(&first).await.unwrap();
+        assert!(store.retract(&first.key).await.unwrap());
+        let second = operation(Some("order-17"), "/orders?b=c");
+        let again = store.begin(&second).await.unwrap().unwrap();
+        let expected = PendingOperation { key: first.key.clone(), ..second };
+        assert_eq!(again, PendingOperation { state: PendingState::NotDone, ..expected.clone() });
+        assert_eq!(store.pending().await.unwrap(), [expected]);
+    }
+
+    #[tokio::test]
+    async fn operations_of_an_earlier_release_stay_pending() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pending.db");
+        let options = SqliteConnectOptions::new().filename(&file).create_if_missing(true);
+        let pool = SqlitePool::connect_with(options).await.unwrap();
+        let column = SCHEMA.find(",\n    -- How often").unwrap();
+        let old = format!("{}) STRICT", &SCHEMA[..column]);
+        sqlx::raw_sql(sqlx::AssertSqlSafe(old)).execute(&pool).await.unwrap();
+        let first = operation(None, "/orders");
+        let insert = INSERT.replace(", calls)", ")").replace(", 1)", ")");
+        let insert = sqlx::AssertSqlSafe(insert);
+        let PendingOperation { request, .. } = &first;
+        sqlx::query(insert)
+            .bind(first.key.as_str())
+            .bind(&first.label)
+            .bind(request.method.as_str())
+            .bind(request.url.as_str())
+            .bind(encode_headers(&request.headers))
+            .bind(&request.body[..])
+            .bind(first.has_credentials)
+            .bind(millis(first.started_at).unwrap())
+            .bind(millis(first.expires_at).unwrap())
+            .execute(&pool)
+            .await
+            .unwrap();
+        for _ in 0..2 {
+            let store = SqlitePending::open(&file).await.unwrap();
+            assert!(!store.retract(&first.key).await.unwrap(), "its calls were not counted");
+            assert_eq!(store.pending().await.unwrap(), std::slice::from_ref(&first));
+        }
     }
 }

@@ -12,7 +12,7 @@ use idempotent_client::{
 };
 use idempotent_core::{RecordId, runtime::Reconciliation};
 use reqwest::{Client, Url, header};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_middleware::ClientWithMiddleware;
 use test_support::{Probe, TestApp};
 
 use super::{idempotency, received, wait};
@@ -43,8 +43,7 @@ fn services(config: &mut ServiceConfig) {
 fn client(idempotency: &Idempotency, user: &str) -> ClientWithMiddleware {
     let mut headers = header::HeaderMap::new();
     headers.insert(header::AUTHORIZATION, format!("Bearer {user}").parse().unwrap());
-    let http = Client::builder().default_headers(headers).no_proxy().build().unwrap();
-    ClientBuilder::new(http).with(idempotency.clone()).build()
+    idempotency.client(Client::builder().default_headers(headers).no_proxy()).unwrap()
 }
 
 fn url(server: &test_support::Server, path: &str) -> Url {

@@ -77,7 +77,7 @@ fn the_key_and_the_extensions_of_the_request_are_kept() {
     }
 
     let server = Scripted::new([respond(503, &[], ""), respond(201, &[], "")]);
-    let client = ClientBuilder::new(http()).with(idempotency()).with(Tenants).build();
+    let client = ClientBuilder::new(http()).with(idempotency().middleware()).with(Tenants).build();
     let request = client.post(server.url()).with_extension(Tenant("t-7"));
     let request = request.header("Idempotency-Key", "k-1").idempotent();
     assert_eq!(wait(request.send()).unwrap().status().as_u16(), 201);
@@ -97,6 +97,27 @@ fn final_responses_are_returned_at_once() {
         );
         assert_eq!(response.url(), &server.url());
         assert_eq!(server.requests().len(), 1, "{status}");
+    }
+}
+
+#[test]
+fn a_status_that_http_does_not_have_is_not_the_outcome() {
+    let server =
+        Scripted::new([respond(600, &[], ""), respond(999, &[], ""), respond(201, &[], "")]);
+    let sent = client(&idempotency()).post(server.url()).idempotent().send();
+    assert_eq!(wait(sent).unwrap().status().as_u16(), 201);
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[test]
+fn a_url_with_a_fragment_gets_its_response() {
+    for first in [vec![], vec![Close]] {
+        let script = first.into_iter().chain([respond(201, &[], "done")]);
+        let server = Scripted::new(script);
+        let mut url = server.url();
+        url.set_fragment(Some("top"));
+        let sent = client(&idempotency()).post(url).idempotent().send();
+        assert_eq!(wait(async { received(sent.await).await }), (201, "done".into()));
     }
 }
 
@@ -198,8 +219,8 @@ fn without_the_middleware_the_request_is_sent_once_with_its_key() {
     assert_eq!(error.kind(), ErrorKind::NotInstalled);
     assert_eq!(
         error.to_string(),
-        "the client has no `Idempotency` middleware; add `.with(Idempotency::new())` to it; \
-         it may have been done"
+        "the client has no `Idempotency` middleware; build it with `Idempotency::client`; it may \
+         have been done"
     );
     assert_eq!(server.keys(), [error.key().unwrap().as_str()]);
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use reqwest::Url;
+use sha2::{Digest, Sha256};
 
 /// What the server does with a request.
 pub(super) enum Line {
@@ -17,9 +18,12 @@ pub(super) enum Line {
     Close,
     /// Keeps the connection open, without a response.
     Ignore,
+    /// Sends a problem with this status and code, and `Retry-After: 60`, as the guard of a server
+    /// does: marked as a request that was not run.
+    NotRun(u16, &'static str),
 }
 
-use Line::{Close, Ignore, Send};
+use Line::{Close, Ignore, NotRun, Send};
 
 /// A response with a status, headers and a body.
 pub(super) fn respond(status: u16, headers: &[(&str, &str)], body: &str) -> Line {
@@ -28,6 +32,18 @@ pub(super) fn respond(status: u16, headers: &[(&str, &str)], body: &str) -> Line
         text += &format!("{name}: {value}\r\n");
     }
     Send(format!("{text}connection: close\r\n\r\n{body}"))
+}
+
+/// The response of a marked refusal. The mark is a digest of the request's key.
+fn not_run(line: &Line, request: &str) -> Option<Line> {
+    let NotRun(status, code) = line else { return None };
+    let mut lines = request.lines();
+    let key = lines.find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap();
+    let digest = Sha256::new().chain_update("idempotency-not-run\0").chain_update(key).finalize();
+    let mark: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let retryable = *status == 503;
+    let body = format!(r#"{{"type":"t","code":"{code}","retryable":{retryable}}}"#);
+    Some(respond(*status, &[("retry-after", "60"), ("idempotency-not-run", &mark)], &body))
 }
 
 /// A response that breaks off in its body.
@@ -60,11 +76,13 @@ impl Scripted {
                     }
                     request += std::str::from_utf8(&buffer[..read]).unwrap();
                 }
+                let refusal = not_run(&line, &request);
                 seen.lock().unwrap().push(request);
-                match line {
+                match refusal.unwrap_or(line) {
                     Send(text) => stream.write_all(text.as_bytes()).unwrap(),
                     Close => {}
                     Ignore => ignored.push(stream),
+                    NotRun(..) => unreachable!("it is a response"),
                 }
             }
         });

@@ -1,4 +1,5 @@
-//! A proxy for HTTP/1.1 that loses, delays, repeats and truncates messages at random.
+//! A proxy for HTTP/1.1 that loses, delays, repeats and truncates messages at random, and responds
+//! in place of the server.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +27,30 @@ pub enum Fault {
     Delayed,
     /// The request is forwarded a second time, at about the same time or later.
     Repeated,
+    /// The request is forwarded, and the proxy responds in place of the server.
+    Replaced,
 }
 
-const FAULTS: [Fault; 5] =
-    [Fault::LostRequest, Fault::LostResponse, Fault::Truncated, Fault::Delayed, Fault::Repeated];
+const FAULTS: [Fault; 6] = [
+    Fault::LostRequest,
+    Fault::LostResponse,
+    Fault::Truncated,
+    Fault::Delayed,
+    Fault::Repeated,
+    Fault::Replaced,
+];
+
+/// What gateways, login pages and other services respond: head and body.
+const IN_FRONT: [(&str, &str); 8] = [
+    ("401 Unauthorized", ""),
+    ("403 Forbidden", "<html>"),
+    ("404 Not Found", ""),
+    ("407 Proxy Authentication Required", ""),
+    ("302 Found\r\nlocation: /login", ""),
+    ("413 Content Too Large", ""),
+    ("425 Too Early", ""),
+    ("503 Service Unavailable", r#"{"type":"t","code":"overloaded","retryable":true}"#),
+];
 
 /// A proxy in front of one server. It runs until the process ends.
 #[derive(Clone)]
@@ -109,7 +130,8 @@ impl Unreliable {
     fn draw(&self) -> (SocketAddr, Option<Fault>, u32) {
         let mut state = self.state.lock().unwrap();
         state.requests += 1;
-        let fault = (state.random.f64() < state.share).then(|| FAULTS[state.random.usize(..5)]);
+        let fault =
+            (state.random.f64() < state.share).then(|| FAULTS[state.random.usize(..FAULTS.len())]);
         if let Some(fault) = fault {
             *state.faults.entry(fault).or_default() += 1;
         }
@@ -142,6 +164,12 @@ impl Unreliable {
             let response = self.forward(target, &request)?;
             match fault {
                 Some(Fault::LostResponse) => return Ok(()),
+                Some(Fault::Replaced) => {
+                    let (head, body) = IN_FRONT[percent as usize % IN_FRONT.len()];
+                    let length = body.len();
+                    let text = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}");
+                    client.write_all(text.as_bytes())?;
+                }
                 Some(Fault::Truncated) => {
                     return client.write_all(&response[..response.len() * percent as usize / 100]);
                 }
