@@ -17,6 +17,8 @@ use crate::{error::StoreError, store::sql::RuntimeThread};
 
 /// One for all stores of the process.
 static IO_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg");
+/// Probes the servers of all stores of the process, so that a probe never waits for other work.
+static PROBE_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg-probe");
 
 /// Runs a call so that everything it opens, spawns or sleeps on belongs to the thread's runtime.
 pub(super) async fn on_io_thread<T>(
@@ -39,6 +41,14 @@ pub(super) fn in_io_context(drop: impl FnOnce()) {
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     if let Some(thread) = IO_THREAD.started() {
         thread.spawn(task);
+    }
+}
+
+/// Spawns a probe of a server, on the thread for probes if it can be started.
+pub(super) fn spawn_probe(probe: impl Future<Output = ()> + Send + 'static) {
+    match PROBE_THREAD.start() {
+        Ok(thread) => drop(thread.spawn(probe)),
+        Err(_) => spawn(probe),
     }
 }
 

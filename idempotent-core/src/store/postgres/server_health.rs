@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     error::{NoResponse, is_reply},
-    io_thread::spawn,
+    io_thread::spawn_probe,
 };
 use crate::clock::millis;
 
@@ -165,7 +165,7 @@ impl ServerHealth {
             return;
         }
         let health = Arc::downgrade(self);
-        spawn(async move {
+        spawn_probe(async move {
             while let Some(health) = health.upgrade() {
                 let probe = health.run_probe().await;
                 if health.apply_probe(probe) {
