@@ -30,6 +30,7 @@ mod contention;
 mod cuts;
 mod hostile;
 mod in_doubt;
+mod late_batches;
 mod leftovers;
 mod logs;
 mod migrations;

@@ -62,7 +62,8 @@ const NAME: &str = "postgres";
 /// # Connections
 /// The store can be called from any Tokio runtime. Its connections are driven by a thread named
 /// `idempotency-pg`, which all Postgres stores of the process share. The store opens at most ten
-/// connections for claims and completions, one for renewals, and ten for the
+/// connections for claims and completions, two more while [batches](#group-commit) are late, one
+/// for renewals (up to three while one is late), and ten for the
 /// [transactions](Self::max_transactions) of handlers. A call waits at most 5 seconds for a
 /// connection or its place in a [batch](#group-commit), and 10 seconds for a response.
 ///
@@ -84,15 +85,22 @@ const NAME: &str = "postgres";
 /// of them. With few concurrent requests nothing changes: a step is executed alone while fewer than
 /// eight others of its kind are under way and no batch is. Otherwise it joins the next batch, which
 /// takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as the
-/// batch before it has ended. There is no timer. A completion with a recording of 64 KiB or more is
-/// always executed alone, which is faster.
+/// batch before it has ended. No step waits for others to arrive. A recording of 64 KiB or more is
+/// always completed and replayed by a step alone, which is faster, and a batch of replays returns
+/// no more bytes than a batch may send.
 ///
 /// A batch settles claims of new keys, replays and conflicts, and completions by their owner. Any
 /// other outcome, such as a takeover, needs more than one statement, and is found by executing the
-/// step alone. If a batch fails, each of its steps is executed alone; if it exceeds a time limit,
-/// its steps fail. A step whose caller drops it in the queue is not executed.
+/// step alone. If a batch fails or exceeds its time limit, each of its steps is executed alone. A
+/// step whose caller drops it in the queue is not executed.
 ///
-/// Batches have two of the ten connections. [`group_commit(false)`](Self::group_commit) switches
+/// A batch may be late because one of its records is slow to write, or because its connection is
+/// dead. The steps that queue behind it wait for four times as long as a batch usually takes, at
+/// least 50 ms and at most 500 ms. Then the next batch passes the late one on another connection.
+/// If three batches of a kind are late, the steps are executed alone. The server ends a batch after
+/// a second, and one that gets no response has failed after three seconds.
+///
+/// Batches have two of the ten connections, and the two that are opened while batches are late. [`group_commit(false)`](Self::group_commit) switches
 /// them off.
 ///
 /// # Server logs
@@ -110,7 +118,7 @@ const NAME: &str = "postgres";
 /// Time limits of the store's statements:
 ///
 /// * A statement waits at most 100 ms for another transaction's lock (a batch 20 ms), and the
-///   server ends it after 9 seconds (a renewal after 3 seconds).
+///   server ends it after 9 seconds (a renewal after 3 seconds, a batch after 1 second).
 /// * A claim of a locked record returns that the key is in flight.
 /// * A takeover of a locked record is repeated for about a second in all, and releases its
 ///   connection between the attempts. After that it returns that the key is in flight.
@@ -249,7 +257,7 @@ impl PostgresStore {
     }
 
     /// Creates a store that shares a pool with the application. Renewals get a separate connection,
-    /// and [batches](#group-commit) two, opened with the pool's options.
+    /// and [batches](#group-commit) two to four, opened with the pool's options.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
@@ -332,8 +340,8 @@ impl PostgresStore {
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger;
-    /// the default is 1 MiB. The process and the server each have a whole batch in memory.
+    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger, and
+    /// how many bytes of recordings it returns; the default is 1 MiB. The process and the server each have a whole batch in memory.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.groups.limits();

@@ -39,6 +39,8 @@ pub(crate) use transaction::SimulatedConnection;
 
 /// The most steps in a batch: few, so that several batches follow each other.
 const BATCH: NonZeroU16 = NonZeroU16::MIN.saturating_add(2);
+/// The most batches at the same time: two of them pass late ones.
+const BATCHES: usize = 3;
 
 /// The connection of one process to the database.
 #[derive(Clone)]
@@ -82,7 +84,7 @@ impl SimulatedStore {
         let (alive, cut_off) = (Arc::new(AtomicBool::new(true)), Arc::default());
         let group = release.side_by_side.map(|steps| {
             let limits = GroupCommitLimits::new(steps);
-            GroupCommit::new(GroupCommitLimits { steps: BATCH, ..limits })
+            GroupCommit::new(GroupCommitLimits { batches: BATCHES, steps: BATCH, ..limits })
         });
         Self { world, database, alive, cut_off, faults: release.faults, process, group }
     }

@@ -309,8 +309,8 @@ async fn dropped_calls_leave_no_sessions_behind() {
     let most = watch.most();
     println!("{given_up} calls were given up, with {most} sessions at most");
     assert!(given_up >= 200 && most >= 5, "{given_up}, {most}");
-    // Ten for steps, one for renewals, and one for the probe.
-    assert!(most <= 12, "{most} sessions");
+    // Ten for steps, two more for late batches, one for renewals, and one for the probe.
+    assert!(most <= 14, "{most} sessions");
     other.close().await.unwrap();
     let empty = Bytes::new();
     assert_eq!(retry_while_transient(|| store.complete(&lease, &empty)).await, Fence::Passed);

@@ -222,6 +222,31 @@ impl Backend {
             || replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
     }
 
+    /// Whether a batch returns a large recording, instead of leaving it to a step alone.
+    pub(super) async fn returns_a_large_recording(&self, variant: Variant) -> bool {
+        const LARGE: u8 = 100;
+        let Self::Postgres { url, batched, .. } = self else { return false };
+        let store = postgres(url, &unique(), variant, *batched).await;
+        Store::migrate(&store).await.unwrap();
+        let record = |number| RecordId::from_bytes([number; 32]);
+        for number in 1..=LARGE {
+            let claim = request(Duration::from_secs(60));
+            let lease = Lease { id: record(number), owner: claim.owner };
+            store.claim(&lease.id, &claim).await.unwrap();
+            let recording = vec![number; if number == LARGE { 64 << 10 } else { 1 }];
+            store.complete(&lease, &recording.into()).await.unwrap();
+        }
+        let before = postgres_batches(&store)[0].alone;
+        let replays = (1..=LARGE).map(|number| {
+            let store = &store;
+            async move { store.claim(&record(number), &request(Duration::from_secs(60))).await }
+        });
+        for replay in futures_util::future::join_all(replays).await {
+            assert!(matches!(replay.unwrap(), ClaimOutcome::Completed(_)));
+        }
+        postgres_batches(&store)[0].alone == before
+    }
+
     /// The change of a record that a takeover misses, if any, when a concurrent writer makes the
     /// change after the takeover has read the record.
     pub(super) async fn misses_a_change(&self, variant: Variant) -> Option<String> {

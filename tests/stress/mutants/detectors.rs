@@ -49,6 +49,8 @@ pub(super) enum DetectedBy {
     Demotion,
     /// With a replay while another session is writing the record.
     BlockedReplay,
+    /// With replays of a large recording and of many small ones.
+    LargeReplay,
     /// With takeovers of a record that changes between the takeover's read and write.
     ConcurrentChange,
     /// By the server's parser: the removed text only looks like a guard.
@@ -142,6 +144,7 @@ impl Detector {
             DetectedBy::RepeatedHolds => finding(backend.holds_wrongly(variant).await),
             DetectedBy::Demotion => finding(reads_from_a_replica(variant).await),
             DetectedBy::BlockedReplay => finding(backend.waits_for_a_writer(variant).await),
+            DetectedBy::LargeReplay => finding(backend.returns_a_large_recording(variant).await),
             DetectedBy::ConcurrentChange => backend.misses_a_change(variant).await,
             DetectedBy::Expiry => finding(backend.expires_wrongly(variant).await),
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
@@ -171,6 +174,7 @@ impl Detector {
             DetectedBy::HistoriesInTransactions => "random histories in transactions",
             DetectedBy::Expiry => "expiries",
             DetectedBy::BlockedReplay => "a replay during a write",
+            DetectedBy::LargeReplay => "a large replay in a batch",
             DetectedBy::ConcurrentChange => "changes before a takeover",
             DetectedBy::SyntaxError => "the parser",
             DetectedBy::Interleavings => "all interleavings of a claim",

@@ -2,6 +2,8 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "the helpers are parts of tests")]
 
 use std::{
+    collections::BTreeSet,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -65,6 +67,10 @@ struct State {
     cuts: u32,
     /// Connections with a lower number forward nothing, without an error.
     silent_below: u64,
+    /// Further connections that forward nothing.
+    silent: BTreeSet<u64>,
+    /// Whether the next connection on which something arrives becomes silent.
+    silence_next: bool,
     /// The latency in each direction.
     delay: Duration,
 }
@@ -84,11 +90,13 @@ impl Proxy {
     pub fn count(&self, plan: Option<Plan>) {
         let mut state = self.shared.state();
         let (connections, silent_below) = (state.connections, state.silent_below);
+        let silent = mem::take(&mut state.silent);
         *state = State {
             connections,
             counted_below: connections,
             plan,
             silent_below,
+            silent,
             ..State::default()
         };
     }
@@ -96,6 +104,11 @@ impl Proxy {
     /// How many bytes went to the server, and to the client.
     pub fn counted(&self) -> [u64; 2] {
         self.shared.state().passed
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.shared.state().connections
     }
 
     /// How many connections were cut since the count began.
@@ -108,6 +121,11 @@ impl Proxy {
     pub fn silence(&self) {
         let mut state = self.shared.state();
         state.silent_below = state.connections;
+    }
+
+    /// Discards everything on one connection from now on: the next one on which something arrives.
+    pub fn silence_next(&self) {
+        self.shared.state().silence_next = true;
     }
 
     /// Discards everything on all connections, including new ones, until
@@ -196,8 +214,11 @@ async fn forward(mut client: TcpStream, server: (String, u16), number: u64, shar
             return;
         }
         let (silent, delay) = {
-            let state = shared.state();
-            (number < state.silent_below, state.delay)
+            let mut state = shared.state();
+            if mem::take(&mut state.silence_next) {
+                state.silent.insert(number);
+            }
+            (number < state.silent_below || state.silent.contains(&number), state.delay)
         };
         if silent {
             continue;

@@ -2,11 +2,13 @@
 -- a claim is decided from. Returns one row for each key, without a state if the claim is granted;
 -- or no row if another process inserted a record after this statement began, or if a transaction
 -- has the lock of the key.
--- Records are inserted in the order of their ids, so that two processes do not wait for each other.
+-- Returns no recording that is large, nor one with which all that are returned would be too large
+-- together: the claims of these keys are executed alone.
 -- OFFSET 0 makes the planner look each record up by its id: the table grows while the plan stays.
 -- $1 ids, $2 fingerprints, $3 owners, $4 leases in ms, $5 ttls in ms, $6 abandoned policies (0
 -- retry, 1 hold), $7 operations in UTF-8, $8 principals or empty, $9 the records' parts of the
--- locks: arrays of equal length; no id twice
+-- locks: arrays of equal length, no id twice; $10 the size from which on a recording is large,
+-- $11 how large all recordings together may be
 WITH seen AS MATERIALIZED (
     SELECT claim.*, clock.now, r.*
     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -15,7 +17,9 @@ WITH seen AS MATERIALIZED (
     CROSS JOIN (SELECT {now} AS now) AS clock
     LEFT JOIN LATERAL (
         SELECT r.state, r.fingerprint, r.owner, r.attempt, r.abandoned, r.lease, r.lease_until,
-               r.first_seen, r.expires_at, r.recording, r.reference
+               r.first_seen, r.expires_at, r.recording, r.reference,
+               CASE WHEN octet_length(r.recording) < $10
+                   THEN octet_length(r.recording) END AS size
         FROM {schema}"{table}" AS r
         WHERE r.id = claim.id
         OFFSET 0
@@ -28,13 +32,16 @@ WITH seen AS MATERIALIZED (
            now + ttl, convert_from(operation, 'UTF8'), nullif(principal, ''::bytea)
     FROM seen
     WHERE state IS NULL
-      AND pg_try_advisory_xact_lock(lock # {locked_table}){bounded}
-    ORDER BY id
+      AND pg_try_advisory_xact_lock(lock # {locked_table})
     ON CONFLICT (id) DO NOTHING
     RETURNING id, first_seen
 )
 SELECT id, now, state::bigint, fingerprint, owner, attempt, abandoned::bigint, lease, lease_until,
-       first_seen, expires_at, recording, reference
+       first_seen, expires_at,
+       CASE WHEN size IS NOT NULL
+             AND sum(size) OVER (ROWS UNBOUNDED PRECEDING) <= $11
+           THEN recording END AS recording,
+       reference
 FROM seen
 WHERE state IS NOT NULL
 UNION ALL

@@ -15,5 +15,5 @@ SET state = 2,
 FROM unnest($1, $2, $3, $4) AS done (id, owner, recording, status)
 WHERE r.id = done.id
   AND r.owner = done.owner
-  AND r.state IN (1, 2, 3){bounded}
+  AND r.state IN (1, 2, 3)
 RETURNING r.id, r.owner

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use super::{
     PostgresStore,
-    error::{NoResponse, batch_failure},
+    error::{ErrorKind, NoResponse, error_kind, no_response},
     execute::Resend,
     io_thread::spawn,
 };
@@ -31,7 +31,10 @@ use crate::{
 /// How many claims, and how many completions, are executed side by side before further ones are
 /// executed in batches.
 pub(super) const ALONE: usize = 8;
-/// A completion whose recording has at least this many bytes is always executed alone: in a batch,
+/// How many batches of claims, and how many of completions, run at the same time at most: one, and
+/// those that are late.
+const BATCHES: usize = 3;
+/// A recording of at least this many bytes is always written and read by a step alone: in a batch,
 /// it takes more of the server's time, and the other steps wait for it.
 const LARGE_RECORDING: usize = 64 << 10;
 /// About how many bytes a step sends beside its recording.
@@ -67,7 +70,7 @@ impl GroupedStep for CompletionStep {
 
 impl Default for Groups {
     fn default() -> Self {
-        Self::new(GroupCommitLimits::new(ALONE))
+        Self::new(GroupCommitLimits { batches: BATCHES, ..GroupCommitLimits::new(ALONE) })
     }
 }
 
@@ -104,7 +107,7 @@ impl PostgresStore {
         let step = || ClaimStep { id: *id, claim: claim.clone() };
         let start = |batches| spawn(self.clone().execute_claims(batches));
         match self.groups.claims.turn(step, start).await {
-            Turn::Alone(_turn) => self.claim_with_retries(id, claim).await,
+            Turn::Alone(turn) => self.claim_with_retries(id, claim, turn.repeated).await,
             Turn::Done(Ok(outcome)) => Ok(outcome),
             Turn::Done(Err(failure)) => Err(self.store_error("claim", failure.into())),
             Turn::TimedOut => Err(self.store_error("claim", sqlx::Error::PoolTimedOut)),
@@ -139,7 +142,6 @@ impl PostgresStore {
 
     async fn execute_claims(self, mut batches: Batches<ClaimStep, Claimed>) {
         while let Some((connection, batch)) = batches.next(&self.pools.batches).await {
-            // Ordered by id, as the statement inserts them.
             let mut keys = BTreeMap::<_, ClaimsOfKey>::new();
             for (ClaimStep { id, claim }, reply) in batch {
                 keys.entry(id).or_default().push((claim, reply));
@@ -166,17 +168,17 @@ impl PostgresStore {
         let firsts: Vec<_> = firsts.collect();
         let fingerprints: Vec<_> =
             firsts.iter().map(|(_, claim)| claim.fingerprint.to_bytes()).collect();
-        let statement = self.statements.claim_batch(&firsts, &fingerprints);
+        let bytes = self.groups.limits().bytes.get();
+        let statement = self.statements.claim_batch(&firsts, &fingerprints, LARGE_RECORDING, bytes);
         let rows = self.execute_batch(connection?, &statement).await?;
-        // A record that cannot be read is left out: its claim is executed alone, and fails.
+        // A record without its recording, or that cannot be read, is left out: its claim is
+        // executed alone.
         let found = |row| Some((sql::id_from_row(row).ok()?, sql::claimed_from_row(row).ok()?));
         Ok(rows.iter().filter_map(found).collect())
     }
 
     async fn execute_completions(self, mut batches: Batches<CompletionStep, Completed>) {
-        while let Some((connection, mut batch)) = batches.next(&self.pools.batches).await {
-            // As for claims; the statement locks the records in this order.
-            batch.sort_unstable_by_key(|(step, _)| step.lease.id);
+        while let Some((connection, batch)) = batches.next(&self.pools.batches).await {
             match self.complete_records(connection, &batch).await {
                 Ok(completed) => {
                     for (CompletionStep { lease, .. }, reply) in batch {
@@ -205,22 +207,29 @@ impl PostgresStore {
         Ok(rows.iter().filter_map(|row| sql::lease_from_row(row).ok()).collect())
     }
 
-    /// Replies to the steps of a batch that failed.
+    /// Replies to the steps of a batch that failed. They are executed alone, so that only those fail
+    /// that are at fault, unless the server is known not to respond.
     fn fail<T>(
         &self,
         operation: &'static str,
         replies: impl Iterator<Item = Reply<Result<T, NoResponse>>>,
         error: &sqlx::Error,
     ) {
-        let failure = batch_failure(error);
         let table = self.statements.names.table.as_str();
-        if failure.is_some() {
+        let down = no_response(error).filter(|failure| matches!(failure, NoResponse::Down));
+        if down.is_some() {
             tracing::debug!(table, operation, %error, "a batch failed, and its steps fail");
         } else {
             tracing::debug!(table, operation, %error, "a batch failed; executing its steps alone");
         }
+        let unknown =
+            matches!(error_kind(error), ErrorKind::ConnectionLost | ErrorKind::NoResponse);
         for reply in replies {
-            reply.send(failure.map_or(InBatch::Alone, |failure| InBatch::Done(Err(failure))));
+            reply.send(match down {
+                Some(failure) => InBatch::Done(Err(*failure)),
+                None if unknown => InBatch::Unknown,
+                None => InBatch::Alone,
+            });
         }
     }
 }
@@ -228,7 +237,10 @@ impl PostgresStore {
 /// Decides the claims of one key, from the record that the first of them found or, if it found
 /// none, has inserted.
 fn settle(claims: ClaimsOfKey, found: Option<&TimedRecord>) {
-    let Some((mut record, now)) = found.cloned() else { return };
+    let Some((mut record, now)) = found.cloned() else {
+        // The statement has not written it.
+        return claims.into_iter().for_each(|(_, reply)| reply.send(InBatch::Alone));
+    };
     for (claim, reply) in claims {
         match transition::claim(record.as_ref(), &claim, now) {
             (Change::Keep, outcome) => reply.send(InBatch::Done(Ok(outcome))),

@@ -32,11 +32,27 @@ const PAUSE: Duration = Duration::from_millis(8);
 pub(super) const IN_FLIGHT: ClaimOutcome = ClaimOutcome::IN_FLIGHT;
 
 impl PostgresStore {
+    /// Claims alone. If the claim is `repeated`, it may have been sent before without a response,
+    /// and may be what has locked the key; whether the key is in flight is then unknown.
     pub(super) async fn claim_with_retries(
         &self,
         id: &RecordId,
         claim: &Claim,
+        repeated: bool,
     ) -> Result<ClaimOutcome, StoreError> {
+        match self.claim_unless_locked(id, claim).await? {
+            Some(outcome) => Ok(outcome),
+            None if repeated => Err(StoreError::transient(NAME, "claim", ClaimContention)),
+            None => Ok(IN_FLIGHT),
+        }
+    }
+
+    /// Claims alone; returns `None` if another transaction has locked the key or its record.
+    async fn claim_unless_locked(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
         let (mut rounds, mut checks) = (0, 0);
         while rounds < MAX_ROUNDS {
             // A plain claim has to begin a transaction, so reading first saves round trips for
@@ -44,7 +60,7 @@ impl PostgresStore {
             if self.pools.server.mode == StatementMode::Plain
                 && let Some(outcome) = self.outcome_without_write(id, claim).await?
             {
-                return Ok(outcome);
+                return Ok(Some(outcome));
             }
             // Between the read and the insert of this statement another process may claim the key,
             // or a transaction may have its lock, and the statement then returns no row; it is
@@ -58,7 +74,7 @@ impl PostgresStore {
                 .await
             {
                 Ok(rows) => rows,
-                Err(error) if waited_for_a_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) if waited_for_a_record(&error) => return Ok(None),
                 Err(error) => return Err(self.store_error("claim", error)),
             };
             let (record, now) = match claimed(&rows)? {
@@ -67,22 +83,22 @@ impl PostgresStore {
                     sleep(PAUSE.mul_f64(fastrand::f64())).await;
                     continue;
                 }
-                None => return Ok(IN_FLIGHT),
-                Some((None, _)) => return Ok(ClaimOutcome::Granted { attempt: 1 }),
+                None => return Ok(None),
+                Some((None, _)) => return Ok(Some(ClaimOutcome::Granted { attempt: 1 })),
                 Some((Some(record), now)) => (record, now),
             };
             let (change, outcome) = transition::claim(Some(&record), claim, now);
             let Change::Put(new) = change else {
-                return Ok(outcome);
+                return Ok(Some(outcome));
             };
             // Between the read and the write another process may take the key; the statement, which
             // repeats every guard and names the attempt or the owner that was read, then changes
             // nothing (case `one_of_many_concurrent_takeovers_wins`).
             let expired = record.is_expired(now);
             match self.write_claim(id, claim, &record, expired, &new).await {
-                Ok(true) => return Ok(outcome),
+                Ok(true) => return Ok(Some(outcome)),
                 Ok(false) => rounds += 1,
-                Err(error) if waited_for_an_existing_record(&error) => return Ok(IN_FLIGHT),
+                Err(error) if waited_for_an_existing_record(&error) => return Ok(None),
                 Err(error) => return Err(self.store_error("claim", error)),
             }
         }

@@ -14,7 +14,7 @@ use super::{
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
     statement::{BY_ID, BY_INDEX},
-    timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
+    timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
 };
 use crate::{
     error::StoreError,
@@ -27,18 +27,12 @@ use crate::{
 const CONNECTIONS: usize = 10;
 /// The connections for batches: one batch of claims and one of completions at a time.
 const BATCH_CONNECTIONS: usize = 2;
+/// More connections for batches, which are opened while others are late.
+const SPARE_CONNECTIONS: usize = 2;
+/// The connections for renewals: one, and more while a renewal is late.
+const RENEWAL_CONNECTIONS: usize = 3;
 const LIFETIME: Lifetime =
     Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
-/// Settings for the sessions of [`Pools::steps`].
-const STEPS: [(&str, &str); 2] =
-    [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)];
-/// Settings for the session of [`Pools::renewals`], which must be free for the next renewal.
-const RENEWALS: [(&str, &str); 2] = [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", "3s")];
-/// How long a batch waits for another transaction, before its steps are executed alone.
-const BATCH_LOCK_TIMEOUT: &str = "20ms";
-/// Settings for the sessions of [`Pools::batches`].
-const BATCHES: [(&str, &str); 2] =
-    [("lock_timeout", BATCH_LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)];
 /// The server ends the session and rolls its transaction back when the client's machine has not
 /// responded for about a minute.
 const KEEPALIVES: [(&str, &str); 3] = [
@@ -54,7 +48,7 @@ const SESSION_CHECKS: usize = 8;
 pub(super) struct Pools {
     pub(super) steps: ConnectionPool<PgConnection>,
     pub(super) batches: ConnectionPool<PgConnection>,
-    /// A single connection, which is free for renewals however busy the others are.
+    /// Connections for renewals only, however busy the others are.
     pub(super) renewals: ConnectionPool<PgConnection>,
     /// Connections that handlers keep while they run.
     pub(super) transactions: ConnectionPool<PgConnection>,
@@ -139,9 +133,9 @@ pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreErr
     };
     let (health, own) = owner(server, &options);
     Ok(Pools {
-        steps: own(CONNECTIONS - BATCH_CONNECTIONS, &options, &STEPS)?,
-        batches: own(BATCH_CONNECTIONS, &options, &batches())?,
-        renewals: own(1, &options, &renewals())?,
+        steps: own(CONNECTIONS - BATCH_CONNECTIONS, &options, &ServerLimits::STEP.settings())?,
+        batches: own(BATCH_CONNECTIONS + SPARE_CONNECTIONS, &options, &batches())?,
+        renewals: own(RENEWAL_CONNECTIONS, &options, &renewals())?,
         transactions: own(CONNECTIONS, &for_handlers, &[])?,
         server,
         health,
@@ -158,11 +152,11 @@ pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     drop(one);
     let (health, own) = owner(server, &options);
     let shared = ConnectionPool::shared(pool, Some(Arc::new(PgLifecycle(health.clone()))));
-    let renewals = own(1, &options, &renewals())?;
-    let batches = own(BATCH_CONNECTIONS, &options, &batches())?;
+    let renewals = own(RENEWAL_CONNECTIONS, &options, &renewals())?;
+    let batches = own(BATCH_CONNECTIONS + SPARE_CONNECTIONS, &options, &batches())?;
     // Plain statements must not be logged, and logging is a property of the pool's connections.
     let steps = if server.mode == StatementMode::Plain {
-        own(shared.max_size(), &options, &STEPS)?
+        own(shared.max_size(), &options, &ServerLimits::STEP.settings())?
     } else {
         shared.clone()
     };
@@ -196,11 +190,11 @@ fn owner(server: Server, options: &PgConnectOptions) -> (Arc<ServerHealth>, Open
 }
 
 fn batches() -> Vec<(&'static str, &'static str)> {
-    BATCHES.into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
+    ServerLimits::BATCH.settings().into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
 }
 
 fn renewals() -> Vec<(&'static str, &'static str)> {
-    RENEWALS.into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
+    ServerLimits::RENEWAL.settings().into_iter().chain(BY_INDEX).chain([BY_ID]).collect()
 }
 
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
@@ -254,11 +248,12 @@ async fn has_own_sessions(
     options: &PgConnectOptions,
     server: Server,
 ) -> Result<bool, StoreError> {
-    let mut other = match open(&with_settings(options.clone(), server, &STEPS)).await {
-        Ok(other) => other,
-        Err(error) if is_reply(&error) => return Ok(false),
-        Err(error) => return Err(to_store_error(error)),
-    };
+    let mut other =
+        match open(&with_settings(options.clone(), server, &ServerLimits::STEP.settings())).await {
+            Ok(other) => other,
+            Err(error) if is_reply(&error) => return Ok(false),
+            Err(error) => return Err(to_store_error(error)),
+        };
     let set = "SELECT current_setting('lock_timeout')";
     let set: String = sqlx::raw_sql(set)
         .fetch_one(&mut other)

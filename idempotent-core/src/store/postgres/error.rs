@@ -33,20 +33,10 @@ pub(super) enum ErrorKind {
     Other,
 }
 
-fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
+/// Why a call got no response, if it got none.
+pub(super) fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
     let sqlx::Error::Io(error) = error else { return None };
     error.get_ref().and_then(|inner| inner.downcast_ref())
-}
-
-/// Why the steps of a failed batch fail too; `None` if they have to be executed alone. A time limit
-/// is not waited for again.
-pub(super) fn batch_failure(error: &sqlx::Error) -> Option<NoResponse> {
-    let cancelled = error.as_database_error().and_then(|error| error.code());
-    match no_response(error) {
-        Some(failure) => Some(*failure),
-        None if cancelled.is_some_and(|code| code == CANCELLED) => Some(NoResponse::TimedOut),
-        None => None,
-    }
 }
 
 pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {

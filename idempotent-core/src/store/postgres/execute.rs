@@ -10,7 +10,7 @@ use super::{
     error::{ErrorKind, error_kind, store_error},
     server::StatementMode,
     statement::{BY_ID, BY_INDEX, Statement},
-    timeouts::RESPONSE_TIMEOUT,
+    timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
 };
 use crate::{
     error::StoreError,
@@ -96,7 +96,7 @@ impl PostgresStore {
             } else {
                 connections.get().await?
             };
-            let error = match self.send(connection, statement).await {
+            let error = match self.send(connection, statement, RESPONSE_TIMEOUT).await {
                 Ok(rows) => return Ok(rows),
                 Err(error) => error,
             };
@@ -133,40 +133,36 @@ impl PostgresStore {
         statement: &Statement<'_>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if self.pools.server.own_sessions {
-            return self.send(connection, statement).await;
+            return self.send(connection, statement, BATCH_RESPONSE_TIMEOUT).await;
         }
         // The session lacks the settings of batches.
         let persistent = self.pools.server.mode == StatementMode::Prepared;
-        let begins = Statement::begins(BY_INDEX.into_iter().chain([BY_ID]));
+        let planner = BY_INDEX.into_iter().chain([BY_ID]);
+        let begins = Statement::begins(ServerLimits::BATCH, planner);
         let executed = execute_in_transaction(connection, begins, statement, persistent);
-        self.pools.health.exchange(RESPONSE_TIMEOUT, executed).await
+        self.pools.health.exchange(BATCH_RESPONSE_TIMEOUT, executed).await
     }
 
     async fn send(
         &self,
         mut connection: PooledConnection<PgConnection>,
         statement: &Statement<'_>,
+        limit: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (health, mode) = (&self.pools.health, self.pools.server.mode);
         let persistent = mode == StatementMode::Prepared;
         if statement.by_index || statement.confidential && !persistent {
-            let begins = Statement::begins(BY_INDEX);
+            let begins = Statement::begins(ServerLimits::STEP, BY_INDEX);
             let executed = execute_in_transaction(connection, begins, statement, persistent);
-            return health.exchange(RESPONSE_TIMEOUT, executed).await;
+            return health.exchange(limit, executed).await;
         }
         let sent = match mode {
             StatementMode::Prepared => {
-                health
-                    .exchange(RESPONSE_TIMEOUT, statement.prepared().fetch_all(&mut *connection))
-                    .await
+                health.exchange(limit, statement.prepared().fetch_all(&mut *connection)).await
             }
             StatementMode::Plain => {
-                health
-                    .exchange(
-                        RESPONSE_TIMEOUT,
-                        sqlx::raw_sql(statement.plain()).fetch_all(&mut *connection),
-                    )
-                    .await
+                let plain = sqlx::raw_sql(statement.plain());
+                health.exchange(limit, plain.fetch_all(&mut *connection)).await
             }
         };
         match sent.as_ref().map_err(error_kind) {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write};
 
 use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
 
-use super::timeouts::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
+use super::timeouts::ServerLimits;
 
 /// Settings of the planner for statements that name many records. With them it looks each record up
 /// by its id. It would otherwise read the whole table while that is small, and keep the plan while
@@ -22,13 +22,13 @@ pub(super) const BY_INDEX: [(&str, &str); 4] = [
 pub(super) const BY_ID: (&str, &str) = ("enable_indexscan", "off");
 
 /// Settings of a plain statement. Under another isolation level one of two concurrent claims would
-/// fail and have to be sent again. The timeouts are those of the store's own sessions. Rows arrive
+/// fail and have to be sent again. The limits are those of the store's own sessions. Rows arrive
 /// as text, and the driver decodes only the hexadecimal form of `bytea`.
-fn settings() -> String {
+fn settings(limits: ServerLimits) -> String {
+    let ServerLimits { lock, statement } = limits;
     format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-         SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
-         SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'; SET LOCAL bytea_output = hex; "
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{lock}'; \
+         SET LOCAL statement_timeout = '{statement}'; SET LOCAL bytea_output = hex; "
     )
 }
 
@@ -78,9 +78,10 @@ impl<'a> Statement<'a> {
     /// Begins a transaction for a statement with separate parameters; it keeps the session in which
     /// the statement is prepared.
     pub(super) fn begins(
+        limits: ServerLimits,
         planner: impl IntoIterator<Item = (&'static str, &'static str)>,
     ) -> SqlStr {
-        let mut text = format!("BEGIN; {}", settings());
+        let mut text = format!("BEGIN; {}", settings(limits));
         for (setting, value) in planner {
             // Writing to a `String` does not fail.
             let _ = write!(text, "SET LOCAL {setting} = {value}; ");
@@ -92,7 +93,7 @@ impl<'a> Statement<'a> {
     /// parameters become literals of numbers and hexadecimal digits only, so nothing needs
     /// escaping. Not for [confidential](Self::confidential) values.
     pub(super) fn plain(&self) -> AssertSqlSafe<String> {
-        let mut text = settings();
+        let mut text = settings(ServerLimits::STEP);
         self.write(&mut text);
         AssertSqlSafe(text)
     }
@@ -177,6 +178,9 @@ mod tests {
             r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];",
         ]
         .concat();
-        assert_eq!(plain.as_str().strip_prefix(&settings()), Some(expected.as_str()));
+        assert_eq!(
+            plain.as_str().strip_prefix(&settings(ServerLimits::STEP)),
+            Some(expected.as_str())
+        );
     }
 }

@@ -1,8 +1,11 @@
 //! Group commit: steps of different requests that are executed together.
 //!
 //! A step is executed alone while no batch runs and only a few steps are under way. Otherwise it
-//! queues, and the next batch takes everything that is in the queue, up to a limit. There is no
-//! timer, so no step waits for others to arrive.
+//! queues, and the next batch takes everything that is in the queue, up to a limit. No step waits
+//! for others to arrive.
+//!
+//! A step waits for the batch before it, unless that batch is late: if it takes much longer than
+//! usual, something has stopped one of its steps or its connection. Then the next batch passes it.
 
 #![cfg_attr(
     not(feature = "internals"),
@@ -11,21 +14,30 @@
 
 use std::{
     collections::VecDeque,
-    mem,
     num::{NonZeroU16, NonZeroUsize},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sqlx::Connection;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 
-use super::pool::{ACQUIRE_TIMEOUT, ConnectionPool, PooledConnection};
+pub use self::batches::{Batch, Batches, Reply};
+use super::pool::ACQUIRE_TIMEOUT;
+
+mod batches;
+mod usual_time;
+
+use self::usual_time::UsualTime;
 
 /// When steps are executed together, and how many.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupCommitLimits {
     /// How many steps are under way at most when one more is executed alone.
     pub alone: usize,
+    /// The largest number of batches that run at the same time. All of them but one are late.
+    pub batches: usize,
     /// The largest number of steps in a batch.
     pub steps: NonZeroU16,
     /// The largest size of a batch, unless a single step is larger.
@@ -33,11 +45,12 @@ pub struct GroupCommitLimits {
 }
 
 impl GroupCommitLimits {
-    /// The default limits, where up to `alone` steps are executed side by side.
+    /// The default limits, where up to `alone` steps are executed side by side. No batch passes
+    /// another one.
     pub const fn new(alone: usize) -> Self {
         let steps = NonZeroU16::MIN.saturating_add(63);
         let bytes = NonZeroUsize::MIN.saturating_add((1 << 20) - 1);
-        Self { alone, steps, bytes }
+        Self { alone, batches: 1, steps, bytes }
     }
 
     /// Executes each step in a batch, even a single one.
@@ -58,9 +71,11 @@ pub trait GroupedStep {
 pub enum InBatch<R> {
     /// The batch has executed the step.
     Done(R),
-    /// The batch could not execute the step, which has to be executed alone. It may have taken
-    /// effect, and is safe to execute again.
+    /// The batch has not executed the step, which has to be executed alone.
     Alone,
+    /// The batch may have executed the step, which has to be executed alone all the same. That is
+    /// safe.
+    Unknown,
 }
 
 /// The steps of one kind on one table, of all clones of a store.
@@ -86,10 +101,22 @@ pub struct BatchCounts {
 struct State<S, R> {
     /// How many steps are being executed alone.
     alone: usize,
-    batch_runs: bool,
+    /// The task that takes the next batch; there is one whenever the queue is not empty.
+    current: Option<Task>,
+    /// How many tasks execute batches: the current one, and those that were passed.
+    tasks: usize,
+    next_task: u64,
+    usual: UsualTime,
     /// Ordered by ticket.
     queue: VecDeque<Queued<S, R>>,
     next_ticket: u64,
+}
+
+/// A task that executes batches, one after the other.
+struct Task {
+    number: u64,
+    /// When it took its batch, or began to wait for a connection for it.
+    since: Instant,
 }
 
 struct Queued<S, R> {
@@ -109,26 +136,24 @@ pub enum Turn<'a, S, R> {
 }
 
 /// Counts as a step under way until it is dropped.
-pub struct AloneTurn<'a, S, R>(&'a GroupCommit<S, R>);
-
-/// Steps that are executed together, and where each expects its outcome.
-pub type Batch<S, R> = Vec<(S, Reply<R>)>;
-
-/// Where a step expects its outcome. If it is dropped, the step is executed alone.
-pub struct Reply<R>(oneshot::Sender<InBatch<R>>);
-
-impl<R> Reply<R> {
-    /// Returns the outcome to the caller of the step.
-    pub fn send(self, outcome: InBatch<R>) {
-        // The caller may have gone.
-        let _ = self.0.send(outcome);
-    }
+pub struct AloneTurn<'a, S, R> {
+    group: &'a GroupCommit<S, R>,
+    /// Whether a batch may have executed the step already, or may still do so.
+    pub repeated: bool,
 }
 
 impl<S: GroupedStep, R> GroupCommit<S, R> {
     /// Creates an empty queue.
     pub fn new(limits: GroupCommitLimits) -> Arc<Self> {
-        let state = State { alone: 0, batch_runs: false, queue: VecDeque::new(), next_ticket: 0 };
+        let state = State {
+            alone: 0,
+            current: None,
+            tasks: 0,
+            next_task: 0,
+            usual: UsualTime::default(),
+            queue: VecDeque::new(),
+            next_ticket: 0,
+        };
         Arc::new(Self {
             limits,
             state: Mutex::new(state),
@@ -142,10 +167,12 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
         self.limits
     }
 
-    /// Waits for a step's turn. If the step queues while no batch runs, `start` is called, which
-    /// must start a task that executes all [batches](Self::batches).
+    /// Waits for a step's turn. If the step queues while no batch runs, or while all batches that
+    /// run are late, `start` is called, which must start a task that executes all
+    /// [batches](Self::batches).
     ///
-    /// A step waits in the queue for as long as it would wait for a connection.
+    /// A step waits in the queue for as long as it would wait for a connection. If too many batches
+    /// are late for one more, it is executed alone.
     ///
     /// # Cancel safety
     /// A step that is dropped in the queue has no effect. One that is dropped in a batch takes
@@ -153,7 +180,7 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
     pub async fn turn(
         self: &Arc<Self>,
         step: impl FnOnce() -> S,
-        start: impl FnOnce(Batches<S, R>),
+        start: impl Fn(Batches<S, R>),
     ) -> Turn<'_, S, R> {
         let (mut queued, batches) = match self.enter(step) {
             Entered::Alone(turn) => return Turn::Alone(turn),
@@ -162,19 +189,21 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
         if let Some(batches) = batches {
             start(batches);
         }
-        let outcome = match timeout(ACQUIRE_TIMEOUT, &mut queued.reply).await {
-            Ok(outcome) => outcome,
-            Err(_) if queued.withdraw() => return Turn::TimedOut,
-            Err(_) => (&mut queued.reply).await,
+        let outcome = match self.wait(&mut queued, start).await {
+            Waited::Replied(outcome) => outcome,
+            Waited::Passed => Ok(InBatch::Alone),
+            Waited::TimedOut => return Turn::TimedOut,
         };
-        match outcome {
-            Ok(InBatch::Done(outcome)) => Turn::Done(outcome),
-            Ok(InBatch::Alone) | Err(_) => {
-                #[cfg(feature = "internals")]
-                self.count(|counts| counts.alone += 1);
-                Turn::Alone(self.turn_alone())
-            }
-        }
+        let repeated = match outcome {
+            Ok(InBatch::Done(outcome)) => return Turn::Done(outcome),
+            Ok(InBatch::Alone) => false,
+            Ok(InBatch::Unknown) | Err(_) => true,
+        };
+        let mut turn = self.turn_alone();
+        turn.repeated = repeated;
+        #[cfg(feature = "internals")]
+        self.count(|counts| counts.alone += 1);
+        Turn::Alone(turn)
     }
 
     /// Lets a step be executed alone, however many are under way.
@@ -195,20 +224,77 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
 
     fn enter(self: &Arc<Self>, step: impl FnOnce() -> S) -> Entered<'_, S, R> {
         let mut state = self.state();
-        if !state.batch_runs && state.alone < self.limits.alone {
+        if state.current.is_none() && state.alone < self.limits.alone {
             return Entered::Alone(self.alone(&mut state));
         }
         let (ticket, (reply, outcome)) = (state.next_ticket, oneshot::channel());
         state.next_ticket += 1;
         state.queue.push_back(Queued { ticket, step: step(), reply });
-        let batches = (!state.batch_runs).then(|| Batches { group: self.clone(), ended: false });
-        state.batch_runs = true;
-        Entered::Queued(QueuedStep { ticket, reply: outcome, queue: self }, batches)
+        let batches = state.current.is_none().then(|| self.start_task(&mut state));
+        let late_at = state.late_at(self.limits);
+        let queued = QueuedStep { ticket, reply: outcome, late_at, queue: self };
+        Entered::Queued(queued, batches)
+    }
+
+    /// Waits for the outcome of a step in a batch.
+    async fn wait(
+        self: &Arc<Self>,
+        queued: &mut QueuedStep<'_, S, R>,
+        start: impl Fn(Batches<S, R>),
+    ) -> Waited<R> {
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+        let mut pause = queued.late_at.map_or(deadline, |late_at| late_at.min(deadline));
+        loop {
+            if let Ok(outcome) = timeout_at(pause, &mut queued.reply).await {
+                return Waited::Replied(outcome);
+            }
+            match self.advance(queued, deadline) {
+                Advance::InBatch => return Waited::Replied((&mut queued.reply).await),
+                Advance::TimedOut => return Waited::TimedOut,
+                Advance::Alone => return Waited::Passed,
+                Advance::Wait { until, batches } => {
+                    pause = until;
+                    if let Some(batches) = batches {
+                        start(batches);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides what a step does that has waited until its deadline, or until a batch was late.
+    fn advance(
+        self: &Arc<Self>,
+        queued: &QueuedStep<'_, S, R>,
+        deadline: Instant,
+    ) -> Advance<S, R> {
+        let mut state = self.state();
+        let Some(index) = state.index_of(queued.ticket) else { return Advance::InBatch };
+        let now = Instant::now();
+        let late_at = state.late_at(self.limits).unwrap_or(deadline);
+        if now < late_at.min(deadline) {
+            return Advance::Wait { until: late_at.min(deadline), batches: None };
+        }
+        if now < deadline && state.tasks < self.limits.batches {
+            let batches = self.start_task(&mut state);
+            let until = now + state.usual.late_after();
+            return Advance::Wait { until: until.min(deadline), batches: Some(batches) };
+        }
+        state.queue.remove(index);
+        if now < deadline { Advance::Alone } else { Advance::TimedOut }
+    }
+
+    fn start_task(self: &Arc<Self>, state: &mut State<S, R>) -> Batches<S, R> {
+        let number = state.next_task;
+        state.next_task += 1;
+        state.tasks += 1;
+        state.current = Some(Task { number, since: Instant::now() });
+        Batches::new(self.clone(), number)
     }
 
     fn alone(&self, state: &mut State<S, R>) -> AloneTurn<'_, S, R> {
         state.alone += 1;
-        AloneTurn(self)
+        AloneTurn { group: self, repeated: false }
     }
 }
 
@@ -218,9 +304,21 @@ impl<S, R> GroupCommit<S, R> {
     }
 }
 
+impl<S, R> State<S, R> {
+    /// When the current task's batch is late; `None` if it cannot be passed.
+    fn late_at(&self, limits: GroupCommitLimits) -> Option<Instant> {
+        let task = self.current.as_ref().filter(|_| limits.batches > 1)?;
+        Some(task.since + self.usual.late_after())
+    }
+
+    fn index_of(&self, ticket: u64) -> Option<usize> {
+        self.queue.binary_search_by_key(&ticket, |queued| queued.ticket).ok()
+    }
+}
+
 impl<S, R> Drop for AloneTurn<'_, S, R> {
     fn drop(&mut self) {
-        self.0.state().alone -= 1;
+        self.group.state().alone -= 1;
     }
 }
 
@@ -229,101 +327,42 @@ enum Entered<'a, S, R> {
     Queued(QueuedStep<'a, S, R>, Option<Batches<S, R>>),
 }
 
+enum Waited<R> {
+    /// By the batch, or not at all if its task has ended.
+    Replied(Result<InBatch<R>, oneshot::error::RecvError>),
+    /// It has left the queue, to be executed alone.
+    Passed,
+    TimedOut,
+}
+
+/// What a step does after a wait.
+enum Advance<S, R> {
+    /// Nothing: a batch has taken it.
+    InBatch,
+    /// It waits, for a new task if there is one.
+    Wait { until: Instant, batches: Option<Batches<S, R>> },
+    /// It has left the queue, and is executed alone.
+    Alone,
+    /// It has left the queue, and is not executed.
+    TimedOut,
+}
+
 /// A step in the queue or in a batch. Leaves the queue when it is dropped.
 struct QueuedStep<'a, S, R> {
     ticket: u64,
     reply: oneshot::Receiver<InBatch<R>>,
+    /// When the batch before it is late, if it can be passed.
+    late_at: Option<Instant>,
     queue: &'a GroupCommit<S, R>,
-}
-
-impl<S, R> QueuedStep<'_, S, R> {
-    /// Leaves the queue; returns whether the step was still in it.
-    fn withdraw(&self) -> bool {
-        let queue = &mut self.queue.state().queue;
-        let found = queue.binary_search_by_key(&self.ticket, |queued| queued.ticket);
-        found.is_ok_and(|index| queue.remove(index).is_some())
-    }
 }
 
 impl<S, R> Drop for QueuedStep<'_, S, R> {
     fn drop(&mut self) {
-        self.withdraw();
-    }
-}
-
-/// The batches until the queue is empty. If it is dropped before, the steps in the queue are
-/// executed alone.
-pub struct Batches<S, R> {
-    group: Arc<GroupCommit<S, R>>,
-    ended: bool,
-}
-
-impl<S: GroupedStep, R> Batches<S, R> {
-    /// Waits for a connection, then takes the next batch; `None` if the queue is empty, so that the
-    /// task ends. While the steps wait for the connection they can still leave the queue.
-    pub(crate) async fn next<C: Connection>(
-        &mut self,
-        connections: &ConnectionPool<C>,
-    ) -> Option<(Result<PooledConnection<C>, sqlx::Error>, Batch<S, R>)> {
-        while self.are_left() {
-            let connection = connections.get().await;
-            // Each step has its own limit for this wait.
-            if matches!(connection, Err(sqlx::Error::PoolTimedOut)) {
-                continue;
-            }
-            let batch = self.take();
-            match connection {
-                Ok(connection) if batch.is_empty() => connection.give_back(),
-                connection => return Some((connection, batch)),
-            }
-        }
-        None
-    }
-
-    /// Whether steps are waiting. If none are, the next step that queues starts another task.
-    pub fn are_left(&mut self) -> bool {
-        let mut state = self.group.state();
-        self.ended = state.queue.is_empty();
-        state.batch_runs = !self.ended;
-        state.batch_runs
-    }
-
-    /// Takes the next batch. It is empty if all steps have left the queue.
-    pub fn take(&mut self) -> Batch<S, R> {
-        let limits = self.group.limits;
-        let mut state = self.group.state();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(queued) = state.queue.front() {
-            bytes += queued.step.bytes();
-            let full = batch.len() == usize::from(limits.steps.get()) || bytes > limits.bytes.get();
-            if full && !batch.is_empty() {
-                break;
-            }
-            let Some(Queued { step, reply, .. }) = state.queue.pop_front() else { break };
-            batch.push((step, Reply(reply)));
-        }
-        tracing::trace!(steps = batch.len(), bytes, "executing a batch");
-        #[cfg(feature = "internals")]
-        self.group.count(|counts| {
-            counts.batches += 1;
-            counts.steps += batch.len();
-        });
-        batch
-    }
-}
-
-impl<S, R> Drop for Batches<S, R> {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let queue = {
-            let mut state = self.group.state();
-            state.batch_runs = false;
-            mem::take(&mut state.queue)
-        };
-        // Dropped after the state is unlocked, since it wakes the waiting steps.
-        drop(queue);
+        let mut state = self.queue.state();
+        let withdrawn = state.index_of(self.ticket).and_then(|index| state.queue.remove(index));
+        // Dropped after the state is unlocked, since the step may be large.
+        drop(state);
+        drop(withdrawn);
     }
 }
 

@@ -63,11 +63,11 @@ impl SimulatedStore {
                         });
                     }
                 }
-                // Some errors say that the batch had no effect, or a time limit is over.
+                // Its steps are executed alone, unless the server is known not to respond.
                 Ok(_) | Err(_) => {
                     let again = chance(50);
                     for waiting in waiting {
-                        waiting.send(if again { InBatch::Alone } else { InBatch::Done(None) });
+                        waiting.send(if again { InBatch::Unknown } else { InBatch::Done(None) });
                     }
                 }
             }

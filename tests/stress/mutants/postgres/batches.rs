@@ -2,7 +2,7 @@
 
 use crate::mutants::{
     Mutant,
-    detectors::DetectedBy::{BlockedReplay, Case, Damage, Hammer, Histories},
+    detectors::DetectedBy::{BlockedReplay, Case, Damage, Hammer, Histories, LargeReplay},
     mutant,
 };
 
@@ -16,6 +16,22 @@ pub(in crate::mutants) const MUTANTS: &[Mutant] = &[
         Hammer,
     ),
     mutant("claim_batch.sql", "\nWHERE state IS NOT NULL", "", Hammer),
+    mutant(
+        "claim_batch.sql",
+        "CASE WHEN octet_length(r.recording) < $10\n                   \
+         THEN octet_length(r.recording) END AS",
+        "octet_length(r.recording) AS",
+        LargeReplay,
+    ),
+    mutant("claim_batch.sql", "size IS NOT NULL\n             AND ", "", LargeReplay),
+    mutant(
+        "claim_batch.sql",
+        "CASE WHEN size IS NOT NULL\n             \
+         AND sum(size) OVER (ROWS UNBOUNDED PRECEDING) <= $11\n           \
+         THEN recording END AS",
+        "recording AS",
+        LargeReplay,
+    ),
     mutant("complete_batch.sql", "WHERE r.id = done.id\n  AND ", "WHERE ", Histories),
     mutant("complete_batch.sql", "\n  AND r.owner = done.owner", "", Hammer),
     mutant("complete_batch.sql", "\n  AND r.state IN (1, 2, 3)", "", Damage),

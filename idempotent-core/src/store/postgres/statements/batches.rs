@@ -17,14 +17,18 @@ use crate::{
 
 impl Statements {
     /// [`claim`](Self::claim) for many keys, no key twice; the fingerprints are those of the
-    /// claims.
+    /// claims. Recordings from the size `large` on are not returned, and of the others only as many
+    /// as have `bytes` in all.
     pub(in crate::store::postgres) fn claim_batch<'a>(
         &'a self,
         claims: &[(&'a RecordId, &'a Claim)],
         fingerprints: &'a [[u8; Fingerprint::BYTES]],
+        large: usize,
+        bytes: usize,
     ) -> Statement<'a> {
         let mut values = claim_arrays(claims, fingerprints);
         values.push(Value::Ints(claims.iter().map(|(id, _)| lock_bits(id)).collect()));
+        values.extend([large, bytes].map(|size| Value::Int(size.try_into().unwrap_or(i64::MAX))));
         Statement::confidential(&self.claim_batch, values)
     }
 

@@ -16,18 +16,20 @@ impl GroupedStep for Step {
 
 type Group = Arc<GroupCommit<Step, usize>>;
 
-/// A queue in which `alone` steps are executed side by side, and batches have at most three steps
-/// and ten bytes.
-fn group(alone: usize) -> Group {
+/// A queue in which `alone` steps are executed side by side, up to `batches` batches run at the same
+/// time, and batches have at most three steps and ten bytes.
+fn group(alone: usize, batches: usize) -> Group {
     let limits = GroupCommitLimits::new(alone);
     let (steps, bytes) = (NonZeroU16::new(3).unwrap(), NonZeroUsize::new(10).unwrap());
-    GroupCommit::new(GroupCommitLimits { steps, bytes, ..limits })
+    GroupCommit::new(GroupCommitLimits { batches, steps, bytes, ..limits })
 }
 
 /// How a step was executed.
 #[derive(Debug, PartialEq, Eq)]
 enum Executed {
     Alone,
+    /// Alone, although a batch may have executed it.
+    Repeated,
     InBatch(usize),
     TimedOut,
 }
@@ -41,8 +43,14 @@ struct Callers {
 
 impl Callers {
     fn new(alone: usize) -> Self {
+        Self::passing(alone, 1)
+    }
+
+    /// With up to this many batches at the same time.
+    fn passing(alone: usize, batches: usize) -> Self {
+        let group = group(alone, batches);
         let (start, batches) = mpsc::unbounded_channel();
-        Self { group: group(alone), batches, start }
+        Self { group, batches, start }
     }
 
     async fn call(&self, bytes: usize) -> tokio::task::JoinHandle<Executed> {
@@ -50,6 +58,7 @@ impl Callers {
         let call = tokio::spawn(async move {
             let start = |batches| start.send(batches).unwrap();
             match group.turn(|| Step(bytes), start).await {
+                Turn::Alone(turn) if turn.repeated => Executed::Repeated,
                 Turn::Alone(_turn) => Executed::Alone,
                 Turn::Done(result) => Executed::InBatch(result),
                 Turn::TimedOut => Executed::TimedOut,
@@ -77,7 +86,7 @@ fn reply(batch: Batch<Step, usize>) {
 
 #[tokio::test]
 async fn a_step_is_alone_while_few_are_under_way() {
-    let group = group(2);
+    let group = group(2, 1);
     let no_batch = |_| panic!("a batch was started");
     let one = group.turn(|| unreachable!(), no_batch).await;
     let two = group.turn(|| unreachable!(), no_batch).await;
@@ -168,9 +177,9 @@ async fn steps_without_a_reply_are_executed_alone() {
     let (_, second) = batch.pop().unwrap();
     second.send(InBatch::Alone);
     drop(batch);
-    for call in calls {
-        assert_eq!(call.await.unwrap(), Executed::Alone);
-    }
+    let [first, second] = calls;
+    assert_eq!(first.await.unwrap(), Executed::Repeated, "the batch may have executed it");
+    assert_eq!(second.await.unwrap(), Executed::Alone);
 }
 
 #[tokio::test]
@@ -179,8 +188,93 @@ async fn the_end_of_the_task_ends_the_queue() {
     let calls = [callers.call(1).await, callers.call(2).await];
     drop(callers.next().await);
     for call in calls {
-        assert_eq!(call.await.unwrap(), Executed::Alone);
+        assert_eq!(call.await.unwrap(), Executed::Repeated);
     }
     let _later = callers.call(3).await;
     assert!(callers.next().await.are_left(), "no batch was started for a later step");
+}
+
+/// Longer than any batch takes that is not late.
+const LATE: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn the_next_batch_passes_one_that_is_late() {
+    let mut callers = Callers::passing(0, 2);
+    let stuck = callers.call(1).await;
+    let mut late = callers.next().await;
+    assert!(late.are_left());
+    let hanging = late.take();
+    let (started, others) = (Instant::now(), [callers.call(2).await, callers.call(3).await]);
+    let mut batches = callers.next().await;
+    assert!(started.elapsed() < LATE, "the steps have waited too long for the late batch");
+    assert!(batches.are_left());
+    let batch = batches.take();
+    assert_eq!(sizes(&batch), [2, 3], "the steps wait together");
+    reply(batch);
+    for (other, expected) in others.into_iter().zip([2, 3]) {
+        assert_eq!(other.await.unwrap(), Executed::InBatch(expected));
+    }
+    // The late task leaves the queue to the one that has passed it.
+    let _queued = callers.call(4).await;
+    reply(hanging);
+    assert_eq!(stuck.await.unwrap(), Executed::InBatch(1));
+    assert!(!late.are_left());
+    assert!(batches.are_left());
+    assert_eq!(sizes(&batches.take()), [4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_is_alone_while_too_many_batches_are_late() {
+    let mut callers = Callers::passing(0, 2);
+    let mut late = Vec::new();
+    for bytes in [1, 2] {
+        drop(callers.call(bytes).await);
+        let mut batches = callers.next().await;
+        assert!(batches.are_left());
+        late.push((batches.take(), batches));
+    }
+    let started = Instant::now();
+    assert_eq!(callers.call(3).await.await.unwrap(), Executed::Alone);
+    assert!(started.elapsed() < LATE);
+    // Both tasks end, and the next step starts one again.
+    for (batch, mut batches) in late {
+        reply(batch);
+        assert!(!batches.are_left());
+    }
+    let _next = callers.call(4).await;
+    assert!(callers.next().await.are_left());
+}
+
+/// With one connection there is no other one to pass on.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_the_only_one_is_not_passed() {
+    let mut callers = Callers::new(0);
+    drop(callers.call(1).await);
+    let mut batches = callers.next().await;
+    let batch = batches.take();
+    let waiting = callers.call(2).await;
+    tokio::time::sleep(LATE).await;
+    assert!(callers.batches.try_recv().is_err() && !waiting.is_finished());
+    reply(batch);
+    assert!(batches.are_left());
+    assert_eq!(sizes(&batches.take()), [2]);
+}
+
+/// The first of the two that gets a connection takes the step.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_its_connection_is_passed_too() {
+    for first in [0, 1] {
+        let mut callers = Callers::passing(0, 2);
+        let call = callers.call(1).await;
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let mut batches = callers.next().await;
+            assert!(batches.are_left());
+            tasks.push(batches);
+        }
+        reply(tasks[first].take());
+        assert_eq!(call.await.unwrap(), Executed::InBatch(1));
+        assert!(tasks[1 - first].take().is_empty());
+        assert!(tasks.iter_mut().all(|batches| !batches.are_left()));
+    }
 }
