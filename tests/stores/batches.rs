@@ -292,6 +292,62 @@ async fn batches_of_several_processes_do_not_block_each_other() {
     on_both(test, test).await;
 }
 
+/// Fails if the outcomes of a batch get to the wrong steps: claims that are granted and completions
+/// that are fenced are in the same batches.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_different_kinds_in_a_batch_have_outcomes_of_their_own() {
+    async fn test<S: Batched>([store, _]: [S; 2], _: Database) {
+        claim_and_complete(&store, 1..=MANY).await;
+        let fenced = (1..=MANY).map(|number| {
+            let (store, stranger) =
+                (store.clone(), Lease { id: id(number), owner: request().owner });
+            async move {
+                let completed = store.complete(&stranger, &Bytes::new()).await.unwrap();
+                assert_eq!(completed, Fence::Fenced, "{number}");
+            }
+        });
+        let granted = (1..=MANY).map(|number| {
+            let (store, mut new) = (store.clone(), [number; 32]);
+            new[0] = 0;
+            async move {
+                let outcome = store.claim(&RecordId::from_bytes(new), &request()).await.unwrap();
+                assert_eq!(outcome, GRANTED, "{number}");
+            }
+        });
+        tokio::join!(async { fenced.collect::<JoinSet<_>>().join_all().await }, async {
+            granted.collect::<JoinSet<_>>().join_all().await
+        },);
+    }
+    on_both(test, test).await;
+}
+
+/// Fails if a row that takes too long stops the only writer, so that steps of other keys fail. An
+/// endless row would stop it for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_row_in_sqlite_fails_alone() {
+    const ENDLESS: &str = "CREATE VIEW endless AS
+            WITH RECURSIVE number (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM number)
+            SELECT value FROM number WHERE value < 0;
+        CREATE TRIGGER be_endless BEFORE INSERT ON idempotency_records
+        WHEN NEW.operation = 'endless' BEGIN SELECT count(*) FROM endless; END";
+    let ([store, _], database) = SqliteStore::open().await;
+    database.execute(ENDLESS, "").await;
+    let endless = request().with_operation(ShortText::new("endless").unwrap());
+    let claims = (1..=MANY).map(|number| {
+        let (store, claim) = (&store, if number == 7 { endless.clone() } else { request() });
+        async move { store.claim(&id(number), &claim).await }
+    });
+    for (number, outcome) in (1..).zip(join_all(claims).await) {
+        match outcome {
+            Ok(outcome) => assert_eq!((number == 7, outcome), (false, GRANTED)),
+            Err(error) => assert!(number == 7 && error.is_transient(), "{number}: {error:?}"),
+        }
+    }
+    // A handler's transaction on the same connection has no limit of the store.
+    let transaction = store.transactions().unwrap().begin().await.unwrap();
+    assert!(transaction.roll_back().await);
+}
+
 /// A store without batches executes each step alone, as it did before there were batches.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_group_commit_there_are_no_batches() {

@@ -74,9 +74,11 @@ const MAX_ROUNDS: usize = 3;
 /// Concurrent claims of new keys and completions are executed in one transaction, with one commit.
 /// A step is executed alone while no other one is under way. Otherwise it joins the next batch,
 /// which takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as
-/// the batch before it has ended. There is no timer. If a batch fails, each of its steps is
-/// executed alone; if the file stays locked, its steps fail. A step whose caller drops it in the
-/// queue is not executed. Batches are executed by a thread named `idempotency-sqlite`, which all
+/// the batch before it has ended. There is no timer. If a batch fails, or if its statements take
+/// longer than a second, each of its steps is executed alone; if the file stays locked, its steps
+/// fail. All writers wait for a step alone, so it fails if its statement takes longer than two
+/// seconds, for instance because of a trigger. On a connection of the application, these statements
+/// have no limit. A step whose caller drops it in the queue is not executed. Batches are executed by a thread named `idempotency-sqlite`, which all
 /// SQLite stores of the process share. [`group_commit(false)`](Self::group_commit) switches them
 /// off.
 ///

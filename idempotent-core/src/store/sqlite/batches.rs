@@ -1,5 +1,7 @@
 //! First claims and completions that are executed in one transaction.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sqlx::SqliteConnection;
 
@@ -7,7 +9,7 @@ use super::{
     NAME, SqliteStore,
     error::is_busy,
     execute::return_connection,
-    handler_transaction,
+    handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::{Statement, Value},
     statements::{Statements, claim_values, completion_values},
@@ -28,6 +30,11 @@ use crate::{
 pub(super) const ALONE: usize = 1;
 /// About how many bytes a step writes beside its recording.
 const STEP_BYTES: usize = 256;
+/// How long the statements of a batch may take; then its steps are executed alone.
+const BATCH_LIMIT: Duration = Duration::from_secs(1);
+/// The same for a step alone, which then fails. All other writers wait for it, for as long as for a
+/// connection.
+const STEP_LIMIT: Duration = Duration::from_secs(2);
 /// Executes the batches of all stores of the process.
 static BATCH_THREAD: RuntimeThread = RuntimeThread::new("idempotency-sqlite");
 
@@ -81,7 +88,8 @@ impl SqliteStore {
         };
         match self.group.turn(|| step.clone(), start).await {
             Turn::Alone(_turn) => {
-                Ok(self.write(operation, || step.statement(&self.statements)).await? == 1)
+                let statement = || step.statement(&self.statements);
+                Ok(self.write_within(Some(STEP_LIMIT), operation, statement).await? == 1)
             }
             Turn::Done(Ok(changed)) => Ok(changed),
             Turn::Done(Err(locked)) => Err(StoreError::transient(NAME, operation, locked)),
@@ -164,14 +172,15 @@ impl SqliteStore {
     /// some steps have changed no record.
     async fn write_together(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut PooledConnection<SqliteConnection>,
         batch: &Batch<WriteStep, Written>,
     ) -> Result<Option<Vec<bool>>, sqlx::Error> {
+        let _limited = LimitedTime::begin(connection, BATCH_LIMIT).await?;
         let ((claims, completions), statements) = (values(batch), &self.statements);
         if statements.claim_batch.changes_all(connection, &claims).await?
             && statements.complete_batch.changes_all(connection, &completions).await?
         {
-            sqlx::query("COMMIT").execute(connection).await?;
+            sqlx::query("COMMIT").execute(&mut **connection).await?;
             return Ok(Some(vec![true; batch.len()]));
         }
         Ok(None)
@@ -180,13 +189,14 @@ impl SqliteStore {
     /// Writes each step by a statement of its own, and commits.
     async fn write_each(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &mut PooledConnection<SqliteConnection>,
         batch: &Batch<WriteStep, Written>,
     ) -> Result<Vec<bool>, sqlx::Error> {
+        let _limited = LimitedTime::begin(connection, BATCH_LIMIT).await?;
         let ((claims, completions), statements) = (values(batch), &self.statements);
         let mut changed = statements.claim_batch.execute_each(connection, &claims).await?;
         changed.extend(statements.complete_batch.execute_each(connection, &completions).await?);
-        sqlx::query("COMMIT").execute(connection).await?;
+        sqlx::query("COMMIT").execute(&mut **connection).await?;
         Ok(changed)
     }
 }

@@ -1,15 +1,18 @@
 //! Executing statements, with retries while the file is locked.
 
-use std::{collections::HashSet, pin::pin};
+use std::{collections::HashSet, pin::pin, time::Duration};
 
 use serde_json::json;
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
+use sqlx::{
+    SqliteConnection,
+    sqlite::{SqliteQueryResult, SqliteRow},
+};
 use tokio::time::timeout;
 
 use super::{
     BUSY_TIMEOUT, NAME, SqliteStore,
     error::{is_busy, store_error},
-    handler_transaction,
+    handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::Statement,
 };
@@ -32,11 +35,21 @@ impl SqliteStore {
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,
     ) -> Result<u64, StoreError> {
+        self.write_within(None, operation, statement).await
+    }
+
+    /// The same with a time limit for the statement, on the store's own connection.
+    pub(super) async fn write_within<'a>(
+        &self,
+        limit: Option<Duration>,
+        operation: &'static str,
+        statement: impl Fn() -> Statement<'a>,
+    ) -> Result<u64, StoreError> {
         let deadline = RetryDeadline::on(&self.writer);
         loop {
             let mut connection =
                 self.writer.get().await.map_err(|error| self.store_error(operation, error))?;
-            let done = statement().execute(&mut *connection).await;
+            let done = execute_within(limit, &mut connection, statement()).await;
             if done.as_ref().is_err_and(is_busy) {
                 handler_transaction::observe_lock(&mut connection, &self.lock).await;
             }
@@ -202,6 +215,19 @@ impl SqliteStore {
             )
             .collect())
     }
+}
+
+/// Executes a statement that writes; one that exceeds the limit fails as interrupted.
+async fn execute_within(
+    limit: Option<Duration>,
+    connection: &mut PooledConnection<SqliteConnection>,
+    statement: Statement<'_>,
+) -> Result<SqliteQueryResult, sqlx::Error> {
+    let _limited = match limit {
+        Some(limit) => Some(LimitedTime::begin(connection, limit).await?),
+        None => None,
+    };
+    statement.execute(&mut **connection).await
 }
 
 /// Returns a connection to its pool after its statement has ended.

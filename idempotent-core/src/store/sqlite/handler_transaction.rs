@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use sqlx::{
@@ -65,7 +66,7 @@ impl HookedConnection {
 }
 
 /// Observes the lock on one of the store's own connections that has waited for it outside a
-/// transaction. Such a connection has no hooks before its first transaction.
+/// transaction.
 pub(super) async fn observe_lock(
     connection: &mut PooledConnection<SqliteConnection>,
     lock: &WriteLockObserver,
@@ -74,6 +75,41 @@ pub(super) async fn observe_lock(
         && let Ok(committed) = hooked.may_have_committed(connection).await
     {
         lock.observe_busy(committed);
+    }
+}
+
+/// The time limit of the statements on a connection, until it is dropped.
+pub(super) struct LimitedTime(Option<Arc<HookedConnection>>);
+
+impl LimitedTime {
+    /// Limits the time of the statements on one of the store's own connections. A statement that
+    /// exceeds it fails as interrupted, and its transaction is rolled back. On a connection of the
+    /// application there is no limit.
+    pub(super) async fn begin(
+        connection: &mut PooledConnection<SqliteConnection>,
+        limit: Duration,
+    ) -> Result<Self, sqlx::Error> {
+        if !connection.is_own() {
+            return Ok(Self(None));
+        }
+        let hooked = match connection.attachment::<HookedConnection>() {
+            Some(hooked) => hooked,
+            None => {
+                let hooked = Arc::new(HookedConnection::new(connection).await?);
+                connection.attach(hooked.clone());
+                hooked
+            }
+        };
+        hooked.guard.limit(limit);
+        Ok(Self(Some(hooked)))
+    }
+}
+
+impl Drop for LimitedTime {
+    fn drop(&mut self) {
+        if let Some(hooked) = &self.0 {
+            hooked.guard.remove_limit();
+        }
     }
 }
 

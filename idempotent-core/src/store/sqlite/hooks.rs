@@ -5,12 +5,17 @@
 //! notice, and what the handler writes afterwards would be committed statement by statement,
 //! without the record.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use sqlx::SqliteConnection;
+
+use crate::clock::millis;
 
 /// How many instructions of SQLite's virtual machine run between two checks for an interruption:
 /// well below a millisecond, and more than a `ROLLBACK` has.
@@ -37,10 +42,27 @@ const LOST: u8 = 5;
 /// is released before a record is completed.
 ///
 /// A progress handler interrupts the statement of a dropped handler, so that the rollback does not
-/// wait for its end.
+/// wait for its end, and a statement that exceeds its time limit.
 pub(super) struct ConnectionHooks {
     state: Arc<AtomicU8>,
     stopped: Arc<AtomicBool>,
+    limit: Arc<TimeLimit>,
+}
+
+/// Until when a statement may run.
+struct TimeLimit {
+    /// When the hooks were installed.
+    start: Instant,
+    /// In milliseconds since the start.
+    end: AtomicU64,
+}
+
+impl TimeLimit {
+    const NONE: u64 = u64::MAX;
+
+    fn is_over(&self) -> bool {
+        millis(self.start.elapsed()) >= self.end.load(Ordering::Acquire)
+    }
 }
 
 impl ConnectionHooks {
@@ -60,9 +82,24 @@ impl ConnectionHooks {
                 || advance(&rollbacks, COMMITTED, LOST);
         });
         let stopped = Arc::new(AtomicBool::new(false));
-        let stops = stopped.clone();
-        handle.set_progress_handler(INSTRUCTIONS, move || !stops.load(Ordering::Acquire));
-        Ok(Self { state, stopped })
+        let limit = TimeLimit { start: Instant::now(), end: AtomicU64::new(TimeLimit::NONE) };
+        let limit = Arc::new(limit);
+        let (stops, limits) = (stopped.clone(), limit.clone());
+        handle.set_progress_handler(INSTRUCTIONS, move || {
+            !stops.load(Ordering::Acquire) && !limits.is_over()
+        });
+        Ok(Self { state, stopped, limit })
+    }
+
+    /// Interrupts each statement that runs after this time, until
+    /// [`remove_limit`](Self::remove_limit).
+    pub(super) fn limit(&self, limit: Duration) {
+        let TimeLimit { start, end } = &*self.limit;
+        end.store(millis(start.elapsed().saturating_add(limit)), Ordering::Release);
+    }
+
+    pub(super) fn remove_limit(&self) {
+        self.limit.end.store(TimeLimit::NONE, Ordering::Release);
     }
 
     /// Removes the hooks.

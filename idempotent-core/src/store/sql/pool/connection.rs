@@ -76,7 +76,6 @@ impl<C: Connection> PooledConnection<C> {
     }
 
     /// Whether the connection is the store's own.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.inner, Some(ConnectionInner::Own(_)))
     }
