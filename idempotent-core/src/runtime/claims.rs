@@ -334,3 +334,6 @@ fn verdict_of(id: &RecordId, Snapshot { record, at }: &Snapshot) -> Verdict {
         }
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

@@ -1,0 +1,30 @@
+use super::*;
+use crate::{
+    policy::Abandoned,
+    runtime::{
+        deferred::DeferredEnd, end_action::EndAction, environment::Environment, parts::Parts,
+        process::Process,
+    },
+    store::{Store, memory::MemoryStore},
+};
+
+/// Between the draw of the owner token, at which the process is verified, and the claim, a runtime
+/// waits for the deferred end of the key; a process that is forked meanwhile must not send the
+/// claim. The test simulates the fork with another process id, as in `tests/runtime`.
+#[tokio::test]
+async fn a_claim_that_may_have_waited_for_a_deferred_end_is_not_sent_by_a_forked_process() {
+    let store = Arc::new(MemoryStore::new());
+    let options = RuntimeOptions::default();
+    let other = Process::of(std::process::id() + 1);
+    let parts = Parts::new(store.clone(), options, other, Environment::System);
+    let digest = RequestDigest::unknown();
+    let fingerprint = parts.options.fingerprint_keys.sign(digest);
+    let claim = || Claim::new(fingerprint, OwnerToken::random().unwrap());
+    let [deferred, new] = [1, 2].map(|number| RecordId::from_bytes([number; 32]));
+    let held = EndAction::Abandon(Abandoned::Hold);
+    let end = DeferredEnd::new(deferred, claim(), 1, held, Instant::now());
+    let _ends = parts.deferrals.show(end);
+    let refused = parts.claims.claim_now(&new, &claim(), &digest).await;
+    assert!(refused.is_err_and(|error| !error.is_transient()), "the claim was sent");
+    assert!(store.look_up(&new).await.unwrap().is_none(), "the claim took effect");
+}
