@@ -2,7 +2,9 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{compile, growth, load::Plan, open_loop, purge, records, scale, serve, soak, table};
+use crate::{
+    compile, growth, load::Plan, neighbors, open_loop, purge, records, scale, serve, soak, table,
+};
 
 /// Compares the layer with the least that the same work can cost
 #[derive(Parser)]
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Scale(scale::Options),
     /// Claims, replays and purges in a Postgres table with many millions of records
     Records(records::Options),
+    /// What slow rows and a dead connection cost the requests with other keys
+    Neighbors(neighbors::Options),
     /// The hot path without I/O
     Micro,
     /// Purging under load

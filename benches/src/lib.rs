@@ -23,6 +23,7 @@ mod growth;
 mod load;
 mod measured;
 mod micro;
+mod neighbors;
 mod open_loop;
 mod plot;
 mod purge;
@@ -58,6 +59,7 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
         Command::OpenLoop(options) => open_loop::main(&options),
         Command::Scale(options) => scale::main(&options),
         Command::Records(options) => records::main(&options),
+        Command::Neighbors(options) => neighbors::main(&options),
         Command::Micro => micro::main(counted),
         Command::Purge(options) => purge::main(&options),
         Command::Compile(options) => compile::main(&options),
