@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use super::{
     PostgresStore,
-    error::{ErrorKind, NoResponse, error_kind, no_response},
+    error::{NoResponse, error_class, no_response},
     execute::Resend,
     io_thread::spawn,
 };
@@ -19,10 +19,13 @@ use crate::{
     lease::Lease,
     protocol::{Claim, ClaimOutcome, Fence},
     record_id::RecordId,
-    store::sql::{
-        self, PooledConnection, TimedRecord, fence,
-        group_commit::{
-            Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
+    store::{
+        error_class::Effect,
+        sql::{
+            self, PooledConnection, TimedRecord, fence,
+            group_commit::{
+                Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply, Turn,
+            },
         },
     },
     transition::{self, Change},
@@ -222,8 +225,7 @@ impl PostgresStore {
         } else {
             tracing::debug!(table, operation, %error, "a batch failed; executing its steps alone");
         }
-        let unknown =
-            matches!(error_kind(error), ErrorKind::ConnectionLost | ErrorKind::NoResponse);
+        let unknown = error_class(error).effect == Effect::Unknown;
         for reply in replies {
             reply.send(match down {
                 Some(failure) => InBatch::Done(Err(*failure)),

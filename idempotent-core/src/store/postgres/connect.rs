@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{
     NAME,
-    error::{NoResponse, is_reply, store_error},
+    error::{ErrorKind, NoResponse, error_kind, is_reply, store_error},
     lifecycle::PgLifecycle,
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
@@ -54,6 +54,17 @@ pub(super) struct Pools {
     pub(super) transactions: ConnectionPool<PgConnection>,
     pub(super) server: Server,
     pub(super) health: Arc<ServerHealth>,
+}
+
+impl Pools {
+    /// After an error that presumably concerns all connections, closes those that are idle, so that
+    /// the next call opens one: to the primary, once the name of the server leads to it.
+    pub(super) fn discard_if_stale(&self, error: &sqlx::Error) {
+        if error_kind(error) == ErrorKind::StaleConnections {
+            self.health.invalidate_idle();
+            self.transactions.close_idle_shared();
+        }
+    }
 }
 
 /// The URL's parameter for the number of handlers that can have a transaction at the same time.

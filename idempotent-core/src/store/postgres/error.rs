@@ -7,77 +7,168 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 use super::NAME;
 use crate::{
     error::StoreError,
-    store::sql::{MissingTable, TableName},
+    store::{
+        error_class::{
+            Cause::{self, Permanent, Temporary},
+            ConnectionState::{self, Good, Unusable},
+            Effect::{self, None as NoEffect, Unknown},
+            ErrorClass,
+        },
+        sql::{MissingTable, TableName},
+    },
 };
 
-/// What an error means for the statement that failed.
+/// An error to which the store has a special reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorKind {
-    /// Lost against another transaction; the statement had no effect.
+    /// Lost against another transaction.
     Conflict,
-    /// The connection is lost; the statement may have taken effect.
-    ConnectionLost,
-    /// There was no response in time, or the server is known to be down; the statement may have
-    /// taken effect.
-    NoResponse,
-    /// Waited too long for a lock; the statement had no effect.
+    /// Waited too long for a lock.
     LockTimeout,
-    /// Refused by the server for a transient reason.
-    Transient,
+    /// There was no response in time, or the server is known to be down.
+    NoResponse,
     /// The table does not exist.
     MissingTable,
     /// The prepared statement is missing or another one's: a pooler shares the session between
-    /// clients.
+    /// clients, or a handler has dropped the statement.
     PoolerInterference,
-    /// Any other error.
+    /// The other connections are presumed unusable too: their server has become a standby, or a
+    /// migration has changed what the statements that were prepared on them return.
+    StaleConnections,
+    /// Any other error, about which its class says everything.
     Other,
+}
+
+/// An SQLSTATE, or the first two characters of several; its kind; and the answers to the three
+/// questions.
+type Row = (&'static str, ErrorKind, ErrorClass);
+
+const fn row(
+    code: &'static str,
+    kind: ErrorKind,
+    effect: Effect,
+    cause: Cause,
+    connection: ConnectionState,
+) -> Row {
+    (code, kind, ErrorClass::new(effect, cause, connection))
+}
+
+/// The table of all errors that a server sends; the first row that fits applies. After an error
+/// that ends its session (`FATAL`), the connection is unusable whatever its row says; and unless
+/// the row names the whole code, the effect is unknown then. Any other error means that the
+/// statement and its transaction had no effect.
+///
+/// See <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+#[rustfmt::skip]
+const SQLSTATES: &[Row] = &[
+    // `connection_exception`, of the server or of a pooler; `transaction_resolution_unknown`.
+    row("08P01", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // wrong parameters
+    row("08",    ErrorKind::Other,              Unknown,  Temporary, Unusable),
+    // `BEGIN READ WRITE` on a standby; "cached plan must not change result type".
+    row("0A000", ErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
+    // `invalid_transaction_state`. The server has become a standby, or somebody has made it
+    // read-only; it has ended the session of a transaction that was idle, or open, for too long.
+    row("25006", ErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
+    row("25P03", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("25P04", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("25",    ErrorKind::Other,              NoEffect, Permanent, Unusable),
+    row("26000", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // not prepared
+    // `invalid_catalog_name`: the database does not exist while it is restored.
+    row("3D000", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    // `transaction_rollback`: not serializable, a deadlock; `statement_completion_unknown`.
+    row("40001", ErrorKind::Conflict,           NoEffect, Temporary, Good),
+    row("40P01", ErrorKind::Conflict,           NoEffect, Temporary, Good),
+    row("40003", ErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("40",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    // `syntax_error_or_access_rule_violation`: what `check` and `migrate` report.
+    row("42P01", ErrorKind::MissingTable,       NoEffect, Permanent, Good),
+    row("42P05", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // prepared twice
+    row("42",    ErrorKind::Other,              NoEffect, Permanent, Good),
+    // `insufficient_resources`: the disk, the memory, the connections.
+    row("53300", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("53",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    // `object_not_in_prerequisite_state`.
+    row(LOCKED,  ErrorKind::LockTimeout,        NoEffect, Temporary, Good),
+    row("55",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    // `operator_intervention`: the server shuts down, or crashed while it may have committed; it
+    // starts up; the database was dropped; the session was idle for too long; cancelled.
+    row("57P01", ErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("57P02", ErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("57P03", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57P04", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57P05", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    // `system_error`, such as a failed read; `snapshot_too_old`.
+    row("58",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row("72",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    // `data_corrupted`, `index_corrupted`; `internal_error` of this session, or of a pooler.
+    row("XX001", ErrorKind::Other,              NoEffect, Permanent, Good),
+    row("XX002", ErrorKind::Other,              NoEffect, Permanent, Good),
+    row("XX",    ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    // A wrong password, a violated constraint, an error that a trigger raises, and so on.
+    row("",      ErrorKind::Other,              NoEffect, Permanent, Good),
+];
+
+/// What an error means for the call that failed.
+pub(super) fn error_class(error: &sqlx::Error) -> ErrorClass {
+    classify(error).1
+}
+
+/// Whether the connection on which the error occurred must not be used again.
+pub(super) fn is_unusable(error: &sqlx::Error) -> bool {
+    error_class(error).connection == Unusable
+}
+
+pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
+    classify(error).0
+}
+
+fn classify(error: &sqlx::Error) -> (ErrorKind, ErrorClass) {
+    use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
+    if let Some(reply) = reply(error) {
+        return classify_reply(reply.code(), reply.severity());
+    }
+    let kind = match no_response(error) {
+        Some(_) => ErrorKind::NoResponse,
+        None => ErrorKind::Other,
+    };
+    let class = if matches!(error, Io(_) | Protocol(_)) {
+        ErrorClass::new(Unknown, Temporary, Unusable)
+    } else if matches!(error, PoolTimedOut | PoolClosed | WorkerCrashed) {
+        ErrorClass::new(NoEffect, Temporary, Good)
+    } else {
+        // The options of a connection are refused, or a row cannot be decoded.
+        ErrorClass::new(Unknown, Permanent, Good)
+    };
+    (kind, class)
+}
+
+fn classify_reply(code: &str, severity: PgSeverity) -> (ErrorKind, ErrorClass) {
+    let ends_session = matches!(severity, PgSeverity::Fatal | PgSeverity::Panic);
+    // PgBouncer's own errors before it closes a connection: a client waited too long, or no session
+    // could be opened.
+    let code = if code == "08P01" && ends_session { "08" } else { code };
+    let row = SQLSTATES.iter().find(|(prefix, ..)| code.starts_with(prefix));
+    let Some(&(prefix, kind, mut class)) = row else {
+        return (ErrorKind::Other, ErrorClass::new(Unknown, Permanent, Unusable));
+    };
+    if ends_session {
+        class.connection = Unusable;
+        if prefix != code {
+            class.effect = Unknown;
+        }
+    }
+    (kind, class)
+}
+
+fn reply(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Why a call got no response, if it got none.
 pub(super) fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
     let sqlx::Error::Io(error) = error else { return None };
     error.get_ref().and_then(|inner| inner.downcast_ref())
-}
-
-pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
-    use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
-    if let Some(reply) =
-        error.as_database_error().and_then(|reply| reply.try_downcast_ref::<PgDatabaseError>())
-    {
-        kind_of_code(reply.code(), reply.severity())
-    } else if no_response(error).is_some() {
-        ErrorKind::NoResponse
-    } else if matches!(error, Io(_) | Protocol(_)) {
-        ErrorKind::ConnectionLost
-    } else if matches!(error, PoolTimedOut | PoolClosed | WorkerCrashed) {
-        ErrorKind::Transient
-    } else {
-        ErrorKind::Other
-    }
-}
-
-/// See <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
-fn kind_of_code(code: &str, severity: PgSeverity) -> ErrorKind {
-    match code {
-        // PgBouncer's own errors before it closes a connection: a client waited too long, or no
-        // session could be opened.
-        "08P01" if severity == PgSeverity::Fatal => ErrorKind::ConnectionLost,
-        "40001" | "40P01" => ErrorKind::Conflict,
-        LOCKED => ErrorKind::LockTimeout,
-        // `undefined_table`.
-        "42P01" => ErrorKind::MissingTable,
-        // No such prepared statement; a duplicate name; the parameters of another statement.
-        "26000" | "42P05" | "08P01" => ErrorKind::PoolerInterference,
-        // Shut down, crashed, starting up, or dropped; and a primary that has become a standby,
-        // where a new connection may reach the new primary.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => ErrorKind::ConnectionLost,
-        _ => match code.get(..2) {
-            Some("08") => ErrorKind::ConnectionLost,
-            // Rolled back, out of resources, locked, cancelled, or a system error.
-            Some("40" | "53" | "55" | "57" | "58") => ErrorKind::Transient,
-            _ => ErrorKind::Other,
-        },
-    }
 }
 
 /// `lock_not_available`: the wait for a lock exceeded `lock_timeout`.
@@ -94,10 +185,8 @@ const CANCELLED: &str = "57014";
 /// Whether a statement waited too long for a record that another transaction holds. The error of a
 /// wait for the whole table has no context.
 pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
-    let error =
-        error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.is_some_and(|error| {
-        [LOCKED, CANCELLED].contains(&error.code()) && error.r#where().is_some()
+    reply(error).is_some_and(|reply| {
+        [LOCKED, CANCELLED].contains(&reply.code()) && reply.r#where().is_some()
     })
 }
 
@@ -112,33 +201,32 @@ pub(super) fn store_error(
     table: &TableName,
     source: sqlx::Error,
 ) -> StoreError {
-    let kind = error_kind(&source);
+    let (kind, class) = classify(&source);
     let source = without_row_values(source);
     match kind {
-        ErrorKind::Conflict
-        | ErrorKind::ConnectionLost
-        | ErrorKind::NoResponse
-        | ErrorKind::LockTimeout
-        | ErrorKind::Transient => StoreError::transient(NAME, operation, source),
         ErrorKind::MissingTable => {
-            StoreError::permanent(NAME, operation, MissingTable { table: table.clone(), source })
+            class.into_error(NAME, operation, MissingTable { table: table.clone(), source })
         }
         ErrorKind::PoolerInterference => {
-            StoreError::permanent(NAME, operation, PoolerInterference { source })
+            class.into_error(NAME, operation, PoolerInterference { source })
         }
-        ErrorKind::Other => StoreError::permanent(NAME, operation, source),
+        ErrorKind::Conflict
+        | ErrorKind::LockTimeout
+        | ErrorKind::NoResponse
+        | ErrorKind::StaleConnections
+        | ErrorKind::Other => class.into_error(NAME, operation, source),
     }
 }
 
 /// Removes the row values that the server quotes. The `Debug` output of sqlx's error contains all
 /// of them, such as `Failing row contains (…)`.
 fn without_row_values(error: sqlx::Error) -> BoxedError {
-    match error.as_database_error().map(|reply| reply.try_downcast_ref::<PgDatabaseError>()) {
-        Some(Some(reply)) => {
+    match reply(&error) {
+        Some(reply) => {
             let (code, message) = (reply.code().to_owned(), reply.message().to_owned());
             Box::new(ServerError { severity: reply.severity(), code, message })
         }
-        Some(None) | None => error.into(),
+        None => error.into(),
     }
 }
 
@@ -184,27 +272,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_classified_by_how_to_handle_them() {
-        for (code, expected) in [
-            ("40001", ErrorKind::Conflict),
-            ("40003", ErrorKind::Transient),
-            ("08006", ErrorKind::ConnectionLost),
-            ("08P01", ErrorKind::PoolerInterference),
-            ("57P01", ErrorKind::ConnectionLost),
-            ("57014", ErrorKind::Transient),
-            ("55P03", ErrorKind::LockTimeout),
-            ("53300", ErrorKind::Transient),
-            ("25006", ErrorKind::ConnectionLost),
-            ("42P01", ErrorKind::MissingTable),
-            ("42501", ErrorKind::Other),
-            ("28P01", ErrorKind::Other),
-            ("", ErrorKind::Other),
-        ] {
-            assert_eq!(kind_of_code(code, PgSeverity::Error), expected, "{code}");
+    fn every_row_of_the_table_is_reached_by_a_code_of_its_own() {
+        for &(prefix, kind, class) in SQLSTATES {
+            let code = format!("{prefix:Z<5}");
+            assert_eq!(classify_reply(&code, PgSeverity::Error), (kind, class), "{code}");
         }
-        assert_eq!(kind_of_code("08P01", PgSeverity::Fatal), ErrorKind::ConnectionLost);
-        assert_eq!(error_kind(&sqlx::Error::PoolTimedOut), ErrorKind::Transient);
-        assert_eq!(error_kind(&sqlx::Error::RowNotFound), ErrorKind::Other);
-        assert_eq!(error_kind(&NoResponse::Down.into()), ErrorKind::NoResponse);
+        let rows =
+            SQLSTATES.iter().map(|(prefix, ..)| prefix).collect::<std::collections::HashSet<_>>();
+        assert_eq!(rows.len(), SQLSTATES.len());
+    }
+
+    #[test]
+    fn after_an_error_that_ends_the_session_the_connection_is_unusable() {
+        for (code, effect) in
+            [("53100", Unknown), ("53300", NoEffect), ("25P03", NoEffect), ("42601", Unknown)]
+        {
+            let (_, class) = classify_reply(code, PgSeverity::Fatal);
+            assert_eq!((class.connection, class.effect), (Unusable, effect), "{code}");
+        }
+        let pooler = classify_reply("08P01", PgSeverity::Fatal);
+        let lost = ErrorClass::new(Unknown, Temporary, Unusable);
+        assert_eq!(pooler, (ErrorKind::Other, lost));
+    }
+
+    #[test]
+    fn errors_without_a_response_are_classified_too() {
+        let lost = ErrorClass::new(Unknown, Temporary, Unusable);
+        assert_eq!(classify(&NoResponse::Down.into()), (ErrorKind::NoResponse, lost));
+        assert_eq!(classify(&std::io::Error::other("").into()), (ErrorKind::Other, lost));
+        let unsent = ErrorClass::new(NoEffect, Temporary, Good);
+        assert_eq!(classify(&sqlx::Error::PoolTimedOut), (ErrorKind::Other, unsent));
+        assert_eq!(error_class(&sqlx::Error::RowNotFound).cause, Permanent);
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     NAME, PostgresStore,
-    error::{ErrorKind, error_kind, store_error},
+    error::{ErrorKind, error_class, error_kind, is_unusable, store_error},
     server::StatementMode,
     statement::{BY_ID, BY_INDEX, Statement},
     timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
@@ -19,8 +19,12 @@ use crate::{
     record::Record,
     record_id::RecordId,
     short_text::ShortText,
-    store::sql::{
-        self, ConnectionPool, MARKED_PER_STATEMENT, OpenTransaction, PooledConnection, TimedRecord,
+    store::{
+        error_class::Effect,
+        sql::{
+            self, ConnectionPool, MARKED_PER_STATEMENT, OpenTransaction, PooledConnection,
+            TimedRecord,
+        },
     },
 };
 
@@ -40,8 +44,16 @@ pub(super) enum Resend {
     UnlessLocked,
     /// Always: the second execution has the same effect and result.
     Always,
-    /// Not after a lost connection: the second execution would return another result.
+    /// Not if the statement may have taken effect: the second execution would return another
+    /// result.
     UnlessLost,
+}
+
+impl Resend {
+    /// Whether a statement may be sent again on another connection after this error.
+    fn allows(self, error: &sqlx::Error) -> bool {
+        self != Self::UnlessLost || error_class(error).effect == Effect::None
+    }
 }
 
 impl PostgresStore {
@@ -89,7 +101,7 @@ impl PostgresStore {
         resend: Resend,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut verified = resend == Resend::UnlessLost;
-        let (mut conflicts, mut waits) = (0, 0);
+        let (mut conflicts, mut waits, mut replaced) = (0, 0, false);
         loop {
             let connection = if verified {
                 connections.get_verified().await?
@@ -112,16 +124,12 @@ impl PostgresStore {
                 {
                     waits += 1
                 }
+                ErrorKind::NoResponse => return Err(error),
                 // The server may have restarted, so that every pooled connection is lost.
-                ErrorKind::ConnectionLost if !verified => verified = true,
-                ErrorKind::Conflict
-                | ErrorKind::ConnectionLost
-                | ErrorKind::NoResponse
-                | ErrorKind::LockTimeout
-                | ErrorKind::Transient => return Err(error),
-                ErrorKind::MissingTable | ErrorKind::PoolerInterference | ErrorKind::Other => {
-                    return Err(error);
+                _ if !replaced && is_unusable(&error) && resend.allows(&error) => {
+                    (verified, replaced) = (true, true);
                 }
+                _ => return Err(error),
             }
         }
     }
@@ -165,23 +173,26 @@ impl PostgresStore {
                 health.exchange(limit, plain.fetch_all(&mut *connection)).await
             }
         };
-        match sent.as_ref().map_err(error_kind) {
-            // Dropped rather than returned, since the server may still be executing the statement.
-            Err(ErrorKind::NoResponse) => drop(connection),
-            Err(ErrorKind::ConnectionLost) => connection.close(),
-            Ok(_) => connection.give_back(),
-            Err(
-                ErrorKind::Conflict
-                | ErrorKind::LockTimeout
-                | ErrorKind::Transient
-                | ErrorKind::MissingTable
-                | ErrorKind::PoolerInterference
-                | ErrorKind::Other,
-            ) => {
-                connection.give_back();
-            }
-        }
+        self.put_back(connection, &sent);
         sent
+    }
+
+    /// Returns a connection to its pool after a call, unless the call has failed with an error that
+    /// makes it unusable.
+    pub(super) fn put_back<T>(
+        &self,
+        connection: PooledConnection<PgConnection>,
+        sent: &Result<T, sqlx::Error>,
+    ) {
+        match sent {
+            // Dropped rather than returned, since the server may still be executing the statement.
+            Err(error) if error_kind(error) == ErrorKind::NoResponse => drop(connection),
+            Err(error) if is_unusable(error) => {
+                connection.close();
+                self.pools.discard_if_stale(error);
+            }
+            _ => connection.give_back(),
+        }
     }
 
     /// Executes a statement that changes a record if its guards hold; returns whether it did.
@@ -295,7 +306,7 @@ async fn execute_in_transaction(
     match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
         Ok(rows) => open.commit(None).await.map(|()| rows),
         Err(error) => {
-            if error_kind(&error) == ErrorKind::ConnectionLost {
+            if error_kind(&error) != ErrorKind::NoResponse && is_unusable(&error) {
                 open.close();
             } else {
                 open.roll_back().await;

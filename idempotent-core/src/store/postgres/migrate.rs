@@ -7,7 +7,7 @@ use sqlx::{
 
 use super::{
     NAME, PostgresStore,
-    error::{ErrorKind, error_kind},
+    error::{ErrorKind, error_kind, is_unusable},
 };
 use crate::{
     error::StoreError,
@@ -53,19 +53,31 @@ impl PostgresStore {
         // under the lock, with statements that see what was committed meanwhile, prevents a second
         // application (case `migrations_side_by_side_all_pass`).
         let mut connection = self.pools.steps.get().await.map_err(to_store_error)?;
-        self.apply_under_lock(&mut connection).await?;
-        connection.give_back();
-        Ok(())
+        let migrated = self.apply_under_lock(&mut connection).await;
+        match &migrated {
+            Ok(Ok(())) => connection.give_back(),
+            Err(error) if is_unusable(error) => connection.close(),
+            // Dropped, so that the transaction is rolled back first.
+            Ok(Err(_)) | Err(_) => drop(connection),
+        }
+        migrated.map_err(to_store_error)?
     }
 
-    async fn apply_under_lock(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error("migrate", error);
-        let mut transaction = connection.begin_with(BEGIN).await.map_err(to_store_error)?;
-        let applied = self.list(&mut transaction).await.map_err(to_store_error)?;
-        for (version, migration) in self.pending("migrate", applied)? {
-            self.apply(&mut transaction, version, migration).await.map_err(to_store_error)?;
+    async fn apply_under_lock(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<Result<(), StoreError>, sqlx::Error> {
+        let mut transaction = connection.begin_with(BEGIN).await?;
+        let applied = self.list(&mut transaction).await?;
+        match self.pending("migrate", applied) {
+            Ok(pending) => {
+                for (version, migration) in pending {
+                    self.apply(&mut transaction, version, migration).await?;
+                }
+            }
+            Err(later) => return Ok(Err(later)),
         }
-        transaction.commit().await.map_err(to_store_error)
+        transaction.commit().await.map(Ok)
     }
 
     /// Refuses a table that is older than this release needs, or newer than it can use.
@@ -90,9 +102,7 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))?;
         let rows =
             sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_all(&mut *connection).await;
-        if rows.is_ok() {
-            connection.give_back();
-        }
+        self.put_back(connection, &rows);
         match rows.and_then(|rows| last(&rows)) {
             Err(error) if error_kind(&error) == ErrorKind::MissingTable => {
                 Ok(AppliedVersion::NOTHING)

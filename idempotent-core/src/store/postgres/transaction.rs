@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore,
     claim::IN_FLIGHT,
-    error::{ErrorKind, error_kind, store_error},
+    error::{ErrorKind, error_kind, is_unusable, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
     mark::savepoint,
@@ -92,18 +92,25 @@ impl PostgresStore {
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let begin = |connection| self.pools.health.exchange(limit, begin(connection));
+        let mut discarded = false;
         for _ in 0..self.pools.transactions.max_size() {
-            match begin(connection).await {
-                Err(error)
-                    if matches!(
-                        error_kind(&error),
-                        ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
-                    ) =>
-                {
-                    connection = self.pools.transactions.get_verified().await?;
+            let error = match begin(connection).await {
+                Ok(begun) => return Ok(begun),
+                Err(error) => error,
+            };
+            match error_kind(&error) {
+                ErrorKind::NoResponse => return Err(error),
+                ErrorKind::StaleConnections => {
+                    self.pools.discard_if_stale(&error);
+                    if discarded {
+                        return Err(error);
+                    }
+                    discarded = true;
                 }
-                begun => return begun,
+                _ if !is_unusable(&error) => return Err(error),
+                _ => {}
             }
+            connection = self.pools.transactions.get_verified().await?;
         }
         begin(connection).await
     }
@@ -224,12 +231,7 @@ impl PgTransaction {
                 Err(StoreError::permanent(NAME, operation, UnexpectedTransactionState))
             }
             (Err(error), _) => {
-                if matches!(
-                    error_kind(&error),
-                    ErrorKind::ConnectionLost | ErrorKind::PoolerInterference
-                ) {
-                    self.close();
-                }
+                self.close_if_unusable(&error);
                 Err(self.store_error(operation, error))
             }
         }
@@ -254,6 +256,14 @@ impl PgTransaction {
     fn set_inserted(&mut self, new: NewRecord, inserted: &Result<Fence, StoreError>) {
         self.inserted = matches!(inserted, Ok(Fence::Passed));
         self.new_record = Some(new);
+    }
+
+    /// Closes the connection after an error that makes it unusable, which rolls the transaction
+    /// back.
+    fn close_if_unusable(&mut self, error: &sqlx::Error) {
+        if error_kind(error) != ErrorKind::NoResponse && is_unusable(error) {
+            self.close();
+        }
     }
 
     fn close(&mut self) {
@@ -289,6 +299,9 @@ impl Transaction for PgTransaction {
             )
             .await;
         self.inserted = false;
+        if let Err(error) = &undone {
+            self.close_if_unusable(error);
+        }
         undone.map(drop).map_err(|error| self.store_error("undo", error))
     }
 

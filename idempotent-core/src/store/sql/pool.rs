@@ -254,6 +254,16 @@ impl<C: Connection> ConnectionPool<C> {
         Self::with_lifecycle(max_size, options.clone(), *lifetime, lifecycle.clone())
     }
 
+    /// Closes the idle connections of an application's pool without notifying the server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn close_idle_shared(&self) {
+        let PoolInner::Shared(pool) = &self.source else { return };
+        for _ in 0..pool.num_idle() {
+            let Some(connection) = pool.try_acquire() else { return };
+            drop(connection.detach());
+        }
+    }
+
     /// The maximum number of connections.
     #[cfg(feature = "postgres")]
     pub(crate) fn max_size(&self) -> usize {

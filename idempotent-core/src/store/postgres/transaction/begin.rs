@@ -11,7 +11,7 @@ use crate::{
     store::{
         postgres::{
             PostgresStore,
-            error::{ErrorKind, error_kind},
+            error::{ErrorKind, error_kind, is_unusable},
             mark::{savepoint, set_mark, set_mark_and_bound},
             server::{Isolation, Server, StatementMode},
             statement::Statement,
@@ -134,7 +134,7 @@ impl PostgresStore {
     ) -> Result<Opened, sqlx::Error> {
         let server = self.pools.server;
         if !connection.is_own() {
-            let begin = format!("BEGIN; {}", set_mark_and_bound(server));
+            let begin = format!("BEGIN READ WRITE; {}", set_mark_and_bound(server));
             let begin = AssertSqlSafe(begin).into_sql_str();
             let mut open = OpenTransaction::begin(connection, begin).await?;
             let rows = if more.is_empty() {
@@ -151,7 +151,7 @@ impl PostgresStore {
             let set = set_mark();
             format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {more}")
         } else {
-            format!("BEGIN; {}; {more}", set_mark_and_bound(server))
+            format!("BEGIN READ WRITE; {}; {more}", set_mark_and_bound(server))
         };
         let mut open = OpenTransaction::by_message(connection).await?;
         let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.connection_mut()).await;
@@ -171,12 +171,13 @@ async fn checked(
         Ok(rows) => return Ok((open, rows)),
         Err(error) => error,
     };
-    match error_kind(&error) {
-        ErrorKind::LockTimeout | ErrorKind::Conflict | ErrorKind::Transient => {
-            open.roll_back().await;
-        }
-        ErrorKind::ConnectionLost | ErrorKind::PoolerInterference => open.close(),
-        ErrorKind::NoResponse | ErrorKind::MissingTable | ErrorKind::Other => {}
+    if error_kind(&error) == ErrorKind::NoResponse {
+        // The server may still be executing the statements.
+        drop(open);
+    } else if is_unusable(&error) {
+        open.close();
+    } else {
+        open.roll_back().await;
     }
     Err(error)
 }

@@ -217,13 +217,11 @@ impl PostgresStore {
 
     async fn failed_round(
         &self,
-        transaction: PgTransaction,
+        mut transaction: PgTransaction,
         error: sqlx::Error,
     ) -> Result<Round, StoreError> {
-        if matches!(
-            error_kind(&error),
-            ErrorKind::LockTimeout | ErrorKind::Conflict | ErrorKind::Transient
-        ) {
+        transaction.close_if_unusable(&error);
+        if error_kind(&error) != ErrorKind::NoResponse {
             transaction.roll_back_empty().await;
         }
         if waited_for_an_existing_record(&error) {
