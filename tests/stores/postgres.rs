@@ -41,6 +41,7 @@ mod privileges;
 mod roles;
 mod runtimes;
 mod silence;
+mod sqlstates;
 mod state_machine;
 mod time_limits;
 mod transaction_claims;
