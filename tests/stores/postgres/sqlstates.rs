@@ -64,12 +64,19 @@ impl Name {
 async fn calls(store: &PostgresStore) -> [Result<(), StoreError>; 3] {
     let transactions = store.transactions().unwrap();
     let claimed = store.claim(&id(), &request()).await;
-    let begun = transactions.begin().await;
-    let in_transaction = transactions.claim(&id(), &request(), Duration::ZERO).await;
-    if let Ok(claimed) = &in_transaction {
-        assert!(matches!(claimed, TransactionClaim::Granted { .. }), "{claimed:?}");
-    }
-    [claimed.map(|outcome| assert_eq!(outcome, GRANTED)), begun.map(drop), in_transaction.map(drop)]
+    let claimed = claimed.map(|outcome| assert_eq!(outcome, GRANTED));
+    let begun = match transactions.begin().await {
+        Ok(transaction) => Ok(assert!(transaction.roll_back().await)),
+        Err(error) => Err(error),
+    };
+    let in_transaction = match transactions.claim(&id(), &request(), Duration::ZERO).await {
+        Ok(TransactionClaim::Granted { transaction, .. }) => {
+            Ok(assert!(transaction.roll_back().await))
+        }
+        Ok(TransactionClaim::Rejected(outcome)) => panic!("{outcome:?}"),
+        Err(error) => Err(error),
+    };
+    [claimed, begun, in_transaction]
 }
 
 async fn assert_temporary(store: &PostgresStore) {
