@@ -63,18 +63,16 @@ async fn a_record_that_is_claimed_and_completed_in_a_transaction_has_one_version
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_replay() {
-    let ([store, other], url) = stores().await;
+    let ([store, other], _) = stores().await;
     let id = id();
     let (lease, transaction) = granted(&store, &id).await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     let duplicate = rejected(claim(&other, &id, Duration::ZERO).await);
     assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
     let duplicate = rejected(claim(&other, &id, Duration::from_millis(100)).await);
     assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
     let waits = tokio::spawn(async move { claim(&other, &id, Duration::from_secs(60)).await });
-    while number(&url, waiting).await == 0 {
-        sleep(Duration::from_millis(5)).await;
-    }
+    sleep(Duration::from_millis(300)).await;
+    assert!(!waits.is_finished(), "the duplicate did not wait");
     assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
     assert_eq!(rejected(waits.await.unwrap()), ClaimOutcome::Completed(DONE));
     // Replays take no turns.
@@ -244,4 +242,83 @@ async fn a_replay_does_not_wait_for_handlers_that_use_all_connections() {
     let (_, open) = granted(&store, &id()).await;
     assert_eq!(rejected(claim(&store, &done, Duration::ZERO).await), ClaimOutcome::Completed(DONE));
     drop(open);
+}
+
+/// Fails if a duplicate keeps a connection while it waits for the transaction of another process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn duplicates_that_wait_for_other_processes_leave_the_connections_to_new_keys() {
+    let ([store, other], _) = stores().await;
+    let one = NonZeroU16::MIN;
+    let (store, other) = (store, other.max_transactions(one));
+    let mut open = Vec::new();
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let id = id();
+        open.push(granted(&store, &id).await);
+        let other = other.clone();
+        waits.push(tokio::spawn(async move {
+            rejected(claim(&other, &id, Duration::from_secs(60)).await)
+        }));
+    }
+    sleep(Duration::from_millis(300)).await;
+    for _ in 0..5 {
+        let (lease, transaction) = granted(&other, &id()).await;
+        let completed = transaction.complete_and_commit(&lease, &DONE).await;
+        assert_eq!(completed.unwrap(), Fence::Passed);
+    }
+    for (lease, transaction) in open {
+        assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
+    }
+    for waited in waits {
+        assert_eq!(waited.await.unwrap(), ClaimOutcome::Completed(DONE));
+    }
+}
+
+/// Fails if the claim waits for the table longer than other statements of the store do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_in_a_transaction_waits_briefly_for_a_locked_table() {
+    let (store, url) = store().await;
+    let plain = PostgresStore::connect(&super::with(&url, "statement-cache-capacity=0")).await;
+    for store in [store, plain.unwrap()] {
+        // A session in which the store has prepared its statements, and a new one.
+        for warm in [false, true] {
+            if warm {
+                granted(&store, &id()).await.1.roll_back().await;
+            }
+            let mut operator = PgConnection::connect(&url).await.unwrap();
+            let lock = "BEGIN; LOCK TABLE idempotency_records";
+            sqlx::raw_sql(lock).execute(&mut operator).await.unwrap();
+            for wait in [Duration::ZERO, Duration::from_millis(100)] {
+                let claim = request();
+                let id = id();
+                let claimed = store.transactions().unwrap();
+                let claimed = claimed.claim(&id, &claim, wait);
+                let claimed = tokio::time::timeout(Duration::from_secs(4), claimed).await;
+                let error = claimed.expect("the claim waits for the table").unwrap_err();
+                assert!(error.is_transient(), "{error:?}");
+            }
+            operator.close().await.unwrap();
+            granted(&store, &id()).await.1.roll_back().await;
+        }
+    }
+}
+
+/// The limits of a claim end with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_statements_of_a_handler_have_the_limits_of_its_session() {
+    let (_, url) = store().await;
+    let limits = "options=-c%20lock_timeout%3D1234%20-c%20statement_timeout%3D56789";
+    for more in ["", "&statement-cache-capacity=0"] {
+        let url = super::with(&url, &format!("{limits}{more}"));
+        let store = PostgresStore::connect(&url).await.unwrap();
+        for _ in 0..2 {
+            let (_, mut transaction) = granted(&store, &id()).await;
+            let show =
+                "SELECT current_setting('lock_timeout') || current_setting('statement_timeout')";
+            let shown: String =
+                sqlx::query_scalar(show).fetch_one(connection(&mut transaction)).await.unwrap();
+            assert_eq!(shown, "1234ms56789ms");
+            transaction.roll_back().await;
+        }
+    }
 }

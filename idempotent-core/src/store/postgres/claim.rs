@@ -112,7 +112,8 @@ impl PostgresStore {
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
         let existing = self.statements.existing(id);
-        let rows = self.execute("claim", existing, Resend::Always).await?;
+        // A read waits for a lock on the table only.
+        let rows = self.execute("claim", existing, Resend::UnlessLocked).await?;
         Ok(claimed(&rows)?.and_then(|found| unchanged(found, claim)))
     }
 

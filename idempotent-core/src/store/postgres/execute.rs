@@ -173,7 +173,7 @@ impl PostgresStore {
                 health.exchange(limit, plain.fetch_all(&mut *connection)).await
             }
         };
-        self.put_back(connection, &sent);
+        self.put_back(connection, sent.as_ref());
         sent
     }
 
@@ -182,7 +182,7 @@ impl PostgresStore {
     pub(super) fn put_back<T>(
         &self,
         connection: PooledConnection<PgConnection>,
-        sent: &Result<T, sqlx::Error>,
+        sent: Result<T, &sqlx::Error>,
     ) {
         match sent {
             // Dropped rather than returned, since the server may still be executing the statement.

@@ -102,7 +102,7 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))?;
         let rows =
             sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_all(&mut *connection).await;
-        self.put_back(connection, &rows);
+        self.put_back(connection, rows.as_ref());
         match rows.and_then(|rows| last(&rows)) {
             Err(error) if error_kind(&error) == ErrorKind::MissingTable => {
                 Ok(AppliedVersion::NOTHING)

@@ -22,7 +22,7 @@ use super::{
     server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
     statements::{NewRecord, Statements},
-    timeouts::RESPONSE_TIMEOUT,
+    timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
 };
 use crate::{
     error::StoreError,
@@ -43,9 +43,6 @@ mod claim;
 mod token;
 
 use self::{begin::CLOSE_GUARD, token::TransactionToken};
-
-/// The minimum wait for another transaction; 0 would mean no limit to the server.
-const MIN_WAIT: Duration = Duration::from_millis(50);
 
 struct PgTransaction {
     /// `None` once the transaction has ended.
@@ -116,15 +113,11 @@ impl PostgresStore {
     }
 }
 
-/// The settings during a claim, in milliseconds, of which 0 means no limit. The caller limits how
-/// long the claim waits for another transaction, not the role.
-fn claim_settings(max_wait: Duration, server: Server) -> impl Iterator<Item = (&'static str, i32)> {
-    let millis = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
-    let longest = millis(max_wait.saturating_add(RESPONSE_TIMEOUT));
-    let always = [("lock_timeout", millis(max_wait.max(MIN_WAIT))), ("statement_timeout", longest)];
-    always
+/// The settings during a claim, whatever the role has.
+fn claim_settings(server: Server) -> impl Iterator<Item = (&'static str, &'static str)> {
+    [("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)]
         .into_iter()
-        .chain(server.settings.bounds_transactions.then_some(("transaction_timeout", 0)))
+        .chain(server.settings.bounds_transactions.then_some(("transaction_timeout", "0")))
 }
 
 fn in_flight() -> TransactionClaim {

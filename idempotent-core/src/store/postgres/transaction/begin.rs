@@ -1,7 +1,7 @@
 //! Beginning transactions, with or without a claim. The values of a claim are never part of a
 //! statement's text, because the server logs the text of a statement that waits in vain for a lock.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr, postgres::PgRow};
 
@@ -30,6 +30,11 @@ const GUARD: &str = "DECLARE idempotent_guard NO SCROLL CURSOR WITH HOLD FOR SEL
 /// Closes the cursor of [`GUARD`].
 pub(super) const CLOSE_GUARD: &str = "CLOSE idempotent_guard";
 
+/// Limits the wait for a lock on the table. Records and keys are not waited for.
+const BOUND: &str = "SET LOCAL lock_timeout = '100ms'";
+/// The name of the table in a statement.
+const TABLE: &str = r#"{schema}"{table}""#;
+
 /// Undoes the session changes of an earlier handler. It keeps prepared statements and takes no
 /// snapshot, so the next handler can still choose an isolation level.
 const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
@@ -53,35 +58,28 @@ impl PostgresStore {
         Ok(self.new_transaction(open))
     }
 
-    /// Begins a transaction and takes the lock of a key in it, for which it waits up to `max_wait`.
+    /// Begins a transaction and takes the lock of a key in it, unless another transaction has it.
     pub(super) async fn begin_locked(
         &self,
         connection: PooledConnection<PgConnection>,
         id: &RecordId,
-        max_wait: Duration,
     ) -> Result<Locking, sqlx::Error> {
         let (server, statements) = (self.pools.server, &self.statements);
-        // Above READ COMMITTED the snapshot of the transaction is older than its lock. A message
-        // that waits in vain for a lock is logged, and must not name the record.
+        // Above READ COMMITTED the snapshot of the transaction is older than its lock.
         let reads = server.own_sessions
             && server.settings.hex_output
-            && server.settings.isolation == Isolation::READ_COMMITTED
-            && max_wait.is_zero();
+            && server.settings.isolation == Isolation::READ_COMMITTED;
         let lock = if reads {
-            let (lock, savepoint) = (statements.in_session.lock_and_read(id), savepoint());
-            format!("{GUARD}; {lock}; SAVEPOINT {savepoint}")
+            lock_and_read(&statements.in_session.lock_and_read(id))
         } else {
-            lock(&statements.names.lock_key(id), max_wait, server)
+            let names = &statements.names;
+            lock(&names.lock_key(id), &names.fill(TABLE), server)
         };
         let begin = async |mut connection| {
             if reads {
                 connection = self.prepared(connection).await?;
             }
             let (open, rows) = self.open(connection, &lock).await?;
-            if rows.as_ref().is_err_and(|error| error_kind(error) == ErrorKind::LockTimeout) {
-                open.roll_back().await;
-                return Ok((None, Vec::new()));
-            }
             let (open, rows) = checked(open, rows).await?;
             if is_locked(&rows)? {
                 return Ok((Some(open), rows));
@@ -89,8 +87,7 @@ impl PostgresStore {
             open.roll_back().await;
             Ok((None, rows))
         };
-        let limit = max_wait + RESPONSE_TIMEOUT;
-        let (open, mut rows) = self.begin_retrying(connection, limit, begin).await?;
+        let (open, mut rows) = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
         let transaction = open.map(|open| {
             let mut transaction = self.new_transaction(open);
             transaction.guarded = true;
@@ -113,17 +110,15 @@ impl PostgresStore {
             return Ok(connection);
         }
         let tables = [prepared, &[statements.table]].concat();
-        let prepare = AssertSqlSafe(format!("{CLEAN}{}", statements.prepare));
-        match sqlx::raw_sql(prepare).execute(&mut *connection).await {
-            Ok(_) => {
-                connection.attach(Arc::new(tables));
-                Ok(connection)
-            }
-            Err(error) => {
-                connection.close();
-                Err(error)
-            }
+        // The setting ends with the message, which is one transaction.
+        let prepare = AssertSqlSafe(format!("{CLEAN}{BOUND}; {}", statements.prepare));
+        let prepared = sqlx::raw_sql(prepare).execute(&mut *connection).await;
+        if let Err(error) = prepared {
+            self.put_back(connection, Err::<(), _>(&error));
+            return Err(error);
         }
+        connection.attach(Arc::new(tables));
+        Ok(connection)
     }
 
     /// Begins a transaction, executes more statements in it, and returns their rows.
@@ -183,8 +178,8 @@ async fn checked(
 }
 
 /// Limits the waits of a claim, and saves the session's settings.
-fn set_for_claim(server: Server, max_wait: Duration) -> String {
-    let set = claim_settings(max_wait, server).map(|(setting, value)| {
+fn set_for_claim(server: Server) -> String {
+    let set = claim_settings(server).map(|(setting, value)| {
         format!(
             "; SELECT set_config('idempotent.{setting}', current_setting('{setting}'), true), \
              set_config('{setting}', '{value}', true)"
@@ -196,25 +191,31 @@ fn set_for_claim(server: Server, max_wait: Duration) -> String {
 /// Restores the session's settings after a claim, and sets the savepoint to which the handler's
 /// writes can be undone.
 fn reset_after_claim(server: Server) -> AssertSqlSafe<String> {
-    let reset = claim_settings(Duration::ZERO, server).map(|(setting, _)| {
+    let reset = claim_settings(server).map(|(setting, _)| {
         format!("SELECT set_config('{setting}', current_setting('idempotent.{setting}'), true); ")
     });
     AssertSqlSafe(format!("{}SAVEPOINT {}", reset.collect::<String>(), savepoint()))
 }
 
-/// Takes the lock of a key, and sets the savepoint to which the handler's writes can be undone.
-/// Waiting for the lock needs time limits, which are then taken back.
-fn lock(key: &str, max_wait: Duration, server: Server) -> String {
-    if max_wait.is_zero() {
-        let savepoint = savepoint();
-        return format!(
-            "{GUARD}; SELECT pg_try_advisory_xact_lock({key}) AS locked; SAVEPOINT {savepoint}"
-        );
-    }
+/// Takes the lock of a key unless another transaction has it, and sets the savepoint to which the
+/// handler's writes can be undone. The lock on the table, which later statements need, is waited
+/// for here, where the wait is limited.
+fn lock(key: &str, table: &str, server: Server) -> String {
     format!(
-        "{GUARD}{}; SELECT pg_advisory_xact_lock({key}) IS NOT NULL AS locked; {}",
-        set_for_claim(server, max_wait),
+        "{GUARD}{}; SELECT pg_try_advisory_xact_lock({key}) AS locked; \
+         LOCK TABLE {table} IN ACCESS SHARE MODE; {}",
+        set_for_claim(server),
         reset_after_claim(server).0
+    )
+}
+
+/// The same in a session of the store, whose settings are those with which it was opened, with a
+/// read of the record.
+fn lock_and_read(lock_and_read: &str) -> String {
+    let savepoint = savepoint();
+    format!(
+        "{GUARD}; {BOUND}; {lock_and_read}; SET LOCAL lock_timeout TO DEFAULT; \
+         SAVEPOINT {savepoint}"
     )
 }
 
@@ -236,26 +237,24 @@ impl PgTransaction {
     pub(super) async fn fetch(
         &mut self,
         statement: Statement<'_>,
-        limit: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
         let health = self.health.clone();
-        health.exchange(limit, query.fetch_all(self.connection_mut())).await
+        health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await
     }
 
-    /// The same for a statement that writes, and waits up to `max_wait` for another transaction.
+    /// The same for a statement that writes, and waits briefly for another transaction.
     /// [`restore_settings`](Self::restore_settings) undoes its settings.
     pub(super) async fn write(
         &mut self,
         statement: Statement<'_>,
-        max_wait: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let settings = AssertSqlSafe(format!("SELECT 1{}", set_for_claim(self.server, max_wait)));
+        let settings = AssertSqlSafe(format!("SELECT 1{}", set_for_claim(self.server)));
         let health = self.health.clone();
         health
             .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(settings).execute(self.connection_mut()))
             .await?;
-        self.fetch(statement, max_wait + RESPONSE_TIMEOUT).await
+        self.fetch(statement).await
     }
 
     /// Restores the settings that apply to the claim only.

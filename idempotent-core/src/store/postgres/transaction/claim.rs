@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{PgTransaction, in_flight};
 use crate::{
@@ -21,7 +21,6 @@ use crate::{
             execute::{Resend, claimed},
             server::Isolation,
             statements::NewRecord,
-            timeouts::RESPONSE_TIMEOUT,
         },
         sql::{ClaimContention, PooledConnection, response_mismatch},
     },
@@ -31,9 +30,16 @@ use crate::{
 /// How long a claim waits for one of the store's connections before it reads the record.
 const READ_AFTER: Duration = Duration::from_millis(50);
 
+/// The first pause between two claims of a key that another transaction has locked, on average; it
+/// doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(160);
+
 /// The outcome of one round of a claim.
 enum Round {
     Done(TransactionClaim),
+    /// Another transaction has the lock of the key, or of its record.
+    Locked,
     /// A concurrent transaction changed the record first.
     Retry,
 }
@@ -45,13 +51,25 @@ impl PostgresStore {
         claim: &Claim,
         max_wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
-        for _ in 0..MAX_ROUNDS {
+        let deadline = Instant::now() + max_wait;
+        let (mut rounds, mut pause) = (0, FIRST_PAUSE);
+        while rounds < MAX_ROUNDS {
             let connection = match self.connection_or_outcome(id, claim).await? {
                 Ok(connection) => connection,
                 Err(outcome) => return Ok(TransactionClaim::Rejected(outcome)),
             };
-            if let Round::Done(claimed) = self.round(connection, id, claim, max_wait).await? {
-                return Ok(claimed);
+            match self.round(connection, id, claim).await? {
+                Round::Done(claimed) => return Ok(claimed),
+                Round::Retry => rounds += 1,
+                // Handlers can use the connection during the pause.
+                Round::Locked => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(in_flight());
+                    }
+                    sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
+                    pause = LONGEST_PAUSE.min(2 * pause);
+                }
             }
         }
         Err(StoreError::transient(NAME, "claim", ClaimContention))
@@ -79,7 +97,7 @@ impl PostgresStore {
     }
 
     /// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
-    /// its own, which sees what was committed while the transaction waited for the lock.
+    /// its own, which sees what was committed before the transaction took the lock.
     ///
     /// A key without a record gets one when the attempt is completed. Processes of releases that
     /// take no lock insert the record first; then the completion inserts nothing, and is fenced.
@@ -88,9 +106,8 @@ impl PostgresStore {
         connection: PooledConnection<PgConnection>,
         id: &RecordId,
         claim: &Claim,
-        max_wait: Duration,
     ) -> Result<Round, StoreError> {
-        let locking = match self.begin_locked(connection, id, max_wait).await {
+        let locking = match self.begin_locked(connection, id).await {
             Ok(locking) => locking,
             Err(error) => return self.round_of(error),
         };
@@ -101,7 +118,9 @@ impl PostgresStore {
                 Some(read) => read.and_then(|found| unchanged(found, claim)),
                 None => Box::pin(self.outcome_without_write(id, claim)).await?,
             };
-            return Ok(Round::Done(TransactionClaim::Rejected(outcome.unwrap_or(IN_FLIGHT))));
+            return Ok(outcome.map_or(Round::Locked, |outcome| {
+                Round::Done(TransactionClaim::Rejected(outcome))
+            }));
         };
         let read = match read {
             Some(read) => read,
@@ -118,7 +137,7 @@ impl PostgresStore {
             }
             None => return Err(self.store_error("claim", response_mismatch())),
         };
-        Box::pin(self.claim_existing(transaction, (id, claim), (record, now), max_wait)).await
+        Box::pin(self.claim_existing(transaction, (id, claim), (record, now))).await
     }
 
     /// Reads the record in the transaction, or elsewhere if the transaction's only snapshot is
@@ -130,7 +149,7 @@ impl PostgresStore {
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let existing = self.statements.existing(id);
         if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
-            transaction.fetch(existing, RESPONSE_TIMEOUT).await
+            transaction.fetch(existing).await
         } else {
             self.try_execute_on(&self.pools.steps, &existing, Resend::Always).await
         }
@@ -141,7 +160,6 @@ impl PostgresStore {
         transaction: PgTransaction,
         (id, claim): (&RecordId, &Claim),
         (record, now): (Record, Timestamp),
-        max_wait: Duration,
     ) -> Result<Round, StoreError> {
         let (change, outcome) = transition::claim(Some(&record), claim, now);
         let Change::Put(new) = change else {
@@ -159,9 +177,9 @@ impl PostgresStore {
         }
         let expired = record.is_expired(now);
         if record.owner == claim.owner && !expired {
-            return self.renew(transaction, (id, claim), new.attempt, max_wait).await;
+            return self.renew(transaction, (id, claim), new.attempt).await;
         }
-        self.replace(transaction, (id, claim), ((&record, expired), new.attempt), max_wait).await
+        self.replace(transaction, (id, claim), ((&record, expired), new.attempt)).await
     }
 
     /// Between the read and the write another process may change the record; the statement, which
@@ -172,10 +190,9 @@ impl PostgresStore {
         mut transaction: PgTransaction,
         (id, claim): (&RecordId, &Claim),
         (seen, attempt): ((&Record, bool), u32),
-        max_wait: Duration,
     ) -> Result<Round, StoreError> {
         let statement = self.statements.replace_in_transaction(id, claim, seen);
-        match transaction.write(statement, max_wait).await {
+        match transaction.write(statement).await {
             Ok(rows) if rows.is_empty() => {
                 transaction.roll_back_empty().await;
                 Ok(Round::Retry)
@@ -193,11 +210,10 @@ impl PostgresStore {
         mut transaction: PgTransaction,
         (id, claim): (&RecordId, &Claim),
         attempt: u32,
-        max_wait: Duration,
     ) -> Result<Round, StoreError> {
         let renewal =
             [Renewal { lease: Lease { id: *id, owner: claim.owner }, extend: claim.lease }];
-        let rows = match transaction.write(self.statements.renew(&renewal), max_wait).await {
+        let rows = match transaction.write(self.statements.renew(&renewal)).await {
             Ok(rows) => rows,
             Err(error) => return self.failed_round(transaction, error).await,
         };
@@ -225,7 +241,7 @@ impl PostgresStore {
             transaction.roll_back_empty().await;
         }
         if waited_for_an_existing_record(&error) {
-            return Ok(Round::Done(in_flight()));
+            return Ok(Round::Locked);
         }
         self.round_of(error)
     }
@@ -242,7 +258,7 @@ impl PostgresStore {
 
     fn round_of(&self, error: sqlx::Error) -> Result<Round, StoreError> {
         if waited_for_a_record(&error) {
-            Ok(Round::Done(in_flight()))
+            Ok(Round::Locked)
         } else if error_kind(&error) == ErrorKind::Conflict {
             Ok(Round::Retry)
         } else {
