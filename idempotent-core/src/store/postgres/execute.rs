@@ -112,24 +112,24 @@ impl PostgresStore {
                 Ok(rows) => return Ok(rows),
                 Err(error) => error,
             };
-            match error_kind(&error) {
+            let kind = error_kind(&error);
+            let waits_again = resend != Resend::UnlessLocked && waits < LOCK_RETRIES;
+            // The server may have restarted, so that every pooled connection is lost.
+            let replace = !replaced
+                && kind != ErrorKind::NoResponse
+                && is_unusable(&error)
+                && resend.allows(&error);
+            if kind == ErrorKind::Conflict && conflicts < CONFLICT_RETRIES {
                 // Under REPEATABLE READ and SERIALIZABLE; the statement had no effect.
-                ErrorKind::Conflict if conflicts < CONFLICT_RETRIES => {
-                    sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
-                    conflicts += 1;
-                }
+                sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
+                conflicts += 1;
+            } else if kind == ErrorKind::LockTimeout && waits_again {
                 // The connection was available to others in between.
-                ErrorKind::LockTimeout
-                    if resend != Resend::UnlessLocked && waits < LOCK_RETRIES =>
-                {
-                    waits += 1
-                }
-                ErrorKind::NoResponse => return Err(error),
-                // The server may have restarted, so that every pooled connection is lost.
-                _ if !replaced && is_unusable(&error) && resend.allows(&error) => {
-                    (verified, replaced) = (true, true);
-                }
-                _ => return Err(error),
+                waits += 1;
+            } else if replace {
+                (verified, replaced) = (true, true);
+            } else {
+                return Err(error);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore,
     claim::IN_FLIGHT,
-    error::{ErrorKind, error_kind, is_unusable, store_error},
+    error::{ErrorKind, error_class, error_kind, is_unusable, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
     mark::savepoint,
@@ -32,6 +33,7 @@ use crate::{
     record_id::RecordId,
     store::{
         Transaction, TransactionClaim, Transactions,
+        error_class::Effect,
         sql::{
             ClaimContention, OpenTransaction, PooledConnection, UnexpectedTransactionState, fence,
         },
@@ -89,23 +91,21 @@ impl PostgresStore {
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let begin = |connection| self.pools.health.exchange(limit, begin(connection));
-        let mut discarded = false;
+        let mut repeated = false;
         for _ in 0..self.pools.transactions.max_size() {
             let error = match begin(connection).await {
                 Ok(begun) => return Ok(begun),
                 Err(error) => error,
             };
-            match error_kind(&error) {
-                ErrorKind::NoResponse => return Err(error),
-                ErrorKind::StaleConnections => {
-                    self.pools.discard_if_stale(&error);
-                    if discarded {
-                        return Err(error);
-                    }
-                    discarded = true;
-                }
-                _ if !is_unusable(&error) => return Err(error),
-                _ => {}
+            let kind = error_kind(&error);
+            if kind == ErrorKind::NoResponse || !is_unusable(&error) {
+                return Err(error);
+            }
+            self.pools.discard_if_stale(&error);
+            // Any number of pooled connections may be lost, or lack the statements.
+            let lost = error_class(&error).effect == Effect::Unknown;
+            if !lost && kind != ErrorKind::PoolerInterference && mem::replace(&mut repeated, true) {
+                return Err(error);
             }
             connection = self.pools.transactions.get_verified().await?;
         }

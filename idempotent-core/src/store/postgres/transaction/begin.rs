@@ -65,8 +65,10 @@ impl PostgresStore {
         id: &RecordId,
     ) -> Result<Locking, sqlx::Error> {
         let (server, statements) = (self.pools.server, &self.statements);
-        // Above READ COMMITTED the snapshot of the transaction is older than its lock.
-        let reads = server.own_sessions
+        // Above READ COMMITTED the snapshot of the transaction is older than its lock. The settings
+        // of an application's session have to stay, which a session of the store resets.
+        let reads = connection.is_own()
+            && server.own_sessions
             && server.settings.hex_output
             && server.settings.isolation == Isolation::READ_COMMITTED;
         let lock = if reads {

@@ -16,7 +16,7 @@ use crate::{
         Claim, ClaimOutcome, Renewal, TransactionClaim,
         postgres::{
             NAME, PostgresStore,
-            claim::{IN_FLIGHT, MAX_ROUNDS, unchanged},
+            claim::{MAX_ROUNDS, unchanged},
             error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
             execute::{Resend, claimed},
             server::Isolation,
