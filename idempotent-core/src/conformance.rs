@@ -181,7 +181,7 @@ where
     let mut failed = Vec::new();
     for (case, mut ended) in running.join_all().await {
         for _ in 1..TRIES {
-            if !ended.as_ref().is_err_and(|message| message.contains("kind: Transient")) {
+            if !ended.as_ref().is_err_and(|message| message.contains("(transient)")) {
                 break;
             }
             ended = case.run_migrated(Arc::new(subject().await)).await;

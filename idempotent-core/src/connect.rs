@@ -1,8 +1,11 @@
 //! Opening a store by its URL.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use crate::{error::StoreError, store::Store};
+use crate::{
+    error::{StoreError, write_with_causes},
+    store::Store,
+};
 
 /// The URL schemes, each with the Cargo feature of its store.
 const KNOWN: [(&str, &str); 10] = [
@@ -93,7 +96,9 @@ fn unavailable(scheme: &str) -> ConnectError {
 }
 
 /// The error of [`connect`]: the reason why the store could not be opened.
-#[derive(Debug, thiserror::Error)]
+///
+/// The `Debug` output is meant to be read: it consists of the message and its causes.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The URL has no scheme.
@@ -116,11 +121,17 @@ pub enum ConnectError {
         feature: &'static str,
     },
     /// The URL of the memory store has more than the scheme.
-    #[error("the URL of the memory store is `memory:`, without a name")]
+    #[error("the URL of the memory store is `memory:`, without a name and without parameters")]
     NotMemory,
     /// The store could not be opened.
     #[error("the store cannot be opened")]
     Store(#[source] StoreError),
+}
+
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_causes(f, self)
+    }
 }
 
 fn known_schemes() -> String {

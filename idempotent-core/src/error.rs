@@ -1,6 +1,6 @@
 //! Errors of stores.
 
-use std::error::Error;
+use std::{error::Error, fmt};
 
 /// The error of a call to a store, or of the runtime that made the call.
 ///
@@ -10,7 +10,10 @@ use std::error::Error;
 ///
 /// Unless it is documented otherwise, the outcome of a call that returned an error is unknown: it
 /// may have taken effect.
-#[derive(Debug, thiserror::Error)]
+///
+/// The `Debug` output is meant to be read: an error that `main` returns is shown by it. It consists
+/// of the message, the causes, and `(transient)` if the error [is](Self::is_transient).
+#[derive(thiserror::Error)]
 #[error("{store}: failed to {operation}")]
 pub struct StoreError {
     store: &'static str,
@@ -101,6 +104,29 @@ impl StoreError {
     pub fn operation(&self) -> &'static str {
         self.operation
     }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_with_causes(f, self)?;
+        f.write_str(if self.is_transient() { " (transient)" } else { "" })
+    }
+}
+
+/// Writes the message of an error and those of its causes. A cause whose message is part of the one
+/// before it is left out.
+pub(crate) fn write_with_causes(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
+    let mut before = error.to_string();
+    f.write_str(&before)?;
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !before.contains(&message) {
+            write!(f, ": {message}")?;
+        }
+        (before, cause) = (message, error.source());
+    }
+    Ok(())
 }
 
 /// A store was called outside of a Tokio runtime.

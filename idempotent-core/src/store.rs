@@ -36,7 +36,11 @@ pub mod sqlite;
 mod error_class;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod namespace;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod nearest;
 mod transactions;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod url;
 
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};

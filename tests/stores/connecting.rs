@@ -84,6 +84,67 @@ async fn an_invalid_value_in_a_url_is_not_shown() {
 }
 
 #[tokio::test]
+async fn an_unknown_parameter_is_refused_with_the_nearest_one_by_every_store() {
+    for url in [
+        "sqlite:x?namespcae=shop",
+        "postgres://user@127.0.0.1:1/db?namespcae=shop",
+        "redis://127.0.0.1:1?namespcae=shop",
+        "redis+cluster://127.0.0.1:1?namespcae=shop",
+        "redis+sentinel://127.0.0.1:1/main?namespcae=shop",
+    ] {
+        let shown = format!("{:?}", connect_error(url).await);
+        assert!(shown.contains("`namespcae`") && shown.contains("`namespace`"), "{url}: {shown}");
+    }
+    let shown = format!("{:?}", connect_error("memory:?namespcae=shop").await);
+    assert!(shown.contains("without parameters"), "{shown}");
+    // A known one is not refused: the server is just not there.
+    for url in [
+        "postgres://user@127.0.0.1:1/db?application_name=a&options[lock_timeout]=1s&namespace=b",
+        "redis://127.0.0.1:1?protocol=resp3&namespace=b",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_password=a&namespace=b",
+    ] {
+        let ConnectError::Store(source) = connect_error(url).await else { panic!("{url}") };
+        assert!(source.is_transient(), "{url}: {source:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_not_percent_encoded_is_refused_and_not_shown() {
+    for scheme in ["postgres", "redis", "redis+cluster"] {
+        for password in ["zq#qz", "zq/qz", "12/qz", "zq?qz", "12?usr=qz", "12#qz"] {
+            let url = format!("{scheme}://user:{password}@127.0.0.1:1/0");
+            let error = connect_error(&url).await;
+            let shown = format!("{error:?} {}", error_chain(&error));
+            assert!(shown.contains("percent-encoded"), "{url}: {shown}");
+            assert!(["zq", "qz", "usr"].iter().all(|part| !shown.contains(part)), "{shown}");
+        }
+    }
+}
+
+/// `fn main() -> Result<(), Box<dyn Error>>` shows the `Debug` output.
+#[tokio::test]
+async fn an_error_at_start_reads_as_its_message_and_its_causes() {
+    for url in
+        ["db", "mysql://h/d", "memory:orders", "sqlite:x?mode=wrong", "postgres://127.0.0.1:1/d"]
+    {
+        let error = connect_error(url).await;
+        let (shown, message) = (format!("{error:?}"), error.to_string());
+        assert!(shown.starts_with(&message), "{shown}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            assert!(shown.contains(&error.to_string()), "{shown}");
+            assert!(!shown.contains("{ "), "{shown}");
+            cause = error.source();
+        }
+    }
+    let shown = format!("{:?}", connect_error("postgres://127.0.0.1:1/d").await);
+    assert!(shown.ends_with(": Connection refused (os error 111)"), "{shown}");
+    let store = SqliteStore::connect(&File::new().url()).await.unwrap();
+    let refused = store.table("a b").unwrap_err();
+    assert_eq!(format!("{refused:?}"), refused.to_string());
+}
+
+#[tokio::test]
 async fn sqlite_in_memory_is_refused_in_favor_of_the_memory_store() {
     for url in [
         "sqlite::memory:",

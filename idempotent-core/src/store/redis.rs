@@ -200,6 +200,9 @@ impl RedisStore {
 
     /// Parses a URL: the servers and the namespace.
     fn parse(url: &str) -> Result<(Address, Option<Arc<str>>), StoreError> {
+        // The client library's marker for TLS without verification.
+        let verified = url.strip_suffix("#insecure").unwrap_or(url);
+        super::url::verify_server(NAME, verified, address::parameters(url))?;
         let (url, namespace) = super::namespace::split(NAME, url)?;
         let address =
             Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;

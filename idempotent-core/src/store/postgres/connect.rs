@@ -21,6 +21,7 @@ use crate::{
     store::{
         namespace,
         sql::{ConnectionLifecycle, ConnectionPool, Lifetime, TableName},
+        url,
     },
 };
 
@@ -87,11 +88,38 @@ fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
 #[error("the URL's parameter `max_transactions` must be given once, with a number from 1 to 65535")]
 struct InvalidTransactions;
 
+/// The parameters of a URL: those of sqlx, which would ignore any other, and the store's own.
+const PARAMETERS: [&str; 22] = [
+    "namespace",
+    "max_transactions",
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+    "options[",
+    "options%5B",
+];
+
 /// What a URL determines: the connections, `max_transactions`, and the namespace.
 type Parsed = (PgConnectOptions, Option<NonZeroU16>, Option<Arc<str>>);
 
 /// Parses a URL.
 pub(super) fn parse(url: &str) -> Result<Parsed, StoreError> {
+    url::verify_server(NAME, url, &PARAMETERS)?;
     let (url, namespace) = namespace::split(NAME, url)?;
     let (url, transactions) = transactions(&url)?;
     // PgBouncer refuses a startup parameter that it does not track, such as the

@@ -16,6 +16,15 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 const SENTINEL_PORT: u16 = 26379;
 
+/// The parameters that a URL of its form can have.
+pub(super) fn parameters(url: &str) -> &'static [&'static str] {
+    if url.contains("+sentinel:") {
+        &["namespace", "sentinel_username", "sentinel_password"]
+    } else {
+        &["namespace", "protocol"]
+    }
+}
+
 /// A single server, a master behind Sentinels, or a cluster.
 pub(super) enum Address {
     Server(Box<ConnectionInfo>),

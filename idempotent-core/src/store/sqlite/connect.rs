@@ -16,6 +16,7 @@ use crate::{
     store::{
         namespace,
         sql::{ConnectionPool, Lifetime, PooledConnection, TableName, UnsafeSetting},
+        url,
     },
 };
 
@@ -39,8 +40,12 @@ pub(super) async fn connect(
     Ok((writer, pool(READERS, reading)?))
 }
 
+/// The parameters of a URL.
+const PARAMETERS: [&str; 5] = ["mode", "cache", "immutable", "vfs", "namespace"];
+
 /// Parses a URL: the connections and the namespace.
 pub(super) fn parse(url: &str) -> Result<(SqliteConnectOptions, Option<Arc<str>>), StoreError> {
+    url::verify_file(NAME, url, &PARAMETERS)?;
     let (url, namespace) = namespace::split(NAME, url)?;
     Ok((options(&url)?, namespace))
 }
@@ -148,7 +153,7 @@ enum UnsupportedUrl {
     #[error("the URL does not have the form `sqlite:FILE`")]
     Scheme,
     #[error(
-        "the file in the URL is not UTF-8, or a parameter is unknown or has an invalid value; the \
+        "the file in the URL is not UTF-8, or a parameter has an invalid value; the \
          parameters are `mode` (`ro`, `rw` or `rwc`), `cache` (`private` or `shared`), `immutable` \
          (`true` or `false`), `vfs` and `namespace`"
     )]
