@@ -15,8 +15,10 @@ use crate::{
     policy::PolicyConflict,
     problem::{Problem, ProblemKind},
     settings::Settings,
-    spec::{OperationSpec, annotated, packages},
+    spec::{OperationSpec, packages},
 };
+
+mod check;
 
 /// The application's handle: a store, and the settings of all guarded handlers.
 ///
@@ -52,7 +54,9 @@ impl Idempotency {
     pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
         let [in_flight, look_ups] = [settings.operations; 2].map(OperationLimiter::new);
         let operations = TaskTracker::new();
-        Self { inner: Arc::new(Inner { runtime, settings, operations, in_flight, look_ups }) }
+        let inner = Arc::new(Inner { runtime, settings, operations, in_flight, look_ups });
+        check::register(&inner);
+        Self { inner }
     }
 
     /// Whether two handles are clones of each other.
@@ -125,25 +129,33 @@ impl Idempotency {
         self.inner.runtime.namespace().unwrap_or(operation.package)
     }
 
-    /// Verifies the settings, and that the store works: the server's settings, the version of the
-    /// schema, and the privileges that claims and completions need.
+    /// Verifies that the annotated handlers of the program can be served, and that the store works:
+    /// the server's settings, the table and the version of its schema, and the privileges that
+    /// claims and completions need.
     ///
-    /// Call it when the application starts. Otherwise the first request with a key verifies the
-    /// store before its handler runs.
+    /// Call it when the application starts, once all its handles are built. Otherwise the first
+    /// request with a key verifies the store before its handler runs. Each call verifies everything
+    /// anew, so it can also be a health check.
     ///
     /// # Errors
-    /// Fails if the store is misconfigured or cannot be reached, or if the `ttl` of an annotated
-    /// handler is less than twice its `lease`, or either is zero. The source of the error names the
-    /// setting or the privilege.
+    /// Fails with a permanent error whose source names the setting, the privilege, the column or
+    /// the handler
+    ///
+    /// * if the store is misconfigured, or its table is not as a migration has created it,
+    /// * if a handler takes a [`Tx`](crate::Tx) of a database in which no `Idempotency` of this
+    ///   process has its store,
+    /// * if two handlers have the same `name` in one namespace,
+    /// * if the `ttl` of a handler is less than twice its `lease`, or either is zero.
+    ///
+    /// Fails with a transient error if the store cannot be reached.
+    ///
+    /// A `Tx` behind a type alias is not seen, nor are two `Idempotency` in one `App`: requests to
+    /// such a handler get 500 (`misconfigured`).
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
     pub async fn check(&self) -> Result<(), StoreError> {
-        for operation in annotated() {
-            if let Err(conflict) = self.policy(operation) {
-                return Err(StoreError::permanent("settings", "check", conflict));
-            }
-        }
+        self.check_operations()?;
         self.inner.runtime.check().await
     }
 
@@ -213,7 +225,6 @@ impl fmt::Debug for Idempotency {
 ///
 /// Neither the builder nor the store's URL sets a namespace. The default namespace is the package
 /// of the annotated handlers, but they belong to several packages, or there are none.
-#[derive(Debug)]
 pub struct AmbiguousNamespace {
     /// Separated by commas.
     packages: String,
@@ -235,6 +246,13 @@ impl fmt::Display for AmbiguousNamespace {
             packages => write!(f, "the annotated handlers are of several packages ({packages})")?,
         }
         f.write_str("; set one with `Idempotency::builder(store).namespace(…)`")
+    }
+}
+
+/// The message: an error that `main` returns is shown by its `Debug` output.
+impl fmt::Debug for AmbiguousNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -8,7 +8,8 @@ pub use crate::{
     run::GuardedResponse as Response,
     scope::{scope_by, scope_of, scope_of_request},
     spec::{
-        ClaimMode, InFlightRule, OperationSpec, Registered, RequestScope, Resource, Route,
+        ClaimMode, InFlightRule, NamedTx, OperationSpec, OtherTx, Registered, RequestScope,
+        Resource, Route,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
@@ -32,7 +33,7 @@ macro_rules! __operation {
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
         scope: [$($from:ident($scope:expr))?] $(, key_from: $source:ident($value:expr))?
-        $(, in_flight: $in_flight:ident)? $(,)?
+        $(, tx: $tx:ty)? $(, in_flight: $in_flight:ident)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
@@ -48,6 +49,11 @@ macro_rules! __operation {
             $(record: $crate::__private::Some($crate::__private::Rule::$record),)?
             $(abandoned: $crate::__private::Some($crate::__private::OnAbandon::$abandoned),)?
             $(scope: $crate::__private::Some($crate::__private::RequestScope::$from($scope)),)?
+            $(transaction: $crate::__private::Some(|| {
+                #[allow(unused_imports)]
+                use $crate::__private::OtherTx as _;
+                $crate::__private::NamedTx::<$tx>::TYPE.database()
+            }),)?
             $(in_flight: $crate::__private::Some($crate::__private::InFlightRule::$in_flight),)?
             ..$crate::__private::operation_spec(
                 $crate::__private::package(

@@ -1,7 +1,9 @@
 //! What `#[idempotent]` states about one handler.
 
 use std::{
+    any::TypeId,
     collections::{BTreeSet, HashMap},
+    marker::PhantomData,
     sync::LazyLock,
     time::Duration,
 };
@@ -61,6 +63,8 @@ pub struct OperationSpec {
     pub scope: Option<RequestScope>,
     /// The `in_flight` key; `None` is a conflict.
     pub in_flight: Option<InFlightRule>,
+    /// The database of the handler's `Tx`; `None` if the handler takes none.
+    pub transaction: Option<fn() -> Option<TxDatabase>>,
 }
 
 /// One route of a handler.
@@ -142,8 +146,38 @@ pub const fn operation_spec(
         abandoned: None,
         scope: None,
         in_flight: None,
+        transaction: None,
     }
 }
+
+/// The database of a `Tx`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxDatabase {
+    /// The `sqlx::Database`.
+    pub(crate) id: TypeId,
+    /// Its name.
+    pub(crate) name: &'static str,
+}
+
+/// A type that is named `Tx`, which may be the one of another crate.
+#[derive(Debug)]
+pub struct NamedTx<T>(PhantomData<T>);
+
+impl<T> NamedTx<T> {
+    /// The type `T`.
+    pub const TYPE: Self = Self(PhantomData);
+}
+
+/// Finds the database of a type that is not the `Tx` of this crate: none. The method of the `Tx` of
+/// this crate is inherent, so it has precedence.
+pub trait OtherTx {
+    /// Returns the database.
+    fn database(&self) -> Option<TxDatabase> {
+        None
+    }
+}
+
+impl<T> OtherTx for NamedTx<T> {}
 
 /// How a key is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,5 +262,6 @@ pub(crate) mod tests {
         abandoned: None,
         scope: None,
         in_flight: None,
+        transaction: None,
     };
 }

@@ -25,6 +25,7 @@ use crate::{
     operation::extraction::RequestOperation,
     problem::{self, HandlerProblem, ProblemKind},
     registered::misconfigured,
+    spec::{NamedTx, TxDatabase},
     tx_slot::TxSlot,
 };
 
@@ -70,7 +71,7 @@ use crate::{
 /// transaction is begun before the handler runs. An attempt that crashes leaves nothing behind, and
 /// no lease has to expire before the next one. Choose it for short handlers that only write to the
 /// database. A duplicate waits for `wait`, then gets 409; if the first request runs in another
-/// process, the duplicate waits for at least 50 ms (on SQLite 100 ms).
+/// process, the duplicate waits for at least 100 ms on SQLite.
 ///
 /// With `claim = "lease"` (the default), the claim is committed before the handler runs, and the
 /// effects are committed with the recording afterwards. The transaction begins with the first call
@@ -203,6 +204,14 @@ impl<D: Database> Drop for Tx<D> {
 impl<D: Database> fmt::Debug for Tx<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").field("record", &self.record_id()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Database> NamedTx<Tx<D>> {
+    /// Returns the database of the `Tx`.
+    #[must_use]
+    pub fn database(&self) -> Option<TxDatabase> {
+        Some(TxDatabase { id: TypeId::of::<D>(), name: D::NAME })
     }
 }
 

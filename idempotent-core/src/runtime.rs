@@ -148,7 +148,7 @@ impl Runtime {
     /// and the completion are committed together, or none of them is.
     ///
     /// The claim has no lease. While another attempt is in flight, this call waits for its end for
-    /// up to `policy.wait`. For an attempt of another process it waits for at least 50 ms.
+    /// up to `policy.wait`. A store with a single writer may wait longer.
     ///
     /// # Errors
     /// Fails if the store has no transactions, or if it fails. Then nothing is claimed.
@@ -217,8 +217,8 @@ impl Runtime {
         parts.options.namespace.as_deref().or_else(|| parts.store.store().namespace())
     }
 
-    /// Verifies that the store works; see [`Store::check`]. If this has not succeeded before the
-    /// first claim, the first claim does it.
+    /// Verifies that the store works; see [`Store::check`]. Each call asks the store, so this can be
+    /// a health check. If no call has succeeded before the first claim, the first claim makes one.
     ///
     /// # Errors
     /// Fails if the store is misconfigured or cannot be reached. The error's source names the

@@ -174,11 +174,13 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
+    let transaction = transaction_type(handler);
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
     let [key, claim] = [args.key, claim].map(variant);
     let in_flight = args.in_flight.map(variant).map(|rule| quote!(in_flight: #rule,));
+    let tx = transaction.map(|tx| quote!(tx: #tx,));
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
         Fingerprint::Custom(_) => "Custom",
@@ -189,7 +191,7 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
             key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            #key_from #in_flight
+            #key_from #tx #in_flight
         }
     }
 }
@@ -224,6 +226,14 @@ fn scope_for_lookup(
             quote!(Function(|#request| #scope))
         }
     })
+}
+
+/// The type of the handler's `Tx`, for checks. `None` for a generic handler, whose types a static
+/// cannot name, and where `cfg` decides whether there is one.
+fn transaction_type(handler: &Handler) -> Option<&Type> {
+    let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
+    let mut types = parameters.flat_map(|parameter| validate::transaction::values(&parameter.ty));
+    types.next().filter(|_| !is_generic(handler))
 }
 
 fn is_generic(handler: &Handler) -> bool {

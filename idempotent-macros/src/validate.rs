@@ -3,7 +3,7 @@
 mod borrows;
 mod routes;
 pub(crate) mod scope;
-mod transaction;
+pub(crate) mod transaction;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;

@@ -93,8 +93,48 @@ async fn a_dropped_table_is_refused_although_its_migration_is_recorded() {
     let store = file.open().await;
     store.migrate().await.unwrap();
     sqlx::query("DROP TABLE idempotency_records").execute(&file.pool().await).await.unwrap();
+    let migrated = store.migrate().await.unwrap_err();
+    let shown = error_chain(&migrated);
+    assert!(!migrated.is_transient() && shown.contains("drop `idempotency_records_migrations`"));
     let refused = refusal_error(store).await;
     assert!(refused.contains("`idempotency_records`"), "{refused}");
+}
+
+/// Each alteration, and what the error names.
+const ALTERED: [(&str, &str); 3] = [
+    (
+        "ALTER TABLE r RENAME COLUMN kept TO kept_before",
+        "`idempotency_records` cannot be used: it \
+      lacks the columns kept",
+    ),
+    ("ALTER TABLE r ADD COLUMN tenant TEXT NOT NULL DEFAULT 'none'", ""),
+    (
+        "CREATE TABLE copied AS SELECT * FROM r; DROP TABLE r; \
+         ALTER TABLE copied RENAME TO idempotency_records",
+        "its column `id` is not unique",
+    ),
+];
+
+#[tokio::test]
+async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
+    for (alter, named) in ALTERED {
+        let file = File::new();
+        let store = file.open().await;
+        store.migrate().await.unwrap();
+        let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
+        runtime.check().await.unwrap();
+        let alter = alter.replace(" r", " idempotency_records");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(alter)).execute(&file.pool().await).await.unwrap();
+        for checked in [runtime.check().await, store.migrate().await] {
+            match checked {
+                Ok(()) => assert_eq!(named, ""),
+                Err(error) => {
+                    let shown = error_chain(&error);
+                    assert!(!named.is_empty() && shown.contains(named), "{shown}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

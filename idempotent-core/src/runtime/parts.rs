@@ -63,7 +63,7 @@ impl Parts {
             started?;
             // Boxed: keeps the caller's future small, since all but the first claim find the store
             // checked.
-            if checked { Ok(()) } else { Box::pin(self.check()).await }
+            if checked { Ok(()) } else { Box::pin(self.check_once()).await }
         }
     }
 
@@ -83,7 +83,15 @@ impl Parts {
             .with_operation(subject.operation))
     }
 
+    /// Checks the store, whether it has passed before or not.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
+        with_retry(|| self.store.call(|store| store.check())).await?;
+        // Claims need not check the store again; if another call was first, that is the same.
+        let _ = self.checked.set(());
+        Ok(())
+    }
+
+    async fn check_once(&self) -> Result<(), StoreError> {
         // The time limit includes the wait for other claims: if the check fails, each waiting claim
         // repeats it in turn.
         let check = || with_retry(|| self.store.call(|store| store.check()));

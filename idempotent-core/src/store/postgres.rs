@@ -37,6 +37,7 @@ mod server_health;
 mod statement;
 mod statements;
 mod store_impl;
+mod table;
 mod timeouts;
 mod transaction;
 
@@ -126,7 +127,8 @@ const NAME: &str = "postgres";
 ///   with a transient error.
 /// * A renewal does not wait for locked records.
 /// * A claim with `claim = "transaction"` waits for another transaction with the key as long as its
-///   caller requests, whatever timeouts the role has, and not at all by default.
+///   caller requests, and not at all by default. It tries again about every 10 ms, and after a
+///   while every 160 ms; in between it has no connection.
 ///
 /// Statements of handlers have the timeouts of the database or the URL.
 ///
@@ -136,6 +138,11 @@ const NAME: &str = "postgres";
 /// succeeds. The next probe follows after about half a second. Each failed probe doubles the time
 /// limit of the next one, up to 4 seconds; a successful probe sets the limit to twice the time that
 /// it took, but at least 2 seconds.
+///
+/// A session on a server that has become a standby, that the server has ended, or whose statements
+/// a migration has outdated never returns to a pool, and the call is repeated once on another
+/// connection if it had no effect. While no primary can be reached, or the database does not exist
+/// because it is being restored, calls fail with transient errors.
 ///
 /// An error response or a slow server does not count as an outage. Behind a pooler, which accepts
 /// clients and queues their statements while its sessions are busy, a probe succeeds as soon as it

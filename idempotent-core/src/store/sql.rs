@@ -1,6 +1,6 @@
 //! What the SQL stores have in common.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     clock::{Timestamp, millis},
@@ -18,6 +18,7 @@ mod open_transaction;
 mod pool;
 mod row;
 mod runtime_thread;
+mod table;
 
 pub(crate) use error::{ClaimContention, MissingTable, UnsafeSetting};
 pub(crate) use migrations::{AppliedVersion, Migration, SchemaTooOld, pending_migrations};
@@ -32,6 +33,7 @@ pub(crate) use pool::in_runtime;
 pub(crate) use pool::{ConnectionPool, Lifetime, PooledConnection};
 pub(crate) use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
 pub(crate) use runtime_thread::RuntimeThread;
+pub(crate) use table::{TableFacts, columns};
 
 /// How many held records one statement of a purge marks.
 pub(crate) const MARKED_PER_STATEMENT: u32 = 10_000;
@@ -73,13 +75,20 @@ impl Default for TableName {
 
 /// The error of a table or schema name that a SQL store refuses: it is not 1 to 48 ASCII letters,
 /// digits and underscores, or it starts with a digit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the name of a table or schema must be 1 to {max} ASCII letters, digits and underscores, \
      and must not start with a digit",
     max = TableName::MAX
 )]
 pub struct InvalidTableName;
+
+/// The message: an error that `main` returns is shown by its `Debug` output.
+impl fmt::Debug for InvalidTableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
 
 /// A duration in milliseconds for a statement, at most 1,000 years, so that no sum with a current
 /// time overflows.

@@ -48,6 +48,7 @@ mod repeated;
 mod retry;
 mod statement;
 mod statements;
+mod table;
 mod transaction;
 mod waiting_renewals;
 mod write_lock;
@@ -279,11 +280,13 @@ impl fmt::Debug for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn migrate(&self) -> Result<(), StoreError> {
-        self.apply_migrations().await
+        self.apply_migrations().await?;
+        self.verify_table("migrate").await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
         self.check_version().await?;
+        self.verify_table("check").await?;
         self.check_file().await
     }
 

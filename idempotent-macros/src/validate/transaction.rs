@@ -39,7 +39,7 @@ pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Erro
 
 /// Each `Tx` that an extractor of this type yields by value: the type itself, or an element of a
 /// tuple.
-fn values(ty: &Type) -> Vec<&Type> {
+pub(crate) fn values(ty: &Type) -> Vec<&Type> {
     if let Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) = ty {
         return values(elem);
     }

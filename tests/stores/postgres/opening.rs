@@ -2,7 +2,9 @@
 
 use std::{error::Error, time::Duration};
 
-use idempotent_core::{Store, StoreError, store::postgres::PostgresStore};
+use idempotent_core::{
+    Runtime, Store, StoreError, runtime::RuntimeOptions, store::postgres::PostgresStore,
+};
 use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 
@@ -150,6 +152,48 @@ async fn a_missing_table_is_a_permanent_error_that_names_migrate() {
     // The connections can be used afterwards.
     store.migrate().await.unwrap();
     in_transaction(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_that_was_dropped_without_its_list_is_refused_with_both_ways_out() {
+    let (store, url) = store().await;
+    sql(&url, "DROP TABLE idempotency_records").await;
+    let refused = describe(&store.check().await.unwrap_err());
+    assert!(refused.contains("call `migrate()`"), "{refused}");
+    let refused = describe(&store.migrate().await.unwrap_err());
+    assert!(refused.contains("drop `idempotency_records_migrations`"), "{refused}");
+    sql(&url, "DROP TABLE idempotency_records_migrations").await;
+    store.migrate().await.unwrap();
+    store.claim(&id(), &request()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
+    for (alter, named) in [
+        ("DROP CONSTRAINT idempotency_records_pkey", "its column `id` is not unique"),
+        ("ADD COLUMN tenant text NOT NULL", "its columns tenant must not be null"),
+        ("ADD COLUMN tenant text NOT NULL DEFAULT ''", ""),
+        ("RENAME COLUMN kept TO kept_before", "it lacks the columns kept"),
+    ] {
+        for parts in [0, 2] {
+            let url = database().await;
+            let store = PostgresStore::connect(&url).await.unwrap().partitions(parts);
+            store.migrate().await.unwrap();
+            let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
+            runtime.check().await.unwrap();
+            sql(&url, format!("ALTER TABLE idempotency_records {alter}")).await;
+            for checked in [runtime.check().await, store.migrate().await] {
+                match checked {
+                    Ok(()) => assert_eq!(named, ""),
+                    Err(error) => {
+                        let shown = describe(&error);
+                        assert!(!named.is_empty() && shown.contains(named), "{shown}");
+                        assert!(!error.is_transient(), "{shown}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ const NOT_STEPS: &[&str] = &[
     "privileges.sql",
     "read.sql",
     "room.sql",
+    "table.sql",
 ];
 
 /// The guards, with their positions: each keyword outside of comments counts as one.

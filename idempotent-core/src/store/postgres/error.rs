@@ -204,9 +204,11 @@ pub(super) fn store_error(
     let (kind, class) = classify(&source);
     let source = without_row_values(source);
     match kind {
-        ErrorKind::MissingTable => {
-            class.into_error(NAME, operation, MissingTable { table: table.clone(), source })
-        }
+        ErrorKind::MissingTable => class.into_error(
+            NAME,
+            operation,
+            MissingTable { operation, table: table.clone(), source: Some(source) },
+        ),
         ErrorKind::PoolerInterference => {
             class.into_error(NAME, operation, PoolerInterference { source })
         }

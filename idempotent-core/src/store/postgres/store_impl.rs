@@ -22,7 +22,8 @@ impl Store for PostgresStore {
     async fn migrate(&self) -> Result<(), StoreError> {
         let migrated = async {
             self.apply_migrations().await?;
-            self.verify("migrate").await
+            self.verify("migrate").await?;
+            self.verify_table("migrate").await
         };
         on_io_thread("migrate", migrated).await
     }
@@ -30,7 +31,8 @@ impl Store for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         on_io_thread("check", async {
             self.verify("check").await?;
-            self.check_version().await
+            self.check_version().await?;
+            self.verify_table("check").await
         })
         .await
     }

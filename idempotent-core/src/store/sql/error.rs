@@ -6,10 +6,26 @@ use super::TableName;
 
 /// The table does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("the table `{}` does not exist; call `migrate()` on the store at start", table.as_str())]
+#[error("the table `{table}` does not exist{}", self.advice(), table = table.as_str())]
 pub(crate) struct MissingTable {
+    pub(crate) operation: &'static str,
     pub(crate) table: TableName,
-    pub(crate) source: Box<dyn Error + Send + Sync>,
+    pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl MissingTable {
+    fn advice(&self) -> String {
+        if self.operation != "migrate" {
+            return "; call `migrate()` on the store at start".to_owned();
+        }
+        // A new table is not created, because the records may be elsewhere.
+        let table = self.table.as_str();
+        format!(
+            ", although `{table}_migrations` states that it was created: if it was moved or \
+             renamed, move it back; if it was dropped, drop `{table}_migrations` as well and call \
+             `migrate()` again, which creates both"
+        )
+    }
 }
 
 /// Concurrent claims for the same key won every round.

@@ -24,7 +24,7 @@ pub(super) fn store_error(
         StoreError::permanent(
             NAME,
             operation,
-            MissingTable { table: table.clone(), source: error.into() },
+            MissingTable { operation, table: table.clone(), source: Some(error.into()) },
         )
     } else if code(&error) == Some(READ_ONLY) {
         StoreError::permanent(NAME, operation, ReadOnly(error))

@@ -1,0 +1,134 @@
+//! What the annotated handlers need.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use idempotent_core::StoreError;
+
+use super::{Idempotency, Inner};
+use crate::spec::{OperationSpec, TxDatabase, annotated};
+
+/// The handles of this process: several applications in it may have a store each.
+static HANDLES: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+pub(super) fn register(handle: &Arc<Inner>) {
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    handles.retain(|handle| handle.strong_count() > 0);
+    handles.push(Arc::downgrade(handle));
+}
+
+/// Whether some handle of this process has a store with transactions of this database.
+fn is_served(database: TxDatabase) -> bool {
+    let handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    handles.iter().filter_map(Weak::upgrade).any(|handle| {
+        let transactions = handle.runtime.transactions();
+        transactions.is_some_and(|transactions| transactions.database() == database.id)
+    })
+}
+
+impl Idempotency {
+    /// Verifies what the annotated handlers need of the settings, of each other, and of a store.
+    pub(super) fn check_operations(&self) -> Result<(), StoreError> {
+        annotated().try_for_each(|operation| self.policy(operation).map(drop)).map_err(error)?;
+        without_transactions(annotated(), is_served).map_err(error)?;
+        same_name(annotated(), |operation| self.namespace_of(operation)).map_err(error)
+    }
+}
+
+/// Fails if a handler takes a `Tx` of a database that is not served.
+fn without_transactions(
+    operations: impl Iterator<Item = &'static OperationSpec>,
+    is_served: impl Fn(TxDatabase) -> bool,
+) -> Result<(), NoTransactions> {
+    let mut unserved: Vec<_> = operations
+        .filter_map(|operation| Some((operation.handler, operation.transaction?()?)))
+        .filter(|(_, database)| !is_served(*database))
+        .map(|(handler, database)| format!("`{handler}` ({})", database.name))
+        .collect();
+    unserved.sort_unstable();
+    if unserved.is_empty() { Ok(()) } else { Err(NoTransactions { handlers: unserved.join(", ") }) }
+}
+
+/// Fails if two handlers have the same `name` in a namespace.
+fn same_name<'a>(
+    operations: impl Iterator<Item = &'static OperationSpec>,
+    namespace_of: impl Fn(&'static OperationSpec) -> &'a str,
+) -> Result<(), SameName> {
+    let mut named = HashMap::new();
+    for operation in operations.filter(|operation| !operation.name.is_empty()) {
+        if let Some(other) = named.insert((namespace_of(operation), operation.name), operation) {
+            return Err(SameName { operation, other });
+        }
+    }
+    Ok(())
+}
+
+fn error(source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::permanent("settings", "check", source)
+}
+
+/// No store has the transactions that handlers take.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "handlers take a `Tx` of a database in which no `Idempotency` of this process has its store, so \
+     that they cannot run: {handlers}; open a store in that database"
+)]
+struct NoTransactions {
+    handlers: String,
+}
+
+/// Two handlers have the same name.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the handlers `{}` and `{}` have the same `name = \"{}\"`, so that each refuses the keys of \
+     the other; give each a name of its own",
+    other.handler, operation.handler, operation.name
+)]
+struct SameName {
+    operation: &'static OperationSpec,
+    other: &'static OperationSpec,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+
+    use super::*;
+    use crate::spec::tests::LEASED;
+
+    const DATABASE: TxDatabase = TxDatabase { id: TypeId::of::<u8>(), name: "PostgreSQL" };
+    static NAMED: OperationSpec = OperationSpec { name: "pay", handler: "pay", ..LEASED };
+    static ALSO: OperationSpec = OperationSpec { name: "pay", handler: "refund", ..LEASED };
+    static UNNAMED: OperationSpec = OperationSpec { name: "", ..LEASED };
+    static WITH_TX: OperationSpec =
+        OperationSpec { transaction: Some(|| Some(DATABASE)), handler: "transfer", ..LEASED };
+    static OTHER_TX: OperationSpec = OperationSpec { transaction: Some(|| None), ..LEASED };
+
+    #[test]
+    fn two_handlers_of_one_name_are_both_named() {
+        let check = |operations: &[&'static OperationSpec]| {
+            same_name(operations.iter().copied(), |operation| operation.package)
+        };
+        check(&[&NAMED, &UNNAMED, &UNNAMED]).unwrap();
+        let refused = check(&[&NAMED, &UNNAMED, &ALSO]).unwrap_err().to_string();
+        for part in ["`pay`", "`refund`", "`name = \"pay\"`"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_handler_whose_transactions_no_store_has_is_named() {
+        let check = |served| {
+            let operations = [&UNNAMED, &WITH_TX, &OTHER_TX];
+            without_transactions(operations.into_iter(), |database| {
+                assert_eq!(database, DATABASE);
+                served
+            })
+        };
+        check(true).unwrap();
+        let refused = check(false).unwrap_err().to_string();
+        assert!(refused.contains("`transfer` (PostgreSQL)"), "{refused}");
+    }
+}

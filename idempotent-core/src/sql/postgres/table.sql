@@ -1,0 +1,28 @@
+-- Verifies the table: the constraint on which every claim depends, and columns that the statements
+-- would lack or leave empty. Returns one row.
+SELECT EXISTS (
+           SELECT
+           FROM pg_index AS i
+           JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+           WHERE i.indrelid = c.oid
+             AND i.indisunique AND i.indisvalid AND i.indimmediate
+             AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'id'
+       ) AS keyed,
+       ARRAY(
+           SELECT a.attname::text
+           FROM pg_attribute AS a
+           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+             AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+             AND a.attname <> ALL ({columns})
+           ORDER BY a.attnum
+       ) AS unfilled,
+       ARRAY(
+           SELECT name
+           FROM unnest({columns}) AS name
+           WHERE NOT EXISTS (
+               SELECT FROM pg_attribute AS a
+               WHERE a.attrelid = c.oid AND a.attname = name AND NOT a.attisdropped
+           )
+       ) AS lacking
+FROM pg_class AS c
+WHERE c.oid = '{schema}"{table}"'::regclass

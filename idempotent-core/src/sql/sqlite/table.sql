@@ -1,0 +1,15 @@
+-- Verifies the table: the constraint on which every claim depends, and columns that the statements
+-- would lack or leave empty. Returns one row; the lists are separated by commas.
+SELECT EXISTS (
+           SELECT 1
+           FROM pragma_index_list('{table}', 'main') AS i
+           WHERE i."unique" = 1 AND i.partial = 0
+             AND (SELECT group_concat(name) FROM pragma_index_info(i.name, 'main')) = 'id'
+       ) AS keyed,
+       (SELECT coalesce(group_concat(name, ', '), '')
+        FROM pragma_table_info('{table}', 'main')
+        WHERE "notnull" = 1 AND dflt_value IS NULL AND name NOT IN ({columns})) AS unfilled,
+       (SELECT coalesce(group_concat(value, ', '), '')
+        FROM json_each(json_array({columns}))
+        WHERE value NOT IN (SELECT name FROM pragma_table_info('{table}', 'main'))) AS lacking,
+       EXISTS (SELECT 1 FROM pragma_table_info('{table}', 'main')) AS present
