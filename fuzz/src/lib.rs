@@ -11,6 +11,7 @@
 )]
 
 mod canonical_json;
+mod cost;
 mod digest;
 mod duration;
 mod headers;
@@ -35,8 +36,9 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "canonical_json", run: canonical_json::run },
+    Target { name: "cost", run: cost::run },
     Target { name: "digest", run: digest::run },
     Target { name: "duration", run: duration::run },
     Target { name: "headers", run: headers::run },

@@ -78,7 +78,9 @@ impl<'a> Iterator for Parts<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
-        if self.0.trim_ascii().is_empty() {
+        // The rest is not trimmed at its end: what is there would be read again for each part.
+        self.0 = self.0.trim_ascii_start();
+        if self.0.is_empty() {
             return None;
         }
         let (mut in_string, mut escaped, mut depth) = (false, false, 0usize);

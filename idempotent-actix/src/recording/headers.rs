@@ -1,20 +1,20 @@
 //! Which header lines of a response are recorded.
 
+use std::collections::HashSet;
+
 use actix_web::{dev::ResponseHead, http::header};
 
 /// The header lines to record: raw, and in the order in which the response holds them.
 pub(super) fn recorded_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
     let headers = head.headers();
-    let named: Vec<_> = headers
+    let named: HashSet<_> = headers
         .get_all(header::CONNECTION)
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(|name| name.trim_ascii().to_ascii_lowercase())
         .collect();
     headers
         .iter()
-        .filter(|(name, _)| {
-            is_recorded(name.as_str()) && !named.iter().any(|n| n == name.as_str().as_bytes())
-        })
+        .filter(|(name, _)| is_recorded(name.as_str()) && !named.contains(name.as_str().as_bytes()))
         .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Canonical JSON (RFC 8785).
 
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -26,7 +26,58 @@ pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let Strict(value) = serde_json::from_slice(text).ok()?;
-    serde_json_canonicalizer::to_vec(&value).ok()
+    let mut canonical = Vec::with_capacity(text.len());
+    write(&value, &mut canonical)?;
+    Some(canonical)
+}
+
+/// Writes a value in its canonical form. Each part is written once, at its place: the cost does not
+/// grow with the depth.
+fn write(value: &Value, out: &mut Vec<u8>) -> Option<()> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => {
+            serde_json::to_writer(out, value).ok()?
+        }
+        Value::Number(number) => {
+            let number = number.as_f64().filter(|number| number.is_finite())?;
+            out.extend(ryu_js::Buffer::new().format_finite(number).as_bytes());
+        }
+        Value::Array(values) => {
+            out.push(b'[');
+            for (at, value) in values.iter().enumerate() {
+                out.extend(separator(at));
+                write(value, out)?;
+            }
+            out.push(b']');
+        }
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_by(|(one, _), (other, _)| utf_16_order(one, other));
+            out.push(b'{');
+            for (at, (name, value)) in members.into_iter().enumerate() {
+                out.extend(separator(at));
+                serde_json::to_writer(&mut *out, name).ok()?;
+                out.push(b':');
+                write(value, out)?;
+            }
+            out.push(b'}');
+        }
+    }
+    Some(())
+}
+
+fn separator(at: usize) -> Option<u8> {
+    (at > 0).then_some(b',')
+}
+
+/// Compares two texts by their UTF-16 code units.
+///
+/// It is the order of their bytes, except that the surrogates of the characters from U+10000, whose
+/// UTF-8 begins with F0 to F4, come before U+E000 to U+FFFF, whose UTF-8 begins with EE or EF.
+fn utf_16_order(one: &str, other: &str) -> Ordering {
+    let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte | 0x10 } else { byte };
+    let differ = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
+    differ.map_or_else(|| one.len().cmp(&other.len()), |(one, other)| rank(one).cmp(&rank(other)))
 }
 
 /// The maximum number of values of a text with a canonical form. A value in memory is far larger
@@ -186,6 +237,34 @@ mod tests {
             at("Carriage") < at("One") && at("One") < at("Control") && at("Control") < at("Latin")
         );
         assert!(at("Latin") < at("Euro") && at("Euro") < at("Emoji") && at("Emoji") < at("Hebrew"));
+    }
+
+    #[test]
+    fn the_order_is_that_of_utf_16_code_units() {
+        let texts = [
+            "",
+            "a",
+            "aa",
+            "\u{7f}",
+            "\u{80}",
+            "\u{7ff}",
+            "\u{d7ff}",
+            "\u{e000}",
+            "\u{efff}",
+            "\u{f000}",
+            "\u{ffff}",
+            "\u{10000}",
+            "\u{10ffff}",
+            "a\u{ffff}",
+            "a\u{10000}",
+            "\u{ffff}\u{10000}",
+        ];
+        for one in texts {
+            for other in texts {
+                let expected = one.encode_utf16().cmp(other.encode_utf16());
+                assert_eq!(utf_16_order(one, other), expected, "{one:?} and {other:?}");
+            }
+        }
     }
 
     #[test]
