@@ -29,6 +29,7 @@ pub mod problem;
 pub mod recording;
 mod registered;
 mod request;
+mod resources;
 mod run;
 pub mod scope;
 mod settings;

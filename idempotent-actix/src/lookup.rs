@@ -1,17 +1,18 @@
 //! The resource at which a client finds out what became of its own key.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use actix_web::{
     Error, HttpRequest, HttpResponse, Resource,
+    dev::{ServiceRequest, ServiceResponse, fn_service},
     error::InternalError,
     http::header,
     web::{self, Query},
 };
-use futures_util::FutureExt;
-use idempotent_core::{
-    Key, RecordId, RecordState, ScopeId, StoreError, clock::Timestamp, protocol::Snapshot,
-};
+use idempotent_core::{Key, RecordId, RecordState, clock::Timestamp, protocol::Snapshot};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,8 +21,14 @@ use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::{self, ProblemKind},
-    spec::{OperationSpec, RequestScope, annotated},
+    registered::misconfigured,
+    resources::path_of,
 };
+
+mod handlers;
+
+pub(crate) use self::handlers::spec_of;
+use self::handlers::{operations, principal};
 
 /// The name of the resource, for `HttpRequest::url_for`.
 const RESOURCE: &str = "idempotent_actix::lookup";
@@ -50,23 +57,40 @@ impl Idempotency {
     ///
     /// The key belongs to the principal that the `scope` of the operation finds in the request: put
     /// the resource behind the same middleware. Any other principal gets 404 (`key_unknown`), as
-    /// for a key that was never used. A handler with generic parameters, or with a scope of type
-    /// `web::Path`, cannot be looked up.
+    /// for a key that was never used. The extractors of the handler run as before a replay, except
+    /// those that [`IgnoresCaller`](crate::scope::IgnoresCaller): if one of them refuses the
+    /// request, the lookup is refused. A handler with generic parameters, or with a scope of type
+    /// `web::Path`, cannot be looked up, and one that is routed by hand only by its `name`.
+    ///
+    /// If the pattern of one handler ends like that of another, and the application's resources do
+    /// not tell which of them is meant, a lookup shows only what all of them would show. A `name`
+    /// prevents that.
     ///
     /// A key that is claimed in an open transaction (`claim = "transaction"`) has no record until
     /// the transaction is committed, and gets 404.
     #[must_use]
     pub fn lookup(path: &str) -> Resource {
-        web::resource(path.to_owned()).name(RESOURCE).route(web::get().to(look_up))
+        web::resource(path.to_owned()).name(RESOURCE).route(web::get().service(fn_service(serve)))
     }
 }
 
 /// The location of the lookup of a key; `None` if the application has no such resource.
 pub(crate) fn location(request: &HttpRequest, operation: &str, key: &Key) -> Option<String> {
-    let key = utf8_percent_encode(key.as_str(), NON_ALPHANUMERIC).to_string();
-    let url = request.url_for(RESOURCE, [key]).ok()?;
+    let key = match key.as_str() {
+        // As segments of a path they would be removed, whether percent-encoded or not. In quotes
+        // they are the same keys.
+        dots @ ("." | "..") => format!("\"{dots}\""),
+        key => key.to_owned(),
+    };
+    let key = utf8_percent_encode(&key, NON_ALPHANUMERIC).to_string();
+    let path = path_of(request, RESOURCE, &mut std::iter::once(key))?;
     let operation = utf8_percent_encode(operation, NON_ALPHANUMERIC);
-    Some(format!("{}?operation={operation}", url.path()))
+    Some(format!("{path}?operation={operation}"))
+}
+
+#[derive(Deserialize)]
+struct Target {
+    key: String,
 }
 
 #[derive(Deserialize)]
@@ -74,111 +98,68 @@ struct Selection {
     operation: Option<String>,
 }
 
+/// Serves a lookup.
+async fn serve(mut request: ServiceRequest) -> Result<ServiceResponse, Error> {
+    let key = request.extract::<web::Path<Target>>().await?.into_inner().key;
+    let selection = request.extract::<Query<Selection>>().await?.into_inner();
+    let hidden = catch_unwind(AssertUnwindSafe(|| hide_key(&mut request)));
+    let (request, _) = request.into_parts();
+    let response = match hidden {
+        Ok(()) => look_up(&request, &key, selection.operation.as_deref()).await,
+        Err(_) => Err(misconfigured(&request, "middleware of the lookup keeps the request")),
+    };
+    let response = response.unwrap_or_else(HttpResponse::from_error);
+    Ok(ServiceResponse::new(request, response))
+}
+
+/// Removes the key from the dynamic segments of the path, for which extractors of a handler would
+/// take it.
+fn hide_key(request: &mut ServiceRequest) {
+    let path = request.match_info_mut();
+    let others = path.iter().filter(|(name, _)| *name != "key");
+    let others: Vec<_> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    path.reset();
+    others.into_iter().for_each(|(name, value)| path.add_static(name, value));
+}
+
 async fn look_up(
-    request: HttpRequest,
-    key: web::Path<String>,
-    Query(selection): Query<Selection>,
+    request: &HttpRequest,
+    key: &str,
+    operation: Option<&str>,
 ) -> Result<HttpResponse, Error> {
-    let idempotency = Idempotency::of(&request)?;
-    let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, &request);
+    let idempotency = Idempotency::of(request)?;
+    let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, request);
     // A key can be written as in the header, with quotes or without, or as its text.
-    let key = Key::parse(key.as_bytes()).or_else(|_| Key::from_text(key.as_str()));
+    let key = Key::parse(key.as_bytes()).or_else(|_| Key::from_text(key));
     let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
-    for (spec, name) in candidates(selection.operation.as_deref()) {
-        let Some(scope) = spec.scope else { continue };
-        let found = AssertUnwindSafe(scope_of(scope, &request)).catch_unwind();
-        let scope = match found.await {
-            Ok(Ok(scope)) if scope.is_empty() => continue,
-            Ok(Ok(scope)) => scope,
-            Ok(Err(error)) => {
-                refused.get_or_insert(error);
-                continue;
-            }
-            Err(_) => {
-                tracing::error!(
-                    handler = spec.handler,
-                    "the extractor of a scope panicked in a lookup; put the lookup behind the \
-                     middleware of the handler"
-                );
-                continue;
-            }
-        };
-        match find(idempotency, spec, (&scope, &name, &key)).await {
-            Ok(Some(found)) => return Ok(response(&name, &found)),
-            Ok(None) => {}
-            Err(error) => {
-                let cause = std::error::Error::source(&error);
-                tracing::error!(%error, cause, "looking up a key failed");
-                return Err(refuse(idempotency, problem::kind_of(&error), &request));
+    for handlers in operations(operation, request) {
+        for (namespace, specs) in handlers.by_namespace(|spec| idempotency.namespace_of(spec)) {
+            let scope = match principal(&specs, request).await {
+                Ok(Some(scope)) => scope,
+                Ok(None) => continue,
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            let id = RecordId::new(namespace, &scope, &handlers.name, &key);
+            match idempotency.runtime().look_up(&id).await {
+                Ok(Some(found)) => return Ok(response(&handlers.name, &found)),
+                Ok(None) => refused = Some(Some(unknown())),
+                Err(error) => {
+                    let cause = std::error::Error::source(&error);
+                    tracing::error!(%error, cause, "looking up a key failed");
+                    return Err(refuse(idempotency, problem::kind_of(&error), request));
+                }
             }
         }
-        refused = Some(Some(unknown()));
     }
     Err(match refused {
         Some(Some(error)) => error,
-        Some(None) => refuse(idempotency, ProblemKind::ScopeMissing, &request),
+        Some(None) => refuse(idempotency, ProblemKind::ScopeMissing, request),
         None => unknown(),
     })
-}
-
-async fn scope_of(scope: RequestScope, request: &HttpRequest) -> Result<ScopeId, Option<Error>> {
-    match scope {
-        RequestScope::Function(function) => function(request),
-        RequestScope::Parameter(extract) => extract(request).await,
-    }
-}
-
-async fn find(
-    idempotency: &Idempotency,
-    spec: &'static OperationSpec,
-    (scope, name, key): (&ScopeId, &str, &Key),
-) -> Result<Option<Snapshot>, StoreError> {
-    let id = RecordId::new(idempotency.namespace_of(spec), scope, name, key);
-    idempotency.runtime().look_up(&id).await
-}
-
-/// The operations that the selection may mean, with their full names.
-fn candidates(selected: Option<&str>) -> Vec<(&'static OperationSpec, String)> {
-    let named = |spec: &'static OperationSpec| -> Vec<String> {
-        if !spec.name.is_empty() {
-            return vec![spec.name.to_owned()];
-        }
-        let routes = spec.routes.iter().filter_map(|route| {
-            let path = route.resource.map(|resource| resource.path)?;
-            Some(format!("{} {path}", route.method))
-        });
-        routes.collect()
-    };
-    let mut candidates = Vec::new();
-    for spec in annotated() {
-        for name in named(spec) {
-            match selected {
-                None => candidates.push((spec, name)),
-                Some(selected) if spec.name.is_empty() && is_mounted(&name, selected) => {
-                    candidates.push((spec, selected.to_owned()));
-                }
-                Some(selected) if name == selected => candidates.push((spec, name)),
-                Some(_) => {}
-            }
-        }
-    }
-    candidates
-}
-
-/// The operation with this full name.
-pub(crate) fn spec_of(name: &str) -> Option<&'static OperationSpec> {
-    candidates(Some(name)).first().map(|(spec, _)| *spec)
-}
-
-/// Whether `full` is `name`, such as `POST /payments`, in a scope of the application.
-fn is_mounted(name: &str, full: &str) -> bool {
-    match (name.split_once(' '), full.split_once(' ')) {
-        (Some((method, path)), Some((full_method, full_path))) => {
-            method == full_method && full_path.ends_with(path)
-        }
-        _ => false,
-    }
 }
 
 fn response(operation: &str, found: &Snapshot) -> HttpResponse {

@@ -6,7 +6,10 @@ pub use crate::{
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
-    scope::{scope_by, scope_of, scope_of_request},
+    scope::{
+        extractors::{Check, Extractor, InPath, IsNoExtractor, RunsExtractor},
+        scope_by, scope_of, scope_of_request,
+    },
     spec::{
         ClaimMode, InFlightRule, NamedTx, OperationSpec, OtherTx, Registered, RequestScope,
         Resource, Route,
@@ -19,7 +22,7 @@ pub use crate::{
 };
 pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule as Rule};
 pub use inventory::submit;
-pub use std::option::Option::Some;
+pub use std::option::Option::{None, Some};
 
 /// Declares the specification of a handler, registers it, and evaluates to a reference to it.
 #[doc(hidden)]
@@ -32,7 +35,8 @@ macro_rules! __operation {
         timeout: [$($timeout:literal)?],
         record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
-        scope: [$($from:ident($scope:expr))?] $(, key_from: $source:ident($value:expr))?
+        scope: [$($scope:tt)*], extractors: [$($(#[$cfg:meta])* $extractor:ty),* $(,)?]
+        $(, key_from: $source:ident($value:expr))?
         $(, tx: $tx:ty)? $(, in_flight: $in_flight:ident)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
@@ -48,7 +52,8 @@ macro_rules! __operation {
             $(wait: $crate::__private::milliseconds($wait),)?
             $(record: $crate::__private::Some($crate::__private::Rule::$record),)?
             $(abandoned: $crate::__private::Some($crate::__private::OnAbandon::$abandoned),)?
-            $(scope: $crate::__private::Some($crate::__private::RequestScope::$from($scope)),)?
+            scope: $crate::__request_scope!($($scope)*),
+            extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
             $(transaction: $crate::__private::Some(|| {
                 #[allow(unused_imports)]
                 use $crate::__private::OtherTx as _;
@@ -69,6 +74,44 @@ macro_rules! __operation {
         };
         $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
         &OPERATION
+    }};
+}
+
+/// Evaluates to an `Option<RequestScope>`. A lookup has no value for a parameter of the path.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __request_scope {
+    () => { $crate::__private::None };
+    (Function($scope:expr)) => {
+        $crate::__private::Some($crate::__private::RequestScope::Function($scope))
+    };
+    (Parameter($scope:expr) of $type:ty) => {{
+        use $crate::__private::InPath as _;
+        if $crate::__private::Extractor::<$type>::IN_PATH {
+            $crate::__private::None
+        } else {
+            $crate::__private::Some($crate::__private::RequestScope::Parameter($scope))
+        }
+    }};
+    (Found Parameter($scope:expr) of $type:ty) => {{
+        use $crate::__private::InPath as _;
+        ::core::assert!(
+            !$crate::__private::Extractor::<$type>::IN_PATH,
+            "`in_flight = \"poll\"` needs a scope that a lookup can find, and a lookup has no value \
+             for a parameter of the path; write `in_flight = \"conflict\"`, or another `scope`"
+        );
+        $crate::__private::Some($crate::__private::RequestScope::Parameter($scope))
+    }};
+}
+
+/// Evaluates to the checks of a handler's extractors.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __extractors {
+    () => { &[] };
+    ($($(#[$cfg:meta])* $type:ty),+) => {{
+        use $crate::__private::{IsNoExtractor as _, RunsExtractor as _};
+        &[$($(#[$cfg])* |request| (&$crate::__private::Extractor::<$type>::NEW).check(request)),+]
     }};
 }
 

@@ -46,11 +46,12 @@ pub(crate) struct Misconfigured;
 
 /// The error of a request that cannot be run because the application is misconfigured.
 ///
-/// The reason is logged once for each request, even if several extractors find it. The handler does
-/// not run, even if it takes the extractor that found the reason as an `Option`.
+/// The reason is logged once for each request, even if several extractors find it, with the pattern
+/// of the resource: a path can contain a key. The handler does not run, even if it takes the
+/// extractor that found the reason as an `Option`.
 pub(crate) fn misconfigured(request: &HttpRequest, reason: &'static str) -> Error {
     if request.extensions_mut().insert(Misconfigured).is_none() {
-        tracing::error!(path = request.path(), "{reason}");
+        tracing::error!(pattern = request.match_pattern(), "{reason}");
     }
     let (kind, outcome) = (ProblemKind::Misconfigured, RequestOutcome::Unavailable);
     let (plain, data) = registered(request);

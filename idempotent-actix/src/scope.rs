@@ -20,7 +20,10 @@ pub use idempotent_core::ScopeId;
 
 use crate::{registered::misconfigured, spec::ScopeFuture};
 
+pub(crate) mod extractors;
 mod implementors;
+
+pub use self::extractors::IgnoresCaller;
 
 /// A type of handler parameter that identifies a principal: `#[idempotent(scope = "user")]` takes
 /// the scope from the parameter `user`.
@@ -140,12 +143,13 @@ pub fn bearer_token(request: &HttpRequest) -> Option<ScopeId> {
 ///
 /// All clients behind one proxy or one shared address (NAT) share a scope. A client whose address
 /// changes between a request and its retry counts as another principal, so the retry runs the
-/// handler again.
+/// handler again. An IPv4 address is the same client on a socket for IPv6 too, where it is
+/// `::ffff:192.0.2.1`.
 ///
 /// Returns `None` if the connection has no IP address, as with a Unix domain socket.
 #[must_use]
 pub fn peer_ip(request: &HttpRequest) -> Option<ScopeId> {
-    request.peer_addr().map(|address| ScopeId::of("ip", address.ip().to_string()))
+    request.peer_addr().map(|address| ScopeId::of("ip", address.ip().to_canonical().to_string()))
 }
 
 /// The scope of a parameter.
@@ -205,6 +209,17 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
+
+    #[test]
+    fn an_ipv4_client_is_the_same_on_a_socket_for_ipv6() {
+        let scope = |peer: &str| {
+            peer_ip(&TestRequest::default().peer_addr(peer.parse().unwrap()).to_http_request())
+        };
+        assert_eq!(scope("127.0.0.1:80"), scope("[::ffff:127.0.0.1]:81"));
+        assert_eq!(scope("127.0.0.1:80"), Some(ScopeId::of("ip", "127.0.0.1")));
+        assert_ne!(scope("127.0.0.1:80"), scope("[::127.0.0.1]:80"));
+        assert_ne!(scope("[::1]:80"), scope("[::ffff:0.0.0.1]:80"));
+    }
 
     #[test]
     fn a_bearer_token_is_read_in_any_case_and_never_empty() {

@@ -12,7 +12,10 @@ use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
 
-use crate::key_source::{KeySource, RegisteredSource};
+use crate::{
+    key_source::{KeySource, RegisteredSource},
+    scope::extractors::Check,
+};
 
 pub(crate) mod markers;
 
@@ -61,6 +64,8 @@ pub struct OperationSpec {
     pub abandoned: Option<OnAbandon>,
     /// Finds the scope of another request; `None` if lookups cannot.
     pub scope: Option<RequestScope>,
+    /// Run the other extractors of the handler for another request, in their order.
+    pub extractors: &'static [fn(&HttpRequest) -> Check],
     /// The `in_flight` key; `None` is a conflict.
     pub in_flight: Option<InFlightRule>,
     /// The database of the handler's `Tx`; `None` if the handler takes none.
@@ -145,6 +150,7 @@ pub const fn operation_spec(
         record: None,
         abandoned: None,
         scope: None,
+        extractors: &[],
         in_flight: None,
         transaction: None,
     }
@@ -261,6 +267,7 @@ pub(crate) mod tests {
         record: None,
         abandoned: None,
         scope: None,
+        extractors: &[],
         in_flight: None,
         transaction: None,
     };

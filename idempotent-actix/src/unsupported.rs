@@ -2,6 +2,7 @@
 
 use std::{
     future::{Ready, ready},
+    iter::repeat_n,
     rc::Rc,
 };
 
@@ -17,6 +18,7 @@ use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::ProblemKind,
+    resources::{path_of, placeholders},
     spec::{Resource, annotated},
 };
 
@@ -190,28 +192,8 @@ impl Resource {
 
     /// The path of the resource of this name, with placeholders for its dynamic segments.
     fn url(&self, request: &HttpRequest) -> Option<String> {
-        let url = request.url_for(self.name, std::iter::repeat_n("x", 64)).ok()?;
-        Some(url.path().to_owned())
+        path_of(request, self.name, &mut repeat_n("x".to_owned(), 64))
     }
-}
-
-/// A pattern with `x` for each dynamic segment.
-fn placeholders(pattern: &str) -> String {
-    let (mut path, mut depth) = (String::new(), 0u32);
-    for character in pattern.chars() {
-        match character {
-            '{' => depth += 1,
-            '}' => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    path.push('x');
-                }
-            }
-            character if depth == 0 => path.push(character),
-            _ => {}
-        }
-    }
-    path
 }
 
 impl<S, B> Transform<S, ServiceRequest> for RejectUnsupportedKeys
@@ -261,21 +243,5 @@ where
         Either::Right(Box::pin(
             async move { response.await.map(ServiceResponse::map_into_left_body) },
         ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::placeholders;
-
-    #[test]
-    fn each_dynamic_segment_is_one_placeholder() {
-        for (pattern, path) in [
-            ("/users", "/users"),
-            ("/users/{id}/keys/{key}", "/users/x/keys/x"),
-            (r"/users/{id:\d{2,4}}", "/users/x"),
-        ] {
-            assert_eq!(placeholders(pattern), path);
-        }
     }
 }

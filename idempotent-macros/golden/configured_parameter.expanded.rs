@@ -30,7 +30,8 @@ fn order(
         lease : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
         fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user)))],
+        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
+        [#[cfg(feature = "audit")] web::Data < Audit >],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

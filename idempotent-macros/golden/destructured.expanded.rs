@@ -34,7 +34,8 @@ pub(crate) fn update_order(
         abandoned : [], key : Required, fingerprint : Ignored, claim : Lease, scope :
         [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user)))],
+        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
+        [web::Path < u64 >, HttpRequest, web::Form < Order >],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

@@ -32,7 +32,8 @@ pub fn create_payment(
         record : [], abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
         scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user)))],
+        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
+        [web::Json < NewPayment >],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create_payment_unguarded(user, body))

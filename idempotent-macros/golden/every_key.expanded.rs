@@ -25,8 +25,8 @@ fn put_order(
         [], record : [Success], abandoned : [Hold], key : Optional, fingerprint : Custom,
         claim : Lease, scope : [Parameter(| __request |
         my_crate::reexport::__private::scope_of_request(__request, | user : User |
-        my_crate::reexport::__private::scope_of(& user)))], key_from :
-        Header("webhook-id"),
+        my_crate::reexport::__private::scope_of(& user))) of User], extractors :
+        [web::Path < u64 >], key_from : Header("webhook-id"),
     };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard

@@ -21,8 +21,8 @@ fn receive(
         name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")], ttl
         : [], lease : [], wait : [], timeout : [], record : [], abandoned : [], key :
         Required, fingerprint : Raw, claim : Lease, scope : [Function(| __request |
-        ::idempotent_actix::__private::scope_by(__request, scope::global))], key_from :
-        Function(keys::delivery),
+        ::idempotent_actix::__private::scope_by(__request, scope::global))], extractors :
+        [web::Json < Event >], key_from : Function(keys::delivery),
     };
     let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, receive_unguarded(event))

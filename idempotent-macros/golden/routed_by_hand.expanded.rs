@@ -19,7 +19,8 @@ fn r#delete(
         : [], timeout : [], record : [All], abandoned : [], key : Required, fingerprint :
         Raw, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | session : Session |
-        ::idempotent_actix::__private::scope_of(& session)))],
+        ::idempotent_actix::__private::scope_of(& session))) of Session], extractors :
+        [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&session);
     __guard.run(__operation, __scope, r#delete(session))

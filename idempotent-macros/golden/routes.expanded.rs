@@ -22,7 +22,7 @@ fn order(
         abandoned : [], key : Required, fingerprint : Raw, claim : Lease, scope :
         [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user)))],
+        ::idempotent_actix::__private::scope_of(& user))) of User], extractors : [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user))

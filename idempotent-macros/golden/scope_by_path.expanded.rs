@@ -18,7 +18,7 @@ fn order(
         "/orders", "order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
         abandoned : [], key : Required, fingerprint : Raw, claim : Lease, scope :
         [Function(| __request | ::idempotent_actix::__private::scope_by(__request,
-        scope::bearer_token))],
+        scope::bearer_token))], extractors : [],
     };
     let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, order_unguarded())

@@ -34,7 +34,8 @@ fn seven(
         : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
         fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | a : A |
-        ::idempotent_actix::__private::scope_of(& a)))],
+        ::idempotent_actix::__private::scope_of(& a))) of A], extractors : [B, C, D, E,
+        F, G],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&a);
     __guard.run(__operation, __scope, seven_unguarded(a, b, c, d, e, f, g))

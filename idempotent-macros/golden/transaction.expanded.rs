@@ -26,8 +26,8 @@ fn order(
         [40000u64], lease : [], wait : [], timeout : [], record : [], abandoned : [], key
         : Required, fingerprint : Raw, claim : Transaction, scope : [Parameter(|
         __request | ::idempotent_actix::__private::scope_of_request(__request, | user :
-        User | ::idempotent_actix::__private::scope_of(& user)))], tx :
-        idempotent_actix::Tx < Postgres >,
+        User | ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
+        [(idempotent_actix::Tx < Postgres >, Path < u64 >)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

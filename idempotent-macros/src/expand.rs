@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{GenericParam, ReturnType, Signature, Type, parse_quote, parse_quote_spanned};
+use syn::{GenericParam, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
 use crate::errors::Errors;
 use crate::model::attributes;
@@ -170,6 +170,7 @@ fn key_source(args: &Args) -> Option<TokenStream> {
 /// The static description of the operation, which is also part of the app's specification.
 fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
     let (routing, scope) = (&validated.routing, scope_for_lookup(args, handler, &validated.scope));
+    let extractors = extractors(handler, &validated.scope);
     let (krate, name) = (&args.krate, &args.name);
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
@@ -179,7 +180,11 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
     let [key, claim] = [args.key, claim].map(variant);
-    let in_flight = args.in_flight.map(variant).map(|rule| quote!(in_flight: #rule,));
+    let in_flight = args
+        .in_flight
+        .as_ref()
+        .map(|(rule, _)| variant(rule))
+        .map(|rule| quote!(in_flight: #rule,));
     let tx = transaction.map(|tx| quote!(tx: #tx,));
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
@@ -191,34 +196,30 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
             ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
             record: [#record], abandoned: [#abandoned],
             key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            #key_from #tx #in_flight
+            extractors: [#(#extractors),*], #key_from #tx #in_flight
         }
     }
 }
 
 /// The function that finds the scope of another request, for lookups. It contains the same call as
-/// the handler, so that rustc reports an unmet bound once. `None` for a generic handler, whose
-/// types a static cannot name, and for a parameter of the path, which another resource does not
-/// have.
+/// the handler, so that rustc reports an unmet bound once. `None` if lookups cannot find it.
 fn scope_for_lookup(
     args: &Args,
     handler: &Handler,
     scope: &ScopeSource<'_>,
 ) -> Option<TokenStream> {
-    if is_generic(handler) {
+    if !handler.has_static_types() {
         return None;
     }
     let request = local("__request");
     Some(match scope {
         ScopeSource::Parameter(Parameter { name, ty, .. }) => {
-            if is_path(ty) {
-                return None;
-            }
             let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
             let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
             let scope = quote!(|#name: #ty| #scope);
             let find = quote!(#krate::__private::scope_of_request(#request, #scope));
-            quote!(Parameter(|#request| #find))
+            let found = args.poll().map(|_| variant("Found"));
+            quote!(#found Parameter(|#request| #find) of #ty)
         }
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
@@ -233,16 +234,20 @@ fn scope_for_lookup(
 fn transaction_type(handler: &Handler) -> Option<&Type> {
     let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
     let mut types = parameters.flat_map(|parameter| validate::transaction::values(&parameter.ty));
-    types.next().filter(|_| !is_generic(handler))
+    types.next().filter(|_| handler.has_static_types())
 }
 
-fn is_generic(handler: &Handler) -> bool {
-    !handler.signature.generics.params.is_empty()
-}
-
-fn is_path(ty: &Type) -> bool {
-    let Type::Path(ty) = ty else { return false };
-    ty.path.segments.last().is_some_and(|last| last.ident == "Path")
+/// The types of the other parameters, whose extractors a lookup runs.
+fn extractors<'a>(
+    handler: &'a Handler,
+    scope: &'a ScopeSource<'_>,
+) -> impl Iterator<Item = TokenStream> {
+    let others = handler.parameters.iter().filter(move |parameter| {
+        let is_scope =
+            matches!(scope, ScopeSource::Parameter(scope) if scope.name == parameter.name);
+        !is_scope && handler.has_static_types()
+    });
+    others.map(|Parameter { cfg, ty, .. }| quote!(#(#cfg)* #ty))
 }
 
 /// Method, path and resource of each route; only the method if there is no route attribute.
@@ -272,7 +277,9 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
             quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name))
         }
         // The operation has the function already.
-        ScopeSource::Function(_) if !is_generic(handler) => quote!(#guard.scope(#operation_name)),
+        ScopeSource::Function(_) if handler.has_static_types() => {
+            quote!(#guard.scope(#operation_name))
+        }
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))

@@ -103,6 +103,7 @@ pub(crate) fn operation<'a>(
     let routing = routes::routing(&handler.attributes, &args.method, errors);
     if let Ok(routing) = &routing {
         key_in_body(args, routing, errors);
+        lookup(args, handler, routing, errors);
     }
     let scope = args.scope.as_ref().map_err(|&reported| reported);
     let scope = scope.and_then(|scope| ScopeSource::of(scope, handler, errors));
@@ -116,6 +117,26 @@ fn key_in_body(args: &Args, routing: &Routing, errors: &mut Errors) {
         let what = "`DELETE` requests have no body that could contain the key; \
             write `header:…` or a path to a function";
         errors.at(literal, what, "write `key_from = \"header:webhook-id\"`");
+    }
+}
+
+/// Reports a handler that sends its clients to a lookup that cannot find it.
+fn lookup(args: &Args, handler: &Handler, routing: &Routing, errors: &mut Errors) {
+    let Some(literal) = args.poll() else { return };
+    if !handler.has_static_types() {
+        let what = "a lookup cannot find the operations of a handler with generic parameters \
+            or `Self`; write `in_flight = \"conflict\"`, or concrete types";
+        errors.at(literal, what, "write `in_flight = \"conflict\"`");
+    }
+    if args.transaction.is_some() {
+        let what = "with `claim = \"transaction\"` a lookup finds an operation only when it has \
+            finished; remove `in_flight`";
+        errors.at(literal, what, "write `claim = \"lease\", in_flight = \"poll\"`");
+    }
+    if routing.routes.is_empty() && args.name.is_empty() {
+        let what = "a lookup finds the operations of a handler that is routed by hand only \
+            by their `name`; write a `name`";
+        errors.at(literal, what, "write `name = \"create-export\", in_flight = \"poll\"`");
     }
 }
 

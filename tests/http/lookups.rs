@@ -1,12 +1,21 @@
 //! Lookups of keys, and polling for the end of an operation.
 
-use std::time::Duration;
+use std::{
+    future::{Ready, ready},
+    time::Duration,
+};
 
 use actix_web::{
-    HttpResponse, post,
-    web::{self, Data, ServiceConfig},
+    Error, FromRequest, HttpRequest, HttpResponse,
+    dev::Payload,
+    error::ErrorForbidden,
+    post,
+    web::{self, Data, Path, ServiceConfig},
 };
-use idempotent_actix::{Idempotency, Operation, idempotent, scope};
+use idempotent_actix::{
+    Idempotency, Operation, idempotent,
+    scope::{self, ScopeId, ScopeKey},
+};
 use test_support::{ClientResponse, Fault, Op, Probe, Request, Server, TestApp, log};
 
 use super::handlers::{User, assert_problem, pay};
@@ -107,7 +116,8 @@ fn a_lookup_needs_the_principal_of_the_operation() {
     assert_eq!(server.send(&bearer("GET", transfers)).json()["state"], "completed");
     for wrong in ["POST /transfers", "GET /v1/exports", "POST /exports2", "exports", ""] {
         let target = format!("/idempotency/keys/k?operation={}", wrong.replace(' ', "%20"));
-        unknown(&look_up(&server, &target, "alice"));
+        // Handlers of other tests may be meant by the name, and each of them has to agree.
+        unknown(&server.send(&bearer("GET", &target).user("alice")));
     }
 }
 
@@ -181,3 +191,243 @@ fn polling_needs_the_lookup_resource() {
     assert!(log::captured().contains("the application has no `Idempotency::lookup` resource"));
     assert_eq!(app.probe.runs(), 0);
 }
+
+/// A right that `X-Admin` stands for.
+struct Admin;
+
+impl FromRequest for Admin {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let is_admin = request.headers().contains_key("x-admin");
+        ready(is_admin.then_some(Self).ok_or_else(|| ErrorForbidden("not an admin")))
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Refund {
+    amount: u64,
+}
+
+#[idempotent(scope = "user")]
+#[post("/refunds/{id}")]
+async fn refund_as_admin(
+    id: Path<u64>,
+    user: User,
+    _admin: Admin,
+    operation: Option<Operation>,
+    refund: web::Json<Refund>,
+    probe: Data<Probe>,
+) -> HttpResponse {
+    probe.note(format!("{} {} {} {}", id, user.0, refund.amount, operation.is_some()));
+    probe.run().await
+}
+
+#[test]
+fn a_lookup_is_refused_by_every_extractor_that_would_refuse_a_replay() {
+    let app = TestApp::new();
+    let server = app.serve(|config| {
+        config.service(Idempotency::lookup("/keys/{key}")).service(refund_as_admin);
+    });
+    let refund = Request::post("/refunds/7").user("alice").key("k").json("{\"amount\":1}");
+    assert_eq!(server.send(&refund.clone().header("X-Admin", "1")).status, 201);
+    let replay = server.send(&refund);
+    for target in ["?operation=POST%20/refunds/%7Bid%7D", "?operation=POST%20/refunds/%7Bother%7D"]
+    {
+        let [known, other] =
+            ["k", "other"].map(|key| look_up(&server, &format!("/keys/{key}{target}"), "alice"));
+        assert_eq!((known.status, known.text()), (replay.status, replay.text()));
+        assert_eq!((other.status, other.text()), (replay.status, replay.text()));
+    }
+    let [known, other] =
+        ["k", "other"].map(|key| look_up(&server, &format!("/keys/{key}"), "alice"));
+    assert_eq!((known.status, known.text()), (other.status, other.text()));
+    assert_ne!(known.status, 200);
+    let admin = Request::new("GET", "/keys/k?operation=POST%20/refunds/%7Bid%7D").user("alice");
+    let found = server.send(&admin.header("X-Admin", "1"));
+    assert_eq!((found.status, &found.json()["state"]), (200, &"completed".into()));
+    assert_eq!(app.probe.notes(), ["7 alice 1 true"]);
+}
+
+/// Another handler's scope, which believes what the client says.
+fn claimed(request: &HttpRequest) -> Option<ScopeId> {
+    let name = request.headers().get("x-claimed")?.to_str().ok()?;
+    Some(ScopeId::of("user", name))
+}
+
+#[idempotent(scope = "claimed")]
+#[post("/orders")]
+async fn order_as_guest(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[idempotent(scope = "_user")]
+#[post("/partners/orders")]
+async fn order_as_partner(
+    _user: User,
+    operation: Operation,
+    probe: Data<Probe>,
+) -> actix_web::Result<HttpResponse> {
+    operation.set_reference("secret").await?;
+    Ok(probe.run().await)
+}
+
+mod guests {
+    use super::*;
+
+    #[idempotent(scope = "claimed")]
+    #[post("/bookings")]
+    pub(super) async fn book(probe: Data<Probe>) -> HttpResponse {
+        probe.run().await
+    }
+}
+
+mod partners {
+    use super::*;
+
+    #[idempotent(scope = "_user")]
+    #[post("/bookings")]
+    pub(super) async fn book(_user: User, probe: Data<Probe>) -> HttpResponse {
+        probe.run().await
+    }
+}
+
+#[test]
+fn no_other_handler_whose_path_is_a_suffix_decides_who_may_look_up() {
+    let app = TestApp::new();
+    let server = app.serve(|config| {
+        config.service(Idempotency::lookup("/keys/{key}")).service(
+            web::scope("/v1")
+                .service(order_as_guest)
+                .service(order_as_partner)
+                .service(web::scope("/guests").service(guests::book))
+                .service(web::scope("/partners").service(partners::book)),
+        );
+    });
+    for path in ["/v1/partners/orders", "/v1/partners/bookings"] {
+        assert_eq!(server.send(&Request::post(path).user("acme").key("k")).status, 201);
+        let target = format!("/keys/k?operation=POST%20{path}");
+        let attack = server.send(&Request::new("GET", &target).header("X-Claimed", "acme"));
+        assert_eq!(attack.status, 401, "{path}: {}", attack.text());
+        assert!(!attack.text().contains("secret"));
+    }
+    let found = look_up(&server, "/keys/k?operation=POST%20/v1/partners/orders", "acme");
+    assert_eq!(found.json()["reference"], "secret");
+}
+
+/// The tenant in the path.
+struct Tenant(String);
+
+impl FromRequest for Tenant {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let tenant = request.match_info().iter().next().map(|(_, value)| Self(value.to_owned()));
+        ready(tenant.ok_or_else(|| ErrorForbidden("no tenant")))
+    }
+}
+
+impl ScopeKey for Tenant {
+    fn scope_key(&self) -> Option<ScopeId> {
+        Some(ScopeId::of("tenant", self.0.as_str()))
+    }
+}
+
+#[idempotent(scope = "_tenant", name = "tenant-jobs")]
+#[post("/{tenant}/jobs")]
+async fn start_job(_tenant: Tenant, probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[idempotent(scope = "tenant", name = "path-jobs")]
+#[post("/{tenant}/path-jobs")]
+async fn start_job_of_path(tenant: Option<Path<String>>, probe: Data<Probe>) -> HttpResponse {
+    drop(tenant);
+    probe.run().await
+}
+
+#[test]
+fn no_extractor_takes_the_key_of_a_lookup_for_a_part_of_its_path() {
+    let app = TestApp::new();
+    let server = app.serve(|config| {
+        config
+            .service(Idempotency::lookup("/keys/{key}"))
+            .service(web::scope("/tenants").service(start_job).service(start_job_of_path))
+            .service(web::scope("/in/{tenant}").service(Idempotency::lookup("/keys/{key}")));
+    });
+    for path in ["/tenants/acme/jobs", "/tenants/acme/path-jobs"] {
+        assert_eq!(server.send(&Request::post(path).key("acme")).status, 201);
+    }
+    let outside = look_up(&server, "/keys/acme?operation=tenant-jobs", "alice");
+    assert_eq!((outside.status, outside.text()), (403, "no tenant"));
+    unknown(&look_up(&server, "/keys/acme?operation=path-jobs", "alice"));
+    let inside = look_up(&server, "/in/acme/keys/acme?operation=tenant-jobs", "alice");
+    assert_eq!(inside.json()["state"], "completed");
+}
+
+fn panicking(request: &HttpRequest) -> Option<String> {
+    assert!(request.method() != "GET", "a lookup");
+    Some("alice".into())
+}
+
+#[idempotent(scope = "panicking", name = "panicking")]
+#[post("/panicking")]
+async fn panic_in_lookups(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[test]
+fn a_scope_function_that_panics_in_a_lookup_does_not_log_the_key() {
+    let app = TestApp::new();
+    let server = app.serve(|config| {
+        config.service(Idempotency::lookup("/keys/{key}")).service(panic_in_lookups);
+    });
+    let key = "secret-key-of-alice";
+    assert_eq!(server.send(&Request::post("/panicking").key(key)).status, 201);
+    let target = format!("/keys/{key}?operation=panicking");
+    assert_problem(&look_up(&server, &target, "alice"), 500, "misconfigured", false);
+    let log = log::captured();
+    assert!(log.contains("the scope function panicked") && log.contains("/keys/{key}"), "{log}");
+    assert!(!log.contains(key), "{log}");
+}
+
+#[test]
+fn keys_of_dots_have_a_location() {
+    for (key, segment) in [(".", "%22%2E%22"), ("..", "%22%2E%2E%22"), ("...", "%2E%2E%2E")] {
+        let app = TestApp::new();
+        let server = app.serve(services);
+        app.probe.hold();
+        let request = Request::post("/v1/exports").user("alice").key(key);
+        let first = server.begin(&request);
+        app.probe.await_runs(1);
+        let accepted = server.send(&request);
+        let location = accepted.header("location").unwrap().to_owned();
+        let expected = format!("/idempotency/keys/{segment}?operation=POST%20%2Fv1%2Fexports");
+        assert_eq!((accepted.status, &location), (202, &expected));
+        assert_eq!(look_up(&server, &location, "alice").json()["state"], "in_flight");
+        app.probe.release_all();
+        assert_eq!(first.response().status, 201);
+    }
+}
+
+#[test]
+fn the_location_of_a_lookup_needs_no_host() {
+    let app = TestApp::new();
+    let server = app.serve(services);
+    app.probe.hold();
+    let request = Request::post("/v1/exports").user("alice").key("k").bytes();
+    let request = String::from_utf8(request).unwrap();
+    let first = server.begin_raw(request.replace("Host: localhost", "Host:").as_bytes());
+    app.probe.await_runs(1);
+    for host in ["Host:", "Host: [", "Host: a b"] {
+        let duplicate = server.begin_raw(request.replace("Host: localhost", host).as_bytes());
+        let accepted = duplicate.response();
+        assert_eq!((accepted.status, accepted.header("location")), (202, Some(LOCATION)), "{host}");
+    }
+    app.probe.release_all();
+    assert_eq!(first.response().status, 201);
+}
+
+const LOCATION: &str = "/idempotency/keys/k?operation=POST%20%2Fv1%2Fexports";

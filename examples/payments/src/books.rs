@@ -3,7 +3,7 @@
 use std::future::{Ready, ready};
 
 use actix_web::{Error, FromRequest, HttpRequest, Result, dev::Payload, web::Data};
-use idempotent_actix::{Operation, Tx};
+use idempotent_actix::{Operation, Tx, scope::IgnoresCaller};
 use sqlx::{Database, Postgres, Sqlite};
 
 use crate::{accounts::Accounts, error::ApiError, ledger::Ledger};
@@ -52,6 +52,9 @@ async fn enter_in<D: BooksDatabase>(
     let send = operation.step("receipt");
     send.run_in(tx, async |connection| D::insert_receipt(connection, entry).await).await
 }
+
+/// A lookup has no transaction, and needs none.
+impl IgnoresCaller for Books {}
 
 impl FromRequest for Books {
     type Error = Error;

@@ -10,6 +10,7 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, http::Method, web};
+use idempotent_actix::scope::IgnoresCaller;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -23,6 +24,9 @@ pub(crate) trait FromFields: Sized {
     /// Reads the fields. The error names the invalid one.
     fn from_fields(fields: &Fields) -> Result<Self, ApiError>;
 }
+
+/// A lookup has no body, and needs none.
+impl<T> IgnoresCaller for Params<T> {}
 
 impl<T: FromFields> FromRequest for Params<T> {
     type Error = ApiError;

@@ -62,6 +62,13 @@ impl Handler {
         types.into_iter().find_map(self_type)
     }
 
+    /// Whether a static can name the types of all parameters: none is generic, and none is that of
+    /// an `impl` block.
+    pub(crate) fn has_static_types(&self) -> bool {
+        let types = self.parameters.iter().map(|parameter| parameter.ty.to_token_stream());
+        self.signature.generics.params.is_empty() && types.into_iter().find_map(self_type).is_none()
+    }
+
     /// The parameter whose whole pattern is `name`.
     pub(crate) fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.own_name().is_some_and(|own| own == name))

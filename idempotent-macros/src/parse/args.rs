@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// `None`: the application's default. The same holds for `abandoned`.
     pub(crate) record: Option<Variant>,
     pub(crate) abandoned: Option<Variant>,
-    pub(crate) in_flight: Option<Variant>,
+    /// With its literal, for messages.
+    pub(crate) in_flight: Option<(Variant, LitStr)>,
     /// The literal of `claim = "transaction"`.
     pub(crate) transaction: Option<LitStr>,
     /// With its literal, for messages: a route attribute may contradict it.
@@ -83,7 +84,9 @@ impl Args {
                 .unwrap_or(Fingerprint::Supplied("Raw")),
             record: entries.optional("record", choice(RECORD)),
             abandoned: entries.optional("abandoned", choice(ABANDONED)),
-            in_flight: entries.optional("in_flight", choice(IN_FLIGHT)),
+            in_flight: entries.optional("in_flight", |key, text| {
+                Ok((choice(IN_FLIGHT)(key, text)?, text.clone()))
+            }),
             name: entries.optional("name", |_, text| Ok(text.value())).unwrap_or_default(),
             krate: entries
                 .optional("crate", krate)
@@ -91,6 +94,13 @@ impl Args {
             method: entries.take("method", method),
             scope: scope(entries),
         }
+    }
+}
+
+impl Args {
+    /// The literal of `in_flight = "poll"`.
+    pub(crate) fn poll(&self) -> Option<&LitStr> {
+        self.in_flight.as_ref().filter(|(rule, _)| *rule == "Poll").map(|(_, literal)| literal)
     }
 }
 

@@ -94,6 +94,7 @@ const TRANSACTIONS: &[&str] = &[
     "lease = \"soon\", abandoned = \"hold\"",
     "abandoned = \"drop\"",
     "ttl = \"0s\"",
+    "in_flight = \"poll\"",
 ];
 
 /// Parameters with mistakes, under `claim = "transaction"`.
@@ -105,6 +106,13 @@ const TRANSACTION_PARAMETERS: &[&str] = &[
     "(body, tx): (Body, Option<&mut Tx<Postgres>>)",
     "tx: Tx<Postgres>, body: Body, Tx(other): idempotent_actix::Tx<Sqlite>, third: Tx<Sqlite>",
     "(tx, other): (Tx<Postgres>, Tx<Postgres>)",
+];
+
+/// Items that no lookup finds, under `in_flight = "poll"` and another key.
+const POLLED: &[(&str, &str)] = &[
+    ("wait = \"1s\"", "#[post(\"/\")] async fn pay<T>(user: User, body: web::Json<T>) {}"),
+    ("name = \"pay\", method = \"POST\"", "async fn pay(user: User, body: web::Json<Self>) {}"),
+    ("method = \"POST\"", "async fn pay(user: User) {}"),
 ];
 
 /// Items with mistakes, under `scope = "user"`.
@@ -188,6 +196,10 @@ fn every_mistake_is_reported_at_its_token() {
     }
     for item in ITEMS {
         write!(all, "{item}\n{}\n", describe("scope = \"user\"", item)).unwrap();
+    }
+    for (key, item) in POLLED {
+        let keys = format!("scope = \"user\", in_flight = \"poll\", {key}");
+        write!(all, "#[idempotent({keys})] {item}\n{}\n", describe(&keys, item)).unwrap();
     }
     for item in WITHOUT_BODY {
         let keys = "scope = \"user\", key_from = \"form:key\"";
