@@ -156,6 +156,39 @@ fn a_body_that_middleware_has_taken_is_not_treated_as_empty() {
     assert_eq!(app.probe.runs(), 0);
 }
 
+/// `requests` and `httpx` send this for an iterator that yields nothing.
+#[test]
+fn an_empty_body_without_a_stated_length_is_a_body() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
+        config.service(seen);
+    });
+    let empty = Request::post("/seen").key("k").header("Content-Type", "application/json");
+    let empty = empty.chunks([[]; 0]);
+    let first = server.send(&empty);
+    assert_eq!(first.status, 201, "{}", first.text());
+    server.send(&empty).assert_replays(&first);
+    let other = Request::post("/seen").key("k").json("{}");
+    assert_eq!(server.send(&other).problem(), (422, "key_reused".to_owned()));
+    assert_eq!(app.probe.notes(), ["0"]);
+}
+
+#[test]
+fn a_body_without_a_stated_length_that_middleware_has_taken_is_not_treated_as_empty() {
+    let app = TestApp::new();
+    let setup = app.setup();
+    let server = Server::start(move || {
+        let taking = |mut request: ServiceRequest, service: &_| {
+            drop(request.take_payload());
+            Service::call(service, request)
+        };
+        App::new().configure(&setup).service(web::scope("").wrap_fn(taking).service(seen))
+    });
+    let taken = server.send(&Request::post("/seen").key("k").chunks(["amount=1"]));
+    assert_eq!(taken.problem(), (500, "misconfigured".to_owned()));
+    assert_eq!(app.probe.runs(), 0);
+}
+
 #[idempotent(scope = "scope::global")]
 #[post("/seen")]
 async fn seen(body: Bytes, probe: Data<Probe>) -> HttpResponse {

@@ -119,9 +119,14 @@ fn replay_markers_that_the_handler_sets_are_removed() {
 
 #[test]
 fn the_headers_that_the_library_adds_are_exposed() {
-    for name in
-        ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"]
-    {
+    for name in [
+        "idempotency-replayed",
+        "idempotency-replay",
+        "retry-after",
+        "location",
+        "link",
+        "stripe-should-retry",
+    ] {
         assert!(idempotent_actix::EXPOSED_HEADERS.contains(&name), "{name}");
     }
 }

@@ -365,12 +365,10 @@ fn over_any_transport_a_body_with_a_content_type_that_middleware_has_read_is_not
         let probe = Probe::new();
         let address = serve(&probe);
         for path in ["/body", "/json", "/custom"] {
-            for action in ["read in place", "put an ended stream back"] {
-                for body in ["pay 1 to bob", "pay 999 to eve"] {
-                    let response =
-                        transport.send_with_content_type(address, path, "k", action, body);
-                    assert_misconfigured(response, &format!("{transport:?} {path} {action}"));
-                }
+            let action = "put an ended stream back";
+            for body in ["pay 1 to bob", "pay 999 to eve"] {
+                let response = transport.send_with_content_type(address, path, "k", action, body);
+                assert_misconfigured(response, &format!("{transport:?} {path} {action}"));
             }
         }
         assert_eq!(probe.runs(), 0, "{transport:?}");

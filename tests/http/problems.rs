@@ -9,7 +9,10 @@ use idempotent_actix::{
 };
 use test_support::{ClientResponse, Fault, Op, Probe, Request, Server, TestApp, wait_for};
 
-use super::{handlers::all, misconfigured, routing, scopes};
+use super::{
+    handlers::{all, assert_problem},
+    misconfigured, routing, scopes,
+};
 
 fn services(config: &mut ServiceConfig) {
     config.configure(scopes::services).configure(routing::services);
@@ -277,4 +280,15 @@ fn the_application_renders_the_problem_of_a_misconfigured_handler() {
     });
     let refused = server.send(&Request::post("/maybe").key("k"));
     assert_eq!((refused.status, refused.text()), (500, "misconfigured /maybe false false []"));
+}
+
+#[test]
+fn a_server_that_shuts_down_closes_the_connections_of_those_that_it_refuses() {
+    let app = TestApp::new();
+    let server = app.serve(all);
+    assert_eq!(server.send(&pay("first")).header("connection"), None);
+    assert!(wait_for("the end of all work", app.idempotency.drain(Duration::from_secs(5))));
+    let refused = server.send(&pay("k"));
+    assert_problem(&refused, 503, "shutting_down", true);
+    assert_eq!(refused.header("connection"), Some("close"));
 }

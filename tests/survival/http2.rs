@@ -90,3 +90,19 @@ async fn an_operation_whose_connection_is_lost_is_recorded_and_replayed() {
     assert_eq!(retry(address).await.get("idempotency-replayed").unwrap(), "true");
     assert_eq!(probe.runs(), 1);
 }
+
+/// Node sends this with `endStream`, and curl with `--http2-prior-knowledge -X POST`.
+#[tokio::test]
+async fn a_request_without_data_runs_over_http2_whatever_its_content_type() {
+    let probe = Probe::new();
+    let address = serve(&probe);
+    let (mut client, _connection) = connect(address).await;
+    let request = http::Request::post(format!("http://{address}/work"))
+        .header("idempotency-key", "empty")
+        .header("content-type", "application/json")
+        .body(())
+        .unwrap();
+    let (response, _) = client.send_request(request, true).unwrap();
+    let response = tokio::time::timeout(test_support::WAIT_LIMIT, response).await.unwrap().unwrap();
+    assert_eq!((response.status().as_u16(), probe.runs()), (201, 1));
+}

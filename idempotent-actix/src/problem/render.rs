@@ -15,8 +15,14 @@ use super::{HandlerProblem, Problem, ProblemKind};
 
 /// The response headers of the guard that JavaScript in a browser can read only if a CORS
 /// configuration exposes them. Pass them to `actix_cors::Cors::expose_headers`.
-pub const EXPOSED_HEADERS: [&str; 5] =
-    ["idempotency-replayed", "idempotency-replay", "retry-after", "link", "stripe-should-retry"];
+pub const EXPOSED_HEADERS: [&str; 6] = [
+    "idempotency-replayed",
+    "idempotency-replay",
+    "retry-after",
+    "location",
+    "link",
+    "stripe-should-retry",
+];
 
 /// Renders a problem as `application/problem+json` (RFC 9457).
 ///

@@ -128,20 +128,18 @@ pub(super) fn has_payload(request: &HttpRequest) -> bool {
 /// one counts as cut unless middleware corrects or removes `Content-Length`. A `Payload::Stream`
 /// may have any length but zero.
 ///
-/// If a body does not state its length (HTTP/2, or chunked), it is unknown how much is missing. It
-/// counts as read if nothing is left and the request has a `Content-Type`, which requests without
-/// a body do not need.
+/// If a body does not state its length (HTTP/2, or chunked), it may be empty, whatever its
+/// `Content-Type`. Middleware that takes the payload of such a request leaves none, which the guard
+/// notices before it reads, or a `Payload::Stream`, which the server supplies to nobody.
 pub(super) fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
+    let is_replaced = matches!(source, Payload::Stream { .. });
     let Some(stated) = content_length(request) else {
-        return length == 0
+        return is_replaced
+            && length == 0
             && has_payload(request)
             && request.headers().contains_key(header::CONTENT_TYPE);
     };
-    if matches!(source, Payload::Stream { .. }) {
-        length == 0 && stated > 0
-    } else {
-        length < stated
-    }
+    if is_replaced { length == 0 && stated > 0 } else { length < stated }
 }
 
 /// Refuses a request whose body middleware has read.
@@ -150,7 +148,7 @@ pub(super) fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> 
 /// one's response.
 pub(super) fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> Error {
     tracing::error!(
-        path = request.path(),
+        pattern = request.match_pattern(),
         "middleware has read the body; restore it with `set_payload`, and correct or remove \
          `Content-Length` if it is shorter"
     );

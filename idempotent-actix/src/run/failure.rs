@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::{StatusCode, header},
+    http::{ConnectionType, StatusCode, header},
 };
 use idempotent_core::{Abandoned, ShortText, StoreError};
 
@@ -45,7 +45,12 @@ impl Refusals<'_> {
         if matches!(kind, ProblemKind::StoreUnavailable | ProblemKind::ShuttingDown) {
             problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
         }
-        self.idempotency.render(&problem, outcome, self.request)
+        let mut response = self.idempotency.render(&problem, outcome, self.request);
+        if kind == ProblemKind::ShuttingDown {
+            // On a kept connection, the retry would meet the same server.
+            response.head_mut().set_connection_type(ConnectionType::Close);
+        }
+        response
     }
 
     /// Another request with this key is in progress.
