@@ -5,7 +5,9 @@
 //! counts: the body's bytes, its canonical JSON, nothing of it, or the result of a function.
 //!
 //! A fingerprint function takes the request and its body, and returns bytes that are equal for
-//! equal requests. Method, path and query are always part of the fingerprint. `Content-Type` and
+//! equal requests. Method, query and the values of the dynamic segments of the path are always part
+//! of the fingerprint; the pattern of the route, or else the operation's `name`, is part of the
+//! record id. `Content-Type` and
 //! `Content-Encoding` are not part of it if a function is used, unless the function returns them.
 //! If the function panics, the request gets 500 (`misconfigured`) and its handler does not run.
 //!

@@ -58,7 +58,7 @@ impl fmt::Debug for Fingerprint {
 /// never leaves the process.
 ///
 /// The digest is SHA-256 over method, path, query, content type and [`BodyForm`], each with its
-/// length, and the body.
+/// length, and the body. The path is the part of it that distinguishes requests of one operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestDigest {
     hash: [u8; 32],
@@ -101,7 +101,9 @@ pub struct Digester {
 }
 
 impl Digester {
-    /// Starts a digest with all parts of the request except the body. `content_type` is ignored if
+    /// Starts a digest with all parts of the request except the body. `path` is what the name of
+    /// the operation does not determine, such as the values of dynamic segments: with the literal
+    /// path, a route could not be renamed while requests are retried. `content_type` is ignored if
     /// `form` is [`BodyForm::Ignored`] or [`BodyForm::Custom`].
     #[must_use]
     pub fn new(method: &str, path: &str, query: &str, content_type: &[u8], form: BodyForm) -> Self {
@@ -199,6 +201,23 @@ mod tests {
             None,
             "an unknown key cannot be followed"
         );
+    }
+
+    #[test]
+    fn the_first_key_is_recognized_before_it_signs() {
+        let secret = [1; 16];
+        let before = FingerprintKeys::none();
+        let between = FingerprintKeys::none().recognizing(1, &secret).unwrap();
+        let after = FingerprintKeys::none().with(1, &secret).unwrap();
+        let digest = digest(PARTS, BodyForm::Raw, "b");
+        assert_eq!(between.sign(digest), before.sign(digest));
+        assert!(between.matches(after.sign(digest), digest));
+        assert!(after.matches(between.sign(digest), digest));
+        assert!(!before.matches(after.sign(digest), digest));
+        // A key that only recognizes does not sign because it was added first.
+        let rotating = between.with(2, &[2; 16]).unwrap();
+        assert_eq!(rotating.sign(digest).key_id, 2);
+        assert!(rotating.matches(after.sign(digest), digest));
     }
 
     #[test]

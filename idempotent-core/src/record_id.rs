@@ -1,6 +1,6 @@
 //! Record ids, and the keys for calls to other services that are derived from them.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -27,6 +27,10 @@ pub struct RecordId([u8; 32]);
 impl RecordId {
     /// Computes the id of the record for `key` in `scope` and for the operation of this name.
     /// `namespace` separates applications that share a store.
+    ///
+    /// In an operation that is named after a method and a route pattern, the names of the dynamic
+    /// segments do not count: `POST /orders/{id}` and `POST /orders/{order_id}` are the same
+    /// operation.
     #[must_use]
     pub fn new(namespace: &str, scope: &ScopeId, operation: &str, key: &Key) -> Self {
         let [kind, principal] = scope.parts();
@@ -34,7 +38,7 @@ impl RecordId {
         add(&mut hasher, namespace.as_bytes());
         add(&mut hasher, kind);
         add(&mut hasher, principal);
-        add(&mut hasher, operation.as_bytes());
+        add(&mut hasher, without_segment_names(operation).as_bytes());
         add(&mut hasher, key.as_str().as_bytes());
         Self(hasher.finalize().into())
     }
@@ -143,6 +147,33 @@ fn add(hasher: &mut Sha256, part: &[u8]) {
     hasher.update(part);
 }
 
+/// A method and a route pattern without the names of the dynamic segments: `{id:[0-9]+}` becomes
+/// `{:[0-9]+}`. Any other name is unchanged.
+fn without_segment_names(operation: &str) -> Cow<'_, str> {
+    let is_route = operation.split_once(' ').is_some_and(|(method, pattern)| {
+        method.bytes().all(|byte| byte.is_ascii_uppercase()) && pattern.starts_with('/')
+    });
+    if !is_route || !operation.contains('{') {
+        return operation.into();
+    }
+    let (mut pattern, mut depth, mut in_name) = (String::new(), 0u32, false);
+    for character in operation.chars() {
+        match character {
+            '{' => depth = depth.saturating_add(1),
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        in_name = match character {
+            '{' if depth == 1 => true,
+            ':' | '}' => false,
+            _ if in_name => continue,
+            _ => false,
+        };
+        pattern.push(character);
+    }
+    pattern.into()
+}
+
 /// An idempotency key for a call to another service, derived by [`RecordId::derive_key`]. `Display`
 /// shows it as a UUID (version 8, RFC 9562 §5.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,6 +199,27 @@ mod tests {
 
     fn id(scope: &ScopeId, operation: &str, key: &str) -> RecordId {
         RecordId::new("shop", scope, operation, &Key::parse(key.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_names_of_dynamic_segments_do_not_count() {
+        let id = |operation: &str| id(&ScopeId::new("s"), operation, "k");
+        assert_eq!(id("POST /a/{id}/b/{c}"), id("POST /a/{other}/b/{d}"));
+        assert_eq!(id(r"PUT /{id:\d{2,3}}/x"), id(r"PUT /{n:\d{2,3}}/x"));
+        assert_eq!(id("POST /files/{tail}*"), id("POST /files/{rest}*"));
+        for (one, other) in [
+            ("POST /a/{id}/b", "POST /a/{id}/c"),
+            ("POST /{id:[a-z]+}", "POST /{id:[0-9]+}"),
+            ("POST /{id:[0-9]+}", "POST /{id}"),
+            (r"PUT /{id:\d{2,3}}/x", r"PUT /{id:\d{2,4}}/x"),
+            ("POST /{id}*", "POST /{id}"),
+            ("POST /a/{id}", "PUT /a/{id}"),
+            // These are no routes.
+            ("import {csv}", "import {xml}"),
+            ("POST {csv}", "POST {xml}"),
+        ] {
+            assert_ne!(id(one), id(other), "{one} and {other}");
+        }
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod payloads;
 mod policies;
 mod problems;
 mod replay;
+mod rollouts;
 mod routing;
 mod rules;
 mod scopes;

@@ -16,7 +16,25 @@ pub(super) fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
     // Without an encoding nothing is added, so that existing fingerprints stay valid.
     let joined = encoding.map(|encoding| [content_type, b"\0", encoding].concat());
     let content = joined.as_deref().unwrap_or(content_type);
-    Digester::new(request.method().as_str(), request.path(), request.query_string(), content, form)
+    let path = path_values(request);
+    Digester::new(request.method().as_str(), &path, request.query_string(), content, form)
+}
+
+/// What the path says beyond the pattern of its route: the values of the dynamic segments, what no
+/// pattern has matched, and which characters are percent-encoded. The record id contains the pattern, or else the operation's `name`, with
+/// which a route can be renamed while its requests are sent again.
+fn path_values(request: &HttpRequest) -> String {
+    let path = request.match_info();
+    let mut values = String::new();
+    for (_, value) in path.iter() {
+        values.extend([&*value.len().to_string(), ":", value]);
+    }
+    values.push_str(path.unprocessed());
+    // The values are decoded in part.
+    let raw = request.path();
+    let encoded = raw.match_indices('%').filter_map(|(at, _)| raw.get(at..at.checked_add(3)?));
+    values.extend(encoded);
+    values
 }
 
 /// The content of a request whose body has been read. `raw` has hashed the body, if its bytes count

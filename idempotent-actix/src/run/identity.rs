@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use actix_web::{Error, HttpResponse};
+use actix_web::{
+    Error, HttpResponse,
+    dev::{Path, Url},
+};
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::KeyedRun;
@@ -61,9 +64,16 @@ impl KeyedRun {
             return self.operation.name.into();
         }
         let pattern = self.request.match_pattern();
-        // A default service matches no pattern; the handler's name separates it from others.
-        let pattern = pattern.as_deref().unwrap_or(self.operation.handler);
-        [self.request.method().as_str(), " ", pattern].concat().into()
+        let route = match &pattern {
+            // Of several patterns of one resource only the first is known.
+            Some(pattern) if !is_pattern_of(pattern, self.request.match_info()) => {
+                self.request.path()
+            }
+            Some(pattern) => pattern.as_str(),
+            // A default service matches no pattern; the handler's name separates it from others.
+            None => self.operation.handler,
+        };
+        [self.request.method().as_str(), " ", route].concat().into()
     }
 
     /// The location at which the client can poll for the end of the operation, if `in_flight` says
@@ -80,5 +90,52 @@ impl KeyedRun {
             Some(error) => RequestOutcome::Refused.attach(HttpResponse::from_error(error)),
             None => self.refusals().refuse(ProblemKind::ScopeMissing, RequestOutcome::Refused),
         }
+    }
+}
+
+/// Whether a path consists of the literal parts of the pattern and the values of its dynamic
+/// segments.
+fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
+    let (mut rest, mut pattern) = (path.as_str(), pattern);
+    for (_, value) in path.iter() {
+        let Some((literal, segment)) = pattern.split_once('{') else { return false };
+        let mut depth = 1u32;
+        let end = segment.char_indices().find_map(|(at, character)| {
+            match character {
+                '{' => depth = depth.saturating_add(1),
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            (depth == 0).then_some(at)
+        });
+        let after = end.and_then(|end| segment.get(end..)).and_then(|end| end.strip_prefix('}'));
+        let left = rest.strip_prefix(literal).and_then(|rest| rest.strip_prefix(value));
+        let (Some(after), Some(left)) = (after, left) else { return false };
+        // A tail segment is `{name}*`.
+        (pattern, rest) = (after.strip_prefix('*').unwrap_or(after), left);
+    }
+    pattern == rest
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn fits(pattern: &str, path: &str, values: &[&'static str]) -> bool {
+        let request = TestRequest::with_uri(path);
+        let request = values.iter().fold(request, |request, value| request.param("name", *value));
+        is_pattern_of(pattern, request.to_http_request().match_info())
+    }
+
+    #[test]
+    fn a_path_fits_the_pattern_that_has_matched_it() {
+        assert!(fits("/orders", "/orders", &[]));
+        assert!(fits("/{a}/b-{c:[0-9]{1,2}}", "/x/b-7", &["x", "7"]));
+        assert!(fits("/files/{tail}*", "/files/a/b", &["a/b"]));
+        assert!(!fits("/charges/{id}", "/refunds/7", &["7"]));
+        assert!(!fits("/orders", "/orders/", &[]));
+        assert!(!fits("/orders/{id}", "/orders/7/x", &["7"]));
     }
 }

@@ -11,23 +11,37 @@ use crate::scope::Principal;
 /// Secret keys that sign fingerprints (HMAC-SHA-256), so that a stolen record cannot be used to
 /// guess a body such as a PIN or a card number. Without any key, fingerprints are plain digests.
 ///
-/// The key that was added first signs new fingerprints. The others are only used to recognize
-/// fingerprints that they have signed; plain digests are always recognized. To rotate the secret,
-/// add the new key first and keep the old one for as long as the longest ttl. Without the old key,
-/// retries of the requests that it signed are a mismatch (422). If several instances share a store,
-/// first deploy the new key after the old one, so that all of them recognize it.
+/// The key that was first added with [`with`](Self::with) signs new fingerprints. The others are
+/// only used to recognize fingerprints that they have signed; plain digests are always recognized.
+/// To rotate the secret, add the new key first and keep the old one for as long as the longest ttl.
+/// Without the old key, retries of the requests that it signed are a mismatch (422).
+///
+/// If several instances share a store, all of them have to recognize a key before one of them signs
+/// with it. First deploy a new key after the old one, or the very first key with
+/// [`recognizing`](Self::recognizing):
+///
+/// ```
+/// use idempotent_core::FingerprintKeys;
+/// # let secret = b"0123456789abcdef";
+///
+/// let first_deployment = FingerprintKeys::none().recognizing(1, secret)?;
+/// let second_deployment = FingerprintKeys::none().with(1, secret)?;
+/// # Ok::<_, idempotent_core::FingerprintKeyError>(())
+/// ```
 ///
 /// `Debug` shows only the ids of the keys.
 #[derive(Clone, Default)]
 pub struct FingerprintKeys {
     keys: Vec<(u32, Hmac<Sha256>)>,
+    /// The index of the key that signs.
+    signing: Option<usize>,
 }
 
 impl FingerprintKeys {
     /// Creates an empty set of keys: fingerprints are plain digests.
     #[must_use]
     pub const fn none() -> Self {
-        Self { keys: Vec::new() }
+        Self { keys: Vec::new(), signing: None }
     }
 
     /// Adds a key under an id. The id is stored with each fingerprint: never use it for another
@@ -36,6 +50,15 @@ impl FingerprintKeys {
     /// # Errors
     /// Fails if the id is 0 or already used, or the secret has fewer than 16 bytes.
     pub fn with(mut self, id: u32, secret: &[u8]) -> Result<Self, FingerprintKeyError> {
+        self.signing.get_or_insert(self.keys.len());
+        self.recognizing(id, secret)
+    }
+
+    /// Adds a key, like [`with`](Self::with), that signs no fingerprints, not even as the only key.
+    ///
+    /// # Errors
+    /// Fails if the id is 0 or already used, or the secret has fewer than 16 bytes.
+    pub fn recognizing(mut self, id: u32, secret: &[u8]) -> Result<Self, FingerprintKeyError> {
         if id == 0 || self.keys.iter().any(|(taken, _)| *taken == id) {
             return Err(FingerprintKeyError::Id { id });
         }
@@ -44,21 +67,26 @@ impl FingerprintKeys {
         Ok(self)
     }
 
-    /// Signs a digest with the first key. Without any key, the fingerprint is the plain digest.
+    /// The key that signs new fingerprints.
+    fn signing(&self) -> Option<&(u32, Hmac<Sha256>)> {
+        self.keys.get(self.signing?)
+    }
+
+    /// Signs a digest. Without a key that signs, the fingerprint is the plain digest.
     #[must_use]
     pub fn sign(&self, digest: RequestDigest) -> Fingerprint {
-        match self.keys.first() {
+        match self.signing() {
             Some((id, mac)) => signed(*id, mac, digest),
             None => Fingerprint { key_id: 0, digest: digest.hash },
         }
     }
 
     /// Signs a digest with the key that signed `recorded`, to find out whether a record from before
-    /// a rotation is of the same request. Returns `None` if that is the first key, whose signature
+    /// a rotation is of the same request. Returns `None` if that is the key that signs, whose signature
     /// [`sign`](Self::sign) returns, or a key that is not in this set.
     #[must_use]
     pub fn sign_like(&self, recorded: Fingerprint, digest: RequestDigest) -> Option<Fingerprint> {
-        if self.keys.first().map_or(0, |(id, _)| *id) == recorded.key_id {
+        if self.signing().map_or(0, |(id, _)| *id) == recorded.key_id {
             return None;
         }
         match recorded.key_id {
@@ -79,11 +107,11 @@ impl FingerprintKeys {
 }
 
 impl FingerprintKeys {
-    /// Signs the digest of a principal with the first key, so that a stolen record cannot be used
-    /// to guess who it belongs to. Without any key, the digest stays as it is.
+    /// Signs the digest of a principal, so that a stolen record cannot be used
+    /// to guess who it belongs to. Without a key that signs, the digest stays as it is.
     #[must_use]
     pub fn sign_principal(&self, principal: Principal) -> Principal {
-        let Some((_, mac)) = self.keys.first() else { return principal };
+        let Some((_, mac)) = self.signing() else { return principal };
         let mut mac = mac.clone();
         mac.update(b"idem/principal/1");
         mac.update(principal.as_bytes());
