@@ -40,6 +40,7 @@ mod plans;
 mod privileges;
 mod roles;
 mod runtimes;
+mod sessions;
 mod silence;
 mod sqlstates;
 mod state_machine;

@@ -12,9 +12,9 @@ use self::{
     batches::{ALONE, Groups},
     connect::Pools,
     io_thread::on_io_thread,
-    names::Names,
+    names::{Names, SchemaName},
     server::{Server, StatementMode},
-    statements::Statements,
+    table::Table,
 };
 pub use super::sql::InvalidTableName;
 use super::sql::{TableName, group_commit::GroupCommitLimits};
@@ -34,10 +34,12 @@ mod names;
 mod privileges;
 mod server;
 mod server_health;
+mod sessions;
 mod statement;
 mod statements;
 mod store_impl;
 mod table;
+mod table_facts;
 mod timeouts;
 mod transaction;
 
@@ -174,7 +176,8 @@ const NAME: &str = "postgres";
 /// locks, cursors declared `WITH HOLD` and statements prepared by SQL (`PREPARE`) are not reset:
 /// release them, or use transaction-level locks and cursors and the driver's prepared statements.
 /// In a shared pool or behind a pooler, the application is responsible for the state of the
-/// sessions. If handlers change `search_path` there, set the [schema](Self::schema).
+/// sessions. A handler that changes the `search_path` directs no statement of the store to another
+/// table: the schema of the table is looked up once, and every statement names it.
 ///
 /// # Poolers and isolation levels
 /// The store keeps no state in the server's session except prepared statements, and these only if
@@ -221,7 +224,7 @@ const NAME: &str = "postgres";
 #[derive(Clone)]
 pub struct PostgresStore {
     pools: Pools,
-    statements: Arc<Statements>,
+    table: Arc<Table>,
     groups: Arc<Groups>,
     partitions: u16,
     namespace: Option<Arc<str>>,
@@ -264,7 +267,8 @@ impl PostgresStore {
     }
 
     /// Creates a store that shares a pool with the application. Renewals get a separate connection,
-    /// and [batches](#group-commit) two to four, opened with the pool's options.
+    /// and [batches](#group-commit) two to four, opened with the pool's options. The pool's
+    /// `after_connect` is called for these too, on the thread of the store's connections.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
@@ -298,7 +302,7 @@ impl PostgresStore {
         };
         Self {
             pools,
-            statements: Arc::new(Statements::new(names)),
+            table: Arc::new(Table::default().with_names(names)),
             groups: Arc::default(),
             partitions: 0,
             namespace: None,
@@ -311,24 +315,26 @@ impl PostgresStore {
     /// Fails if the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a
     /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
-        let names = Names { table: TableName::new(name)?, ..self.statements.names.clone() };
+        let names = Names { table: TableName::new(name)?, ..self.names().clone() };
         Ok(self.with_names(names))
     }
 
-    /// Sets the schema of the table; the default is the first schema in the server's `search_path`.
-    /// [`migrate`](Self::migrate) creates the schema if it does not exist.
+    /// Sets the schema of the table; the default is the first schema in the `search_path` that has
+    /// the table, which is looked up once. [`migrate`](Self::migrate) creates the schema if it does
+    /// not exist.
     ///
     /// # Errors
     /// As for [`table`](Self::table).
     pub fn schema(self, name: &str) -> Result<Self, InvalidTableName> {
-        let names = Names { schema: Some(TableName::new(name)?), ..self.statements.names.clone() };
+        let schema = Some(TableName::new(name)?.into());
+        let names = Names { schema, ..self.names().clone() };
         Ok(self.with_names(names))
     }
 
     /// The batches of another table are separate.
     fn with_names(self, names: Names) -> Self {
         let groups = Arc::new(Groups::new(self.groups.limits()));
-        Self { statements: Arc::new(Statements::new(names)), groups, ..self }
+        Self { table: Arc::new(self.table.with_names(names)), groups, ..self }
     }
 
     /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
@@ -378,8 +384,9 @@ impl PostgresStore {
         Store::migrate(self).await
     }
 
-    /// Verifies the server's settings, the version of the schema, and the role's privileges. It
-    /// changes nothing.
+    /// Verifies the server's settings, the version of the schema, the role's privileges, and that
+    /// the connections for steps, batches, renewals and handlers have the same role and find the
+    /// same table. It changes nothing.
     ///
     /// # Errors
     /// Fails with a permanent error whose source names what is missing and how to provide it, or
@@ -391,10 +398,10 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Names { schema, table, .. } = &self.statements.names;
+        let Names { schema, table, .. } = self.names();
         let mut shown = f.debug_struct("PostgresStore");
         shown
-            .field("schema", &schema.as_ref().map(TableName::as_str))
+            .field("schema", &schema.as_ref().map(SchemaName::as_str))
             .field("table", &table.as_str());
         shown.field("mode", &self.pools.server.mode).finish_non_exhaustive()
     }

@@ -134,7 +134,7 @@ impl PostgresStore {
         };
         match turn {
             Turn::Alone(_turn) => {
-                let statement = self.statements.complete(lease, recording);
+                let statement = self.statements("complete").await?.complete(lease, recording);
                 self.change("complete", statement, Resend::Always).await.map(fence)
             }
             Turn::Done(Ok(())) => Ok(Fence::Passed),
@@ -172,7 +172,8 @@ impl PostgresStore {
         let fingerprints: Vec<_> =
             firsts.iter().map(|(_, claim)| claim.fingerprint.to_bytes()).collect();
         let bytes = self.groups.limits().bytes.get();
-        let statement = self.statements.claim_batch(&firsts, &fingerprints, LARGE_RECORDING, bytes);
+        let statements = self.try_statements().await?;
+        let statement = statements.claim_batch(&firsts, &fingerprints, LARGE_RECORDING, bytes);
         let rows = self.execute_batch(connection?, &statement).await?;
         // A record without its recording, or that cannot be read, is left out: its claim is
         // executed alone.
@@ -204,7 +205,7 @@ impl PostgresStore {
     ) -> Result<HashSet<Lease>, sqlx::Error> {
         let completions = batch.iter().map(|(step, _)| (&step.lease, step.recording.as_ref()));
         let completions: Vec<_> = completions.collect();
-        let statement = self.statements.complete_batch(&completions);
+        let statement = self.try_statements().await?.complete_batch(&completions);
         let rows = self.execute_batch(connection?, &statement).await?;
         // As for claims.
         Ok(rows.iter().filter_map(|row| sql::lease_from_row(row).ok()).collect())
@@ -218,7 +219,7 @@ impl PostgresStore {
         replies: impl Iterator<Item = Reply<Result<T, NoResponse>>>,
         error: &sqlx::Error,
     ) {
-        let table = self.statements.names.table.as_str();
+        let table = self.names().table.as_str();
         let down = no_response(error).filter(|failure| matches!(failure, NoResponse::Down));
         if down.is_some() {
             tracing::debug!(table, operation, %error, "a batch failed, and its steps fail");

@@ -53,6 +53,7 @@ impl PostgresStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
+        let statements = self.statements("claim").await?;
         let (mut rounds, mut checks) = (0, 0);
         while rounds < MAX_ROUNDS {
             // A plain claim has to begin a transaction, so reading first saves round trips for
@@ -68,7 +69,7 @@ impl PostgresStore {
             let rows = match self
                 .try_execute_on(
                     &self.pools.steps,
-                    &self.statements.claim(id, claim),
+                    &statements.claim(id, claim),
                     Resend::UnlessLocked,
                 )
                 .await
@@ -111,7 +112,7 @@ impl PostgresStore {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
-        let existing = self.statements.existing(id);
+        let existing = self.statements("claim").await?.existing(id);
         // A read waits for a lock on the table only.
         let rows = self.execute("claim", existing, Resend::UnlessLocked).await?;
         Ok(claimed(&rows)?.and_then(|found| unchanged(found, claim)))
@@ -127,7 +128,7 @@ impl PostgresStore {
         expired: bool,
         new: &Record,
     ) -> Result<bool, sqlx::Error> {
-        let statements = &self.statements;
+        let statements = self.try_statements().await?;
         let lease = Lease { id: *id, owner: seen.owner };
         let statement = if expired {
             statements.start_over(id, claim, &seen.owner)
@@ -151,13 +152,10 @@ impl PostgresStore {
     /// transaction has locked, such as the same claim sent a third time, so it is repeated for
     /// about 100 ms.
     async fn extend(&self, renewal: &[Renewal]) -> Result<bool, sqlx::Error> {
+        let statements = self.try_statements().await?;
         for _ in 0..CHECKS {
             let rows = self
-                .try_execute_on(
-                    &self.pools.steps,
-                    &self.statements.renew(renewal),
-                    Resend::UnlessLocked,
-                )
+                .try_execute_on(&self.pools.steps, &statements.renew(renewal), Resend::UnlessLocked)
                 .await?;
             if rows.first().map_or(Ok(true), |row| row.try_get("renewed"))? {
                 return Ok(!rows.is_empty());

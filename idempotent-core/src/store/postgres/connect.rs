@@ -3,7 +3,8 @@
 use std::{num::NonZeroU16, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    ConnectOptions, Connection as _, PgConnection, PgPool, Row, postgres::PgConnectOptions,
+    ConnectOptions, Connection as _, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::time::timeout;
 
@@ -65,6 +66,17 @@ impl Pools {
             self.health.invalidate_idle();
             self.transactions.close_idle_shared();
         }
+    }
+
+    /// The connections of each kind. An application's pool has one kind for two uses.
+    pub(super) fn kinds(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &ConnectionPool<PgConnection>)> {
+        let transactions = (self.steps.is_own() || self.transactions.is_own())
+            .then_some(("transactions", &self.transactions));
+        let always =
+            [("steps", &self.steps), ("renewals", &self.renewals), ("batches", &self.batches)];
+        always.into_iter().chain(transactions)
     }
 }
 
@@ -170,7 +182,7 @@ pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreErr
     } else {
         options.clone()
     };
-    let (health, own) = owner(server, &options);
+    let (health, own) = owner(server, &options, None);
     Ok(Pools {
         steps: own(CONNECTIONS - BATCH_CONNECTIONS, &options, &ServerLimits::STEP.settings())?,
         batches: own(BATCH_CONNECTIONS + SPARE_CONNECTIONS, &options, &batches())?,
@@ -189,8 +201,9 @@ pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     let mut one = pool.acquire().await.map_err(to_store_error)?;
     let server = detect(&mut one, &options).await?;
     drop(one);
-    let (health, own) = owner(server, &options);
-    let shared = ConnectionPool::shared(pool, Some(Arc::new(PgLifecycle(health.clone()))));
+    let (health, own) = owner(server, &options, Some(pool.options().clone()));
+    let lifecycle = PgLifecycle { health: health.clone(), hooks: None };
+    let shared = ConnectionPool::shared(pool, Some(Arc::new(lifecycle)));
     let renewals = own(RENEWAL_CONNECTIONS, &options, &renewals())?;
     let batches = own(BATCH_CONNECTIONS + SPARE_CONNECTIONS, &options, &batches())?;
     // Plain statements must not be logged, and logging is a property of the pool's connections.
@@ -213,11 +226,15 @@ type OpenPool = Box<
         + Send,
 >;
 
-fn owner(server: Server, options: &PgConnectOptions) -> (Arc<ServerHealth>, OpenPool) {
+fn owner(
+    server: Server,
+    options: &PgConnectOptions,
+    hooks: Option<PgPoolOptions>,
+) -> (Arc<ServerHealth>, OpenPool) {
     let options = options.clone().disable_statement_logging();
     let health = ServerHealth::new(options, !server.own_sessions);
     let lifecycle: Arc<dyn ConnectionLifecycle<PgConnection>> =
-        Arc::new(PgLifecycle(health.clone()));
+        Arc::new(PgLifecycle { health: health.clone(), hooks });
     let own = move |max_size, options: &PgConnectOptions, settings: &[(&str, &str)]| {
         let options = options.clone().disable_statement_logging();
         let options =

@@ -86,7 +86,7 @@ impl PostgresStore {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         const OPERATION: &str = "find resumable";
-        let statement = self.statements.resumable(operation, after, limit);
+        let statement = self.statements(OPERATION).await?.resumable(operation, after, limit);
         let rows = self.execute(OPERATION, statement, Resend::Always).await?;
         let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
         let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
@@ -222,9 +222,10 @@ impl PostgresStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
+        let statements = self.statements("renew").await?;
         let mut renewals = HashMap::new();
         for leases in leases.chunks(RENEWALS_PER_STATEMENT) {
-            let statement = self.statements.renew(leases);
+            let statement = statements.renew(leases);
             for row in self
                 .execute_on(&self.pools.renewals, "renew", statement, Resend::UnlessLocked)
                 .await?
@@ -248,22 +249,24 @@ impl PostgresStore {
         seen: &Lease,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
+        let statements = self.statements("resolve").await?;
         let statement = match resolution {
-            Resolution::Complete(recording) => self.statements.resolve_complete(seen, recording),
-            Resolution::Release => self.statements.resolve_release(seen),
+            Resolution::Complete(recording) => statements.resolve_complete(seen, recording),
+            Resolution::Release => statements.resolve_release(seen),
         };
         if self.change("resolve", statement, Resend::UnlessLost).await? {
             return Ok(ResolveOutcome::Resolved);
         }
-        self.change("resolve", self.statements.shorten(seen), Resend::Always).await?;
+        self.change("resolve", statements.shorten(seen), Resend::Always).await?;
         Ok(ResolveOutcome::Conflict)
     }
 
     pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
-        let removed = self.count_changed(self.statements.purge(limit)).await?;
+        let statements = self.statements("purge").await?;
+        let removed = self.count_changed(statements.purge(limit)).await?;
         if removed < u64::from(limit) {
-            self.execute("purge", self.statements.shorten_expired(), Resend::Always).await?;
-            while self.count_changed(self.statements.keep(MARKED_PER_STATEMENT)).await?
+            self.execute("purge", statements.shorten_expired(), Resend::Always).await?;
+            while self.count_changed(statements.keep(MARKED_PER_STATEMENT)).await?
                 == u64::from(MARKED_PER_STATEMENT)
             {}
         }
@@ -274,7 +277,8 @@ impl PostgresStore {
         &self,
         id: &RecordId,
     ) -> Result<Option<Snapshot>, StoreError> {
-        let read = self.read("look up", self.statements.read(id)).await?;
+        let statement = self.statements("look up").await?.read(id);
+        let read = self.read("look up", statement).await?;
         let record = |(record, at): (Option<Record>, _)| {
             record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
         };
@@ -289,7 +293,7 @@ impl PostgresStore {
     }
 
     pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
-        store_error(operation, &self.statements.names.table, error)
+        store_error(operation, &self.names().table, error)
     }
 }
 

@@ -8,14 +8,15 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
-    Connection as _, PgConnection, PgPool, Postgres, pool::PoolConnection,
-    postgres::PgConnectOptions,
+    Connection as _, PgConnection, PgPool, Postgres, SqlSafeStr as _,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
 };
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    error::{ErrorKind, NoResponse, error_kind},
+    error::{ErrorKind, NoResponse, error_kind, is_reply},
     io_thread::spawn,
     server_health::{MAX_WAIT, ServerHealth},
     timeouts::RESPONSE_TIMEOUT,
@@ -33,12 +34,20 @@ pub(super) const STATEMENT_GRACE: Duration = Duration::from_secs(1);
 pub(super) const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The lifecycle of a store's connections.
-pub(super) struct PgLifecycle(pub(super) Arc<ServerHealth>);
+pub(super) struct PgLifecycle {
+    pub(super) health: Arc<ServerHealth>,
+    /// The options of the application's pool, whose hook prepares each new session.
+    pub(super) hooks: Option<PgPoolOptions>,
+}
 
 #[async_trait]
 impl ConnectionLifecycle<PgConnection> for PgLifecycle {
     async fn open(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-        self.0.exchange(RESPONSE_TIMEOUT, PgConnection::connect_with(options)).await
+        let Some(hooks) = &self.hooks else {
+            let opened = PgConnection::connect_with(options);
+            return self.health.exchange(RESPONSE_TIMEOUT, opened).await;
+        };
+        self.health.exchange(RESPONSE_TIMEOUT, open_with(hooks, options)).await
     }
 
     async fn acquire(&self, pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
@@ -47,40 +56,90 @@ impl ConnectionLifecycle<PgConnection> for PgLifecycle {
             let limit = self.acquire_limit(pool, deadline);
             // The outer limit ends the wait, not the exchange, whose error would mean an unknown
             // outcome.
-            let acquired = self.0.exchange(limit.saturating_add(RESPONSE_TIMEOUT), pool.acquire());
+            let acquired =
+                self.health.exchange(limit.saturating_add(RESPONSE_TIMEOUT), pool.acquire());
             match timeout(limit, acquired).await {
-                Ok(acquired) => return acquired,
-                Err(_) if Instant::now() >= deadline => return Err(sqlx::Error::PoolTimedOut),
+                Ok(acquired) => {
+                    if let Some(connection) = self.outside_of_transaction(acquired?).await {
+                        return Ok(connection);
+                    }
+                }
                 Err(_) => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(sqlx::Error::PoolTimedOut);
             }
         }
     }
 
     async fn responds(&self, connection: &mut PgConnection) -> bool {
-        if self.0.is_down() {
+        if self.health.is_down() {
             return false;
         }
         match timeout(PING_TIMEOUT, connection.ping()).await {
             Ok(pinged) => pinged.is_ok(),
             Err(_) => {
                 // The other idle connections use the same network path and are presumed dead too.
-                self.0.invalidate_idle();
-                self.0.probe();
+                self.health.invalidate_idle();
+                self.health.probe();
                 false
             }
         }
     }
 
     fn epoch(&self) -> u64 {
-        self.0.epoch()
+        self.health.epoch()
     }
 
     fn reclaim(&self, connection: PooledConnection<PgConnection>, base_depth: Option<usize>) {
-        spawn(reclaim(self.0.clone(), connection, base_depth));
+        spawn(reclaim(self.health.clone(), connection, base_depth));
     }
 }
 
+/// Opens a connection as an application's pool does: only sqlx can call the pool's `after_connect`.
+/// This pool opens nothing by itself, and is closed when the connection has left it.
+async fn open_with(
+    hooks: &PgPoolOptions,
+    options: &PgConnectOptions,
+) -> Result<PgConnection, sqlx::Error> {
+    let pool = hooks
+        .clone()
+        .min_connections(0)
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(hooks.get_acquire_timeout().min(RESPONSE_TIMEOUT))
+        .connect_lazy_with(options.clone());
+    pool.acquire().await.map(PoolConnection::detach)
+}
+
 impl PgLifecycle {
+    /// Closes a connection of an application's pool on which a transaction is open, or which does
+    /// not respond. What the store writes in a transaction that the application has left open, no
+    /// other session sees, and it vanishes with that transaction.
+    ///
+    /// sqlx keeps the state of the session to itself, except that it refuses to count a transaction
+    /// that the server has not begun. Unlike the pool's ping, this statement also fails in a
+    /// transaction in which another has failed.
+    async fn outside_of_transaction(
+        &self,
+        mut connection: PoolConnection<Postgres>,
+    ) -> Option<PoolConnection<Postgres>> {
+        let begun = Manager::begin(&mut connection, Some("SELECT 1".into_sql_str()));
+        let begun = self.health.exchange(RESPONSE_TIMEOUT, begun).await;
+        if let Err(sqlx::Error::BeginFailed) = begun {
+            return Some(connection);
+        }
+        if begun.as_ref().map_or_else(is_reply, |()| true) {
+            tracing::warn!(
+                "the application left a transaction open on a connection of its pool; closing the \
+                 connection"
+            );
+        }
+        drop(connection.detach());
+        None
+    }
+
     /// How long to wait for a connection of an application's pool before trying again.
     ///
     /// sqlx's pool may wait for a response on a dead connection; if the call is dropped meanwhile,
@@ -91,7 +150,7 @@ impl PgLifecycle {
             return PING_TIMEOUT;
         }
         // Opening a connection takes about as long as a probe.
-        let limit = self.0.probe_limit();
+        let limit = self.health.probe_limit();
         if pool.size() < pool.options().get_max_connections() {
             limit
         } else {

@@ -116,7 +116,7 @@ impl PostgresStore {
         transaction: &mut Transaction<'_, Postgres>,
     ) -> Result<AppliedVersion, sqlx::Error> {
         self.text(transaction, &self.fill(LOCK).replace('"', "")).await?;
-        if let Some(schema) = &self.statements.names.schema {
+        if let Some(schema) = &self.names().schema {
             let there = self.text(transaction, &SCHEMA.replace("{name}", schema.as_str())).await?;
             if !there.first().map_or(Ok(false), |row| row.try_get(0))? {
                 self.text(transaction, &format!("CREATE SCHEMA \"{}\"", schema.as_str())).await?;
@@ -170,7 +170,7 @@ impl PostgresStore {
     }
 
     fn fill(&self, text: &str) -> String {
-        self.statements.names.fill(text)
+        self.names().fill(text)
     }
 }
 

@@ -15,7 +15,7 @@ const BOUNDED: &str =
     "\n  AND (SELECT set_config('lock_timeout', '{lock_timeout}', true)) IS NOT NULL";
 
 /// The table's part of the key of an advisory lock.
-const LOCKED_TABLE: &str = "'{schema}\"{table}\"'::regclass::oid::bigint";
+const LOCKED_TABLE: &str = "'{quoted_schema}\"{table}\"'::regclass::oid::bigint";
 
 /// The record's part of the key of an advisory lock. Ids are hashes, so the key is as unlikely to
 /// be a lock of the application as any other number.
@@ -24,11 +24,43 @@ pub(super) fn lock_bits(id: &RecordId) -> i64 {
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
+/// The name of a schema, which may contain any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SchemaName(String);
+
+impl SchemaName {
+    /// The name of a schema that was found on the server; `None` if it cannot be part of a
+    /// statement, in which parameters and placeholders are replaced.
+    pub(super) fn found(name: String) -> Option<Self> {
+        let parameter = name
+            .split('$')
+            .skip(1)
+            .any(|rest| rest.starts_with(|next: char| next.is_ascii_digit()));
+        (!parameter && !name.contains(['{', '}'])).then_some(Self(name))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as an identifier in SQL, with the dot that follows.
+    fn prefix(&self) -> String {
+        format!("\"{}\".", self.0.replace('"', "\"\""))
+    }
+}
+
+impl From<TableName> for SchemaName {
+    fn from(name: TableName) -> Self {
+        Self(name.as_str().to_owned())
+    }
+}
+
 /// The schema and the name of the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// `None` means the first schema in the server's `search_path`.
-    pub(super) schema: Option<TableName>,
+    /// `None` means the first schema in the server's `search_path` that has the table. It is
+    /// looked up [once](super::table::Table).
+    pub(super) schema: Option<SchemaName>,
     pub(super) table: TableName,
     /// Whether each statement has to limit its own waits, because its session lacks the store's
     /// settings.
@@ -38,11 +70,7 @@ pub(super) struct Names {
 impl Names {
     /// Fills in the names, which [`TableName`] has validated, and the time.
     pub(super) fn fill(&self, text: &str) -> String {
-        let schema = self
-            .schema
-            .as_ref()
-            .map(|schema| format!("\"{}\".", schema.as_str()))
-            .unwrap_or_default();
+        let schema = self.schema.as_ref().map(SchemaName::prefix).unwrap_or_default();
         // Header comments are removed, because parameters that are written as literals would be
         // replaced in them too.
         let text =
@@ -54,6 +82,7 @@ impl Names {
         };
         let text = text
             .replace("{locked_table}", LOCKED_TABLE)
+            .replace("{quoted_schema}", &schema.replace('\'', "''"))
             .replace("{schema}", &schema)
             .replace("{bounded}", &bounded);
         self.table.fill(&text, NOW)
@@ -69,5 +98,26 @@ impl Names {
     pub(super) fn filled(&self, text: &str) -> SqlStr {
         // Shared, so that clones do not copy the text.
         AssertSqlSafe(std::sync::Arc::<str>::from(self.fill(text))).into_sql_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_of_a_schema_is_quoted() {
+        let schema = SchemaName::found("it's \"mine\"".into());
+        let names = Names { schema, ..Names::default() };
+        let text = names.fill("FROM {schema}\"{table}\" WHERE {locked_table}");
+        assert_eq!(
+            text,
+            "FROM \"it's \"\"mine\"\"\".\"idempotency_records\" WHERE \
+             '\"it''s \"\"mine\"\"\".\"idempotency_records\"'::regclass::oid::bigint"
+        );
+        assert!(SchemaName::found("cash$flow".into()).is_some());
+        for name in ["cash$1", "{table}"] {
+            assert_eq!(SchemaName::found(name.into()), None);
+        }
     }
 }

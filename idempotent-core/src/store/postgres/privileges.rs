@@ -11,24 +11,25 @@ const SEARCHED: &str = "string_to_array(replace(replace(replace(\
     current_setting('search_path'), ' ', ''), '\"', ''), '$user', current_user), ',')";
 
 impl PostgresStore {
-    /// Checks the server's settings, the existence of the table, and the role's privileges on it.
+    /// Checks the server's settings, the existence of the table, the role's privileges on it, and
+    /// that all connections find it.
     pub(super) async fn verify(&self, operation: &'static str) -> Result<(), StoreError> {
         let to_store_error = |error| self.store_error(operation, error);
         let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
         check(&mut connection, operation).await?;
-        let missing_privilege = missing_privilege(&mut connection, &self.statements.names)
-            .await
-            .map_err(to_store_error)?;
+        let missing_privilege =
+            missing_privilege(&mut connection, self.names()).await.map_err(to_store_error)?;
         connection.give_back();
         match missing_privilege {
             Some(missing_privilege) => {
                 Err(StoreError::permanent(NAME, operation, missing_privilege))
             }
             // This read fails with an error that says so if there is no table.
-            None => self
-                .read(operation, self.statements.read(&RecordId::from_bytes([0; 32])))
-                .await
-                .map(drop),
+            None => {
+                let statements = self.statements(operation).await?;
+                self.read(operation, statements.read(&RecordId::from_bytes([0; 32]))).await?;
+                self.verify_sessions(operation).await
+            }
         }
     }
 }

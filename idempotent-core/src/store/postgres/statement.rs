@@ -108,8 +108,11 @@ impl<'a> Statement<'a> {
                 .parse::<usize>()
                 .ok()
                 .and_then(|number| self.values.get(number.checked_sub(1)?));
-            if let Some(value) = value {
-                value.write(text);
+            match value {
+                Some(value) => value.write(text),
+                // Part of the name of a schema.
+                None if number.is_empty() => text.push('$'),
+                None => {}
             }
             text.push_str(rest);
         }

@@ -23,14 +23,12 @@ mod batches;
 mod insert;
 mod session;
 
-use self::session::SessionStatements;
-
-pub(super) use self::insert::NewRecord;
+pub(super) use self::{insert::NewRecord, session::SessionStatements};
 
 /// The text of a file, by its name.
 macro_rules! text {
     ($name:ident) => {
-        include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql"))
+        Cow::Borrowed(include_str!(concat!("../../sql/postgres/", stringify!($name), ".sql")))
     };
 }
 
@@ -53,28 +51,50 @@ macro_rules! statements {
             $($name: SqlStr,)*
         }
 
-        impl Statements {
-            pub(super) fn new(names: Names) -> Self {
-                Self::altered(names, |_, text| text.to_owned())
-            }
+        /// The texts of the files, by their names.
+        pub(super) struct Texts {
+            insert: Cow<'static, str>,
+            insert_completed: Cow<'static, str>,
+            $($name: Cow<'static, str>,)*
+        }
 
-            /// Replaces the texts of the files.
-            pub(super) fn altered(names: Names, alter: impl Fn(&str, &str) -> String) -> Self {
-                let insert = |name, text| names.filled(&inserting(&alter(name, text)));
-                let insert_in_transaction = insert("insert", text!(insert));
+        impl Default for Texts {
+            fn default() -> Self {
+                Self {
+                    insert: text!(insert),
+                    insert_completed: text!(insert_completed),
+                    $($name: text!($name),)*
+                }
+            }
+        }
+
+        #[cfg(feature = "internals")]
+        impl Texts {
+            /// Replaces texts; `alter` gets the name and the text of each file.
+            pub(super) fn altered(alter: impl Fn(&str, &str) -> String) -> Self {
+                let texts = Self::default();
+                Self {
+                    insert: alter("insert", &texts.insert).into(),
+                    insert_completed: alter("insert_completed", &texts.insert_completed).into(),
+                    $($name: alter(stringify!($name), &texts.$name).into(),)*
+                }
+            }
+        }
+
+        impl Statements {
+            pub(super) fn new(names: Names, texts: &Texts) -> Self {
+                let insert_in_transaction = names.filled(&inserting(&texts.insert));
                 let insert_completed_in_transaction =
-                    insert("insert_completed", text!(insert_completed));
-                let update = |name, text| names.filled(&updating(&alter(name, text)));
-                let note_in_transaction = update("note", text!(note));
-                let complete_in_transaction = update("complete", text!(complete));
-                let abandon_in_transaction = update("abandon", text!(abandon));
+                    names.filled(&inserting(&texts.insert_completed));
+                let note_in_transaction = names.filled(&updating(&texts.note));
+                let complete_in_transaction = names.filled(&updating(&texts.complete));
+                let abandon_in_transaction = names.filled(&updating(&texts.abandon));
                 let unbounded = Names { bounded: false, ..names.clone() };
-                let alone = |name, text| unbounded.filled(&alter(name, text));
-                let start_over_in_transaction = alone("start_over", text!(start_over));
-                let take_over_in_transaction = alone("take_over", text!(take_over));
-                $(let $name = names.filled(&alter(stringify!($name), text!($name)));)*
+                let start_over_in_transaction = unbounded.filled(&texts.start_over);
+                let take_over_in_transaction = unbounded.filled(&texts.take_over);
+                $(let $name = names.filled(&texts.$name);)*
                 let in_session =
-                    SessionStatements::new(&names, &alone("existing", text!(existing)));
+                    SessionStatements::new(&names, &unbounded.filled(&texts.existing));
                 Self {
                     in_session,
                     names,
@@ -345,12 +365,6 @@ fn completion<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> St
 
 #[cfg(feature = "internals")]
 impl super::PostgresStore {
-    /// Replaces statements; `alter` gets the name and the text of each file.
-    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
-        let statements = Statements::altered(self.statements.names.clone(), alter);
-        Self { statements: std::sync::Arc::new(statements), ..self }
-    }
-
     /// Executes all claims and completions in batches.
     pub(crate) fn batched(self) -> Self {
         let limits = self.groups.limits().forced();
@@ -370,8 +384,9 @@ mod tests {
 
     #[test]
     fn every_placeholder_is_filled() {
-        let schema = TableName::new("mine").ok();
-        let statements = Statements::new(Names { schema, ..Names::default() });
+        let schema = TableName::new("mine").ok().map(Into::into);
+        let names = Names { schema, ..Names::default() };
+        let statements = Statements::new(names, &Texts::default());
         assert!(statements.claim.as_str().contains(r#"INSERT INTO "mine"."idempotency_records""#));
         for text in [
             &statements.claim,

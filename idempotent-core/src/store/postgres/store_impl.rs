@@ -50,8 +50,11 @@ impl Store for PostgresStore {
     }
 
     async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
-        let statement = self.statements.note(lease, note);
-        on_io_thread("note", self.change("note", statement, Resend::Always)).await.map(fence)
+        let noted = async {
+            let statement = self.statements("note").await?.note(lease, note);
+            self.change("note", statement, Resend::Always).await
+        };
+        on_io_thread("note", noted).await.map(fence)
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -59,17 +62,19 @@ impl Store for PostgresStore {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        let statement = self.statements.release(lease);
-        on_io_thread("release", self.change("release", statement, Resend::UnlessLost))
-            .await
-            .map(fence)
+        let released = async {
+            let statement = self.statements("release").await?.release(lease);
+            self.change("release", statement, Resend::UnlessLost).await
+        };
+        on_io_thread("release", released).await.map(fence)
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        let statement = self.statements.abandon(lease, policy);
-        on_io_thread("abandon", self.change("abandon", statement, Resend::UnlessLost))
-            .await
-            .map(fence)
+        let abandoned = async {
+            let statement = self.statements("abandon").await?.abandon(lease, policy);
+            self.change("abandon", statement, Resend::UnlessLost).await
+        };
+        on_io_thread("abandon", abandoned).await.map(fence)
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {

@@ -1,35 +1,109 @@
-//! Verifies that the table is one that the statements can use.
+//! Finds the table of the records, once.
 
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
+use std::sync::Arc;
 
-use super::{NAME, PostgresStore};
-use crate::{
-    error::StoreError,
-    store::sql::{TableFacts, columns},
+use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr as _};
+use tokio::sync::OnceCell;
+
+use super::{
+    PostgresStore,
+    execute::Resend,
+    names::{Names, SchemaName},
+    statement::Statement,
+    statements::{Statements, Texts},
 };
+use crate::error::StoreError;
 
-const TABLE: &str = include_str!("../../sql/postgres/table.sql");
+/// Finds the schema of the table by the `search_path`. Temporary tables, which a session would find
+/// first, are not in the schemas of the path.
+const SCHEMA: &str = r#"
+    SELECT n.nspname::text AS schema
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = '"{table}"'::regclass
+      AND n.nspname = ANY (current_schemas(false))"#;
 
-impl PostgresStore {
-    /// Refuses a table without the constraint on which claims depend, or with columns that the
-    /// statements lack or leave empty.
-    pub(super) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error(operation, error);
-        let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
-        let text = AssertSqlSafe(self.statements.names.fill(&text));
-        let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
-        let row = sqlx::raw_sql(text).fetch_one(&mut *connection).await;
-        self.put_back(connection, row.as_ref());
-        let facts = row.and_then(|row| facts(&row)).map_err(to_store_error)?;
-        let verified = facts.verify(&self.statements.names.table);
-        verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
+/// The table of a store. All clones of the store use the same.
+///
+/// If the application has not set a schema, the first call looks the table up by the `search_path`.
+/// From then on every statement names the schema, so that neither a handler that sets `search_path`
+/// nor a temporary table directs a statement to another table.
+#[derive(Default)]
+pub(super) struct Table {
+    /// The names that the application has set.
+    pub(super) names: Names,
+    texts: Arc<Texts>,
+    statements: OnceCell<Arc<Statements>>,
+}
+
+impl Table {
+    pub(super) fn new(names: Names, texts: Arc<Texts>) -> Self {
+        let found =
+            names.schema.is_some().then(|| Arc::new(Statements::new(names.clone(), &texts)));
+        Self { names, texts, statements: OnceCell::new_with(found) }
+    }
+
+    /// The same table under other names.
+    pub(super) fn with_names(&self, names: Names) -> Self {
+        Self::new(names, self.texts.clone())
+    }
+
+    fn statements_in(&self, schema: SchemaName) -> Statements {
+        Statements::new(Names { schema: Some(schema), ..self.names.clone() }, &self.texts)
     }
 }
 
-fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {
-    Ok(TableFacts {
-        keyed: row.try_get("keyed")?,
-        unfilled: row.try_get::<Vec<String>, _>("unfilled")?.join(", "),
-        lacking: row.try_get::<Vec<String>, _>("lacking")?.join(", "),
-    })
+impl PostgresStore {
+    /// The names that the application has set.
+    pub(super) fn names(&self) -> &Names {
+        &self.table.names
+    }
+
+    /// The statements for the table, which the first call looks up.
+    pub(super) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        match self.table.statements.get() {
+            Some(statements) => Ok(statements),
+            // Boxed: keeps the futures of all other calls small.
+            None => Box::pin(self.look_up_table()).await,
+        }
+    }
+
+    /// The same, with the error of an operation.
+    pub(super) async fn statements(
+        &self,
+        operation: &'static str,
+    ) -> Result<&Arc<Statements>, StoreError> {
+        self.try_statements().await.map_err(|error| self.store_error(operation, error))
+    }
+
+    async fn look_up_table(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        let found = async {
+            let text = AssertSqlSafe(self.names().fill(SCHEMA)).into_sql_str();
+            // The session of these connections is never used by a handler.
+            let look_up = Statement::new(&text, Vec::new());
+            let rows = self.try_execute_on(&self.pools.renewals, &look_up, Resend::Always).await?;
+            let name = rows.first().map(|row| row.try_get("schema")).transpose()?;
+            let schema = name.and_then(SchemaName::found);
+            let schema = schema.ok_or_else(|| sqlx::Error::Configuration(UnusableSchema.into()))?;
+            Ok(Arc::new(self.table.statements_in(schema)))
+        };
+        self.table.statements.get_or_try_init(|| found).await
+    }
 }
+
+#[cfg(feature = "internals")]
+impl PostgresStore {
+    /// Replaces statements; `alter` gets the name and the text of each file.
+    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
+        let table = Table::new(self.names().clone(), Arc::new(Texts::altered(alter)));
+        Self { table: Arc::new(table), ..self }
+    }
+}
+
+/// The table is in a schema that no statement can name.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the `search_path` finds the table in a temporary schema, or in one whose name contains a \
+     brace, or `$` before a digit; set another one with `PostgresStore::schema`"
+)]
+struct UnusableSchema;

@@ -44,6 +44,7 @@ mod begin;
 mod claim;
 mod token;
 
+pub(super) use self::begin::CLEAN;
 use self::{begin::CLOSE_GUARD, token::TransactionToken};
 
 struct PgTransaction {
@@ -64,11 +65,15 @@ struct PgTransaction {
 }
 
 impl PostgresStore {
-    fn new_transaction(&self, open: OpenTransaction<PgConnection>) -> PgTransaction {
+    fn new_transaction(
+        &self,
+        open: OpenTransaction<PgConnection>,
+        statements: &Arc<Statements>,
+    ) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
         PgTransaction {
             open: Some(open),
-            statements: self.statements.clone(),
+            statements: statements.clone(),
             server,
             health,
             token: TransactionToken::new(),

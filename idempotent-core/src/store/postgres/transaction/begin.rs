@@ -15,6 +15,7 @@ use crate::{
             mark::{savepoint, set_mark, set_mark_and_bound},
             server::{Isolation, Server, StatementMode},
             statement::Statement,
+            statements::SessionStatements,
             timeouts::RESPONSE_TIMEOUT,
         },
         sql::{OpenTransaction, PooledConnection, response_mismatch},
@@ -37,7 +38,8 @@ const TABLE: &str = r#"{schema}"{table}""#;
 
 /// Undoes the session changes of an earlier handler. It keeps prepared statements and takes no
 /// snapshot, so the next handler can still choose an isolation level.
-const CLEAN: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
+pub(in crate::store::postgres) const CLEAN: &str =
+    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
 /// What a transaction that tries to take the lock of a key has found.
 pub(super) struct Locking {
@@ -53,9 +55,10 @@ impl PostgresStore {
             let (open, begun) = self.open(connection, "").await?;
             checked(open, begun).await.map(|(open, _)| open)
         };
+        let statements = self.try_statements().await?;
         let connection = self.pools.transactions.get().await?;
         let open = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
-        Ok(self.new_transaction(open))
+        Ok(self.new_transaction(open, statements))
     }
 
     /// Begins a transaction and takes the lock of a key in it, unless another transaction has it.
@@ -64,7 +67,7 @@ impl PostgresStore {
         connection: PooledConnection<PgConnection>,
         id: &RecordId,
     ) -> Result<Locking, sqlx::Error> {
-        let (server, statements) = (self.pools.server, &self.statements);
+        let (server, statements) = (self.pools.server, self.try_statements().await?);
         // Above READ COMMITTED the snapshot of the transaction is older than its lock. The settings
         // of an application's session have to stay, which a session of the store resets.
         let reads = connection.is_own()
@@ -79,7 +82,7 @@ impl PostgresStore {
         };
         let begin = async |mut connection| {
             if reads {
-                connection = self.prepared(connection).await?;
+                connection = self.prepared(connection, &statements.in_session).await?;
             }
             let (open, rows) = self.open(connection, &lock).await?;
             let (open, rows) = checked(open, rows).await?;
@@ -91,7 +94,7 @@ impl PostgresStore {
         };
         let (open, mut rows) = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
         let transaction = open.map(|open| {
-            let mut transaction = self.new_transaction(open);
+            let mut transaction = self.new_transaction(open, statements);
             transaction.guarded = true;
             transaction
         });
@@ -99,13 +102,12 @@ impl PostgresStore {
         Ok(Locking { transaction, read: reads.then_some(rows) })
     }
 
-    /// Prepares [`SessionStatements`](super::super::statements::SessionStatements) once for each
-    /// session.
+    /// Prepares the statements once for each session.
     async fn prepared(
         &self,
         mut connection: PooledConnection<PgConnection>,
+        statements: &SessionStatements,
     ) -> Result<PooledConnection<PgConnection>, sqlx::Error> {
-        let statements = &self.statements.in_session;
         let prepared = connection.attachment::<Vec<u64>>();
         let prepared = prepared.as_deref().map_or(&[][..], Vec::as_slice);
         if prepared.contains(&statements.table) {

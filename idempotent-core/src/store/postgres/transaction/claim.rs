@@ -147,7 +147,7 @@ impl PostgresStore {
         transaction: &mut PgTransaction,
         id: &RecordId,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let existing = self.statements.existing(id);
+        let existing = self.try_statements().await?.existing(id);
         if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
             transaction.fetch(existing).await
         } else {
@@ -191,7 +191,8 @@ impl PostgresStore {
         (id, claim): (&RecordId, &Claim),
         (seen, attempt): ((&Record, bool), u32),
     ) -> Result<Round, StoreError> {
-        let statement = self.statements.replace_in_transaction(id, claim, seen);
+        let statements = self.statements("claim").await?;
+        let statement = statements.replace_in_transaction(id, claim, seen);
         match transaction.write(statement).await {
             Ok(rows) if rows.is_empty() => {
                 transaction.roll_back_empty().await;
@@ -213,7 +214,8 @@ impl PostgresStore {
     ) -> Result<Round, StoreError> {
         let renewal =
             [Renewal { lease: Lease { id: *id, owner: claim.owner }, extend: claim.lease }];
-        let rows = match transaction.write(self.statements.renew(&renewal)).await {
+        let statement = self.statements("claim").await?.renew(&renewal);
+        let rows = match transaction.write(statement).await {
             Ok(rows) => rows,
             Err(error) => return self.failed_round(transaction, error).await,
         };
