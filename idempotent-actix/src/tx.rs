@@ -97,11 +97,13 @@ use crate::{
 /// * On SQLite, `COMMIT` and `ROLLBACK` both roll everything back, as do errors after which SQLite
 ///   itself rolls back (`ON CONFLICT ROLLBACK`, a full disk). Nothing that the handler writes
 ///   afterwards is committed, and the client gets 500.
-/// * On Postgres with `claim = "transaction"`, what the handler commits stays committed. The key is
-///   held, no response is recorded, and the client gets 500.
-/// * On Postgres with `claim = "lease"`, what the handler commits stays committed as well. A
-///   response below 400 is not recorded, and the client gets 500. A response of 400 or above is
-///   recorded or not by the usual rule, although the effects are committed.
+/// * On Postgres, with either claim, the server refuses `COMMIT` and `PREPARE TRANSACTION`, and
+///   rolls everything back, as `ROLLBACK` does. The client gets 500. In the store's own sessions,
+///   whatever the handler writes afterwards fails, because they are read-only outside of the store's
+///   transactions, and the next request runs again.
+/// * In the sessions of an application's pool, or behind a pooler, what the handler writes afterwards
+///   is committed by itself. The key is then held, with either claim and whatever the status of the
+///   response is.
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,

@@ -28,6 +28,7 @@ enum Kind {
     Permanent,
     Unreadable,
     ShareExceeded,
+    Escaped,
 }
 
 impl StoreError {
@@ -72,6 +73,22 @@ impl StoreError {
         Self { store, operation, kind: Kind::ShareExceeded, source: source.into() }
     }
 
+    /// Creates a permanent error of a transaction that its handler has ended with SQL: what the
+    /// handler has written since may be committed, although the transaction is not.
+    pub fn escaped(
+        store: &'static str,
+        operation: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { store, operation, kind: Kind::Escaped, source: source.into() }
+    }
+
+    /// Returns whether a handler has ended its transaction, and effects of it may be committed.
+    #[must_use]
+    pub fn is_escaped(&self) -> bool {
+        self.kind == Kind::Escaped
+    }
+
     /// Returns whether a claim was refused because its principal has used up its share of the
     /// store.
     #[must_use]
@@ -79,8 +96,8 @@ impl StoreError {
         self.kind == Kind::ShareExceeded
     }
 
-    /// Returns whether the same call may succeed later without intervention. The three other kinds
-    /// of errors are not transient.
+    /// Returns whether the same call may succeed later without intervention. The other kinds of
+    /// errors are not transient.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind == Kind::Transient

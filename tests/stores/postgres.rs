@@ -42,6 +42,7 @@ mod roles;
 mod runtimes;
 mod sessions;
 mod silence;
+mod snapshots;
 mod sqlstates;
 mod state_machine;
 mod time_limits;

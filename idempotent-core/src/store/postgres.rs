@@ -157,15 +157,18 @@ const NAME: &str = "postgres";
 /// execute `RESET ALL` in it. The completion then fails, even if the handler begins another
 /// transaction.
 ///
-/// With `claim = "transaction"` the server refuses such a `COMMIT` or `PREPARE TRANSACTION`, and
-/// rolls the transaction back. For this purpose the store declares a cursor, `idempotent_guard`, so
-/// a handler must not execute `CLOSE ALL`. With `claim = "lease"`, what the handler has committed
-/// itself stays committed, but no record says that the operation was done: with
-/// `abandoned = "retry"` it can run again.
+/// The server refuses such a `COMMIT` or `PREPARE TRANSACTION`, and rolls the transaction back. For
+/// this purpose the store declares a cursor, `idempotent_guard`, so a handler must not execute
+/// `CLOSE ALL`, and cannot change the isolation level. What a handler writes after the end of the
+/// transaction fails (`25006`): the store's sessions for handlers have
+/// `default_transaction_read_only`, and only the store's transactions may write. In the sessions of
+/// a [shared](Self::from_pool) pool, or behind a pooler, the store cannot set that. What the handler
+/// writes there is committed by itself, and the runtime holds the key.
 ///
 /// With `claim = "transaction"` the transaction takes an advisory lock of the key, and inserts the
-/// record when it is completed. The number of the lock is 64 bits of a hash of the table's name and
-/// the record's id, so a lock of the application is as unlikely to have it as any other number. If
+/// record when it is completed. The number of the lock is 64 bits of the record's id, which is a
+/// hash, combined with the table's `oid` by `XOR`, so a lock of the application is as unlikely to
+/// have it as any other number. If
 /// one has it, a request waits or gets 409 in vain. A foreign key of the application that refers to
 /// the record must be `DEFERRABLE INITIALLY DEFERRED`. Any other claim of a new key holds the lock
 /// while its statement runs; a [batch](#group-commit) takes one lock for each new key. The server

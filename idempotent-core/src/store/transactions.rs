@@ -98,6 +98,16 @@ pub trait Transaction: Send + Sync {
     /// Returns the connection mutably, for the application's statements.
     fn connection_mut(&mut self) -> &mut (dyn Any + Send + Sync);
 
+    /// Returns whether the handler has ended the transaction with SQL, so that what it has written
+    /// since may be committed although the transaction is not. The runtime then holds the key. A
+    /// store that prevents such writes keeps the default, `false`. A store that cannot also reports
+    /// this by an [escaped](StoreError::escaped) error of a call that ends the attempt.
+    ///
+    /// It may undo all writes: it is called before they are rolled back.
+    async fn has_escaped(&mut self) -> bool {
+        false
+    }
+
     /// Undoes all writes since [`Transactions::begin`] or [`Transactions::claim`]. A claim that was
     /// made by `Transactions::claim` is kept. The transaction stays open.
     async fn undo(&mut self) -> Result<(), StoreError>;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Lease, RecordId, Store,
+    Abandoned, Lease, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence, Note},
     store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
@@ -16,20 +16,24 @@ use super::{id, number, request, store};
 
 const DONE: Bytes = Bytes::from_static(b"done");
 
-async fn claim(store: &PostgresStore, id: &RecordId, wait: Duration) -> (Lease, TransactionClaim) {
+pub(super) async fn claim(
+    store: &PostgresStore,
+    id: &RecordId,
+    wait: Duration,
+) -> (Lease, TransactionClaim) {
     let claim = request();
     let claimed = store.transactions().unwrap().claim(id, &claim, wait).await.unwrap();
     (Lease { id: *id, owner: claim.owner }, claimed)
 }
 
-async fn granted(store: &PostgresStore, id: &RecordId) -> (Lease, Box<dyn Transaction>) {
+pub(super) async fn granted(store: &PostgresStore, id: &RecordId) -> (Lease, Box<dyn Transaction>) {
     match claim(store, id, Duration::ZERO).await {
         (lease, TransactionClaim::Granted { transaction, .. }) => (lease, transaction),
         (_, TransactionClaim::Rejected(outcome)) => panic!("{outcome:?}"),
     }
 }
 
-fn rejected((_, claimed): (Lease, TransactionClaim)) -> ClaimOutcome {
+pub(super) fn rejected((_, claimed): (Lease, TransactionClaim)) -> ClaimOutcome {
     match claimed {
         TransactionClaim::Rejected(outcome) => outcome,
         TransactionClaim::Granted { .. } => panic!("the claim was granted"),
@@ -37,7 +41,7 @@ fn rejected((_, claimed): (Lease, TransactionClaim)) -> ClaimOutcome {
 }
 
 /// A second store on the same table, like that of another process.
-async fn stores() -> ([PostgresStore; 2], String) {
+pub(super) async fn stores() -> ([PostgresStore; 2], String) {
     let (store, url) = store().await;
     let other = PostgresStore::connect(&url).await.unwrap();
     ([store, other], url)
@@ -103,6 +107,37 @@ async fn tables_of_the_same_name_in_other_schemas_have_other_locks() {
     let also_named = PostgresStore::connect(&format!("{url}{options}named")).await.unwrap();
     let duplicate = rejected(claim(&also_named, &id, Duration::ZERO).await);
     assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+}
+
+/// A savepoint that contains the first note contains the record too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_savepoint_that_a_handler_undoes_does_not_take_its_record_away() {
+    let ([store, other], _url) = stores().await;
+    let note = Note::input(Bytes::from_static(b"input"));
+    for again in [false, true] {
+        let id = id();
+        let (lease, mut transaction) = granted(&store, &id).await;
+        for _ in 0..2 {
+            let (savepoint, undo) = ("SAVEPOINT one", "ROLLBACK TO one");
+            sqlx::raw_sql(savepoint).execute(connection(&mut transaction)).await.unwrap();
+            assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
+            sqlx::raw_sql(undo).execute(connection(&mut transaction)).await.unwrap();
+        }
+        if again {
+            assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
+        }
+        assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
+        let replay = rejected(claim(&other, &id, Duration::ZERO).await);
+        assert_eq!(replay, ClaimOutcome::Completed(DONE));
+        let (lease, mut transaction) = granted(&store, &super::id()).await;
+        sqlx::raw_sql("SAVEPOINT one").execute(connection(&mut transaction)).await.unwrap();
+        assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
+        sqlx::raw_sql("ROLLBACK TO one").execute(connection(&mut transaction)).await.unwrap();
+        assert_eq!(transaction.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
+        transaction.commit().await.unwrap();
+        let held = rejected(claim(&other, &lease.id, Duration::ZERO).await);
+        assert!(matches!(held, ClaimOutcome::Held { .. }), "{held:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,7 +219,7 @@ async fn beside_the_previous_statements_one_attempt_commits() {
     }
 }
 
-fn connection(transaction: &mut Box<dyn Transaction>) -> &mut PgConnection {
+pub(super) fn connection(transaction: &mut Box<dyn Transaction>) -> &mut PgConnection {
     transaction.connection_mut().downcast_mut().unwrap()
 }
 

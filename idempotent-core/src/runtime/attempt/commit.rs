@@ -46,6 +46,7 @@ impl Inner {
                 self.phase = Phase::Ended;
                 return self.outcome(fence).await;
             }
+            Err(error) if error.is_escaped() => return self.hold_escaped().await,
             Err(error) => error,
         };
         tracing::warn!(
@@ -76,7 +77,15 @@ impl Inner {
 
     /// Ends the attempt, and rolls back what its transaction has written.
     pub(super) async fn end_rolled_back(&mut self, action: EndAction) -> AttemptOutcome {
-        let effects = mem::replace(&mut self.effects, Effects::Elsewhere);
+        let mut effects = mem::replace(&mut self.effects, Effects::Elsewhere);
+        if let Effects::In(transaction) = &mut effects
+            && transaction.has_escaped().await
+        {
+            if let Effects::In(transaction) = effects {
+                self.parts.store.roll_back(transaction).await;
+            }
+            return self.hold_escaped().await;
+        }
         if self.open.is_none() {
             if let Effects::In(transaction) = effects {
                 self.parts.store.roll_back(transaction).await;
@@ -112,6 +121,61 @@ impl Inner {
                 AttemptOutcome::NotCommitted { transient: error.is_transient() && !held }
             }
         }
+    }
+
+    /// Ends an attempt whose handler has ended its transaction itself. What it has written since may
+    /// be committed, so that the key must not be free.
+    async fn hold_escaped(&mut self) -> AttemptOutcome {
+        let held = match self.open {
+            None => self.hold_lease().await,
+            Some(_) => self.hold_in_new_transaction().await,
+        };
+        let id = self.lease.id;
+        match held {
+            Ok(Fence::Passed) => tracing::error!(
+                %id,
+                "a handler ended its transaction itself, and what it has written since may be \
+                 committed; its key is held"
+            ),
+            Ok(Fence::Fenced) => tracing::error!(
+                %id,
+                "a handler ended its transaction itself, and what it has written since may be \
+                 committed; another attempt has its key"
+            ),
+            // Dropping `self` holds a lease in the background.
+            Err(error) if self.open.is_none() => self.log_failure(&error),
+            Err(error) => tracing::error!(
+                %id, %error, cause = error.source(),
+                "a handler ended its transaction itself, and what it has written since may be \
+                 committed; holding its key failed"
+            ),
+        }
+        self.parts.waiters.wake(&id);
+        AttemptOutcome::NotCommitted { transient: false }
+    }
+
+    async fn hold_lease(&mut self) -> Result<Fence, StoreError> {
+        let live = match mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Ending(_, live) => live,
+            Phase::Running | Phase::Ended => self.parts.renewer.leases.remove(&self.lease),
+        };
+        let hold = EndAction::Abandon(Abandoned::Hold);
+        self.phase = Phase::Ending(hold.clone(), live);
+        let fence = self.send_after_renewals(&hold).await?;
+        self.phase = Phase::Ended;
+        Ok(fence)
+    }
+
+    /// The claim has ended with its transaction, so the key is claimed again, and held.
+    async fn hold_in_new_transaction(&mut self) -> Result<Fence, StoreError> {
+        self.phase = Phase::Ended;
+        let store = &self.parts.store;
+        let claimed = store.transactions()?.claim(&self.lease.id, &self.claim, IN_DOUBT);
+        let TransactionClaim::Granted { mut transaction, .. } = store.limit(claimed).await? else {
+            return Ok(Fence::Fenced);
+        };
+        let held = store.limit(transaction.abandon(&self.lease, Abandoned::Hold)).await;
+        store.limit(Box::pin(commit_if_passed(transaction, held))).await
     }
 
     /// Ends an attempt whose transaction has not ended yet. A handler that was dropped in the

@@ -35,6 +35,9 @@ const SPARE_CONNECTIONS: usize = 2;
 const RENEWAL_CONNECTIONS: usize = 3;
 const LIFETIME: Lifetime =
     Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
+/// A setting for the sessions of [`Pools::transactions`]. The store begins each transaction of a
+/// handler as one that may write; if the handler ends it by SQL, its further statements fail.
+const TRANSACTIONS_ONLY: [(&str, &str); 1] = [("default_transaction_read_only", "on")];
 /// The server ends the session and rolls its transaction back when the client's machine has not
 /// responded for about a minute.
 const KEEPALIVES: [(&str, &str); 3] = [
@@ -66,6 +69,12 @@ impl Pools {
             self.health.invalidate_idle();
             self.transactions.close_idle_shared();
         }
+    }
+
+    /// Whether a handler that has ended its transaction by SQL cannot write any more: the session
+    /// has [`TRANSACTIONS_ONLY`].
+    pub(super) fn are_read_only_after_transactions(&self) -> bool {
+        self.server.own_sessions && self.transactions.is_own()
     }
 
     /// The connections of each kind. An application's pool has one kind for two uses.
@@ -187,7 +196,7 @@ pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreErr
         steps: own(CONNECTIONS - BATCH_CONNECTIONS, &options, &ServerLimits::STEP.settings())?,
         batches: own(BATCH_CONNECTIONS + SPARE_CONNECTIONS, &options, &batches())?,
         renewals: own(RENEWAL_CONNECTIONS, &options, &renewals())?,
-        transactions: own(CONNECTIONS, &for_handlers, &[])?,
+        transactions: own(CONNECTIONS, &for_handlers, &TRANSACTIONS_ONLY)?,
         server,
         health,
     })

@@ -15,10 +15,9 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore,
     claim::IN_FLIGHT,
-    error::{ErrorKind, error_class, error_kind, is_unusable, store_error},
+    error::{ErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
-    mark::savepoint,
     server::{Server, StatementMode},
     server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
@@ -42,6 +41,7 @@ use crate::{
 
 mod begin;
 mod claim;
+mod effects;
 mod token;
 
 pub(super) use self::begin::CLEAN;
@@ -56,8 +56,8 @@ struct PgTransaction {
     token: TransactionToken,
     /// Whether a handler has used the connection since the transaction was last proved to be open.
     unverified: bool,
-    /// Whether the transaction cannot be committed before [`CLOSE_GUARD`].
-    guarded: bool,
+    /// See [`Pools`](super::connect::Pools::are_read_only_after_transactions).
+    read_only_after: bool,
     /// The record that the end of the attempt has to insert.
     new_record: Option<NewRecord>,
     /// Whether the new record was inserted, after the savepoint.
@@ -78,7 +78,7 @@ impl PostgresStore {
             health,
             token: TransactionToken::new(),
             unverified: false,
-            guarded: false,
+            read_only_after: self.pools.are_read_only_after_transactions(),
             new_record: None,
             inserted: false,
         }
@@ -167,7 +167,7 @@ impl PgTransaction {
         let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
         let health = self.health.clone();
         let rows = health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await;
-        let rows = self.check_response(operation, rows)?;
+        let rows = self.check_response(operation, rows).await?;
         let changed = rows.first().map(|row| row.try_get("changed")).transpose();
         let passed = changed.map_err(|error| self.store_error(operation, error))?.unwrap_or(false);
         self.unverified = !passed;
@@ -190,7 +190,7 @@ impl PgTransaction {
                 Fence::Fenced
             }
             _ => {
-                self.check_response(operation, rows)?;
+                self.check_response(operation, rows).await?;
                 Fence::Passed
             }
         };
@@ -206,33 +206,37 @@ impl PgTransaction {
         let rows = health
             .exchange(RESPONSE_TIMEOUT, sqlx::raw_sql(verify).fetch_all(self.connection_mut()))
             .await;
-        self.check_response(operation, rows).map(drop)
+        self.check_response(operation, rows).await.map(drop)
     }
 
     /// Checks the response to a statement that names the token. If the transaction is not the one
     /// that was begun, or its session was changed, the connection is closed.
-    fn check_response(
+    async fn check_response(
         &mut self,
         operation: &'static str,
         rows: Result<Vec<PgRow>, sqlx::Error>,
     ) -> Result<Vec<PgRow>, StoreError> {
         let proof = rows.and_then(|rows| self.token.read(&rows).map(|proof| (rows, proof)));
-        match (proof, &mut self.open) {
-            (Ok((rows, proof)), Some(open)) if proof.ours => {
-                if proof.has_temporary_tables {
+        let error = match proof {
+            Ok((rows, proof)) if proof.ours => {
+                if let Some(open) = self.open.as_mut().filter(|_| proof.has_temporary_tables) {
                     open.close_after_use();
                 }
-                Ok(rows)
+                return Ok(rows);
             }
-            (Ok(_), _) => {
-                self.close();
-                Err(StoreError::permanent(NAME, operation, UnexpectedTransactionState))
-            }
-            (Err(error), _) => {
-                self.close_if_unusable(&error);
-                Err(self.store_error(operation, error))
-            }
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        if error.as_ref().is_none_or(is_reply) && self.escaped().await {
+            self.close();
+            return Err(StoreError::escaped(NAME, operation, UnexpectedTransactionState));
         }
+        let Some(error) = error else {
+            self.close();
+            return Err(StoreError::permanent(NAME, operation, UnexpectedTransactionState));
+        };
+        self.close_if_unusable(&error);
+        Err(self.store_error(operation, error))
     }
 
     /// Inserts the record of the claim, unless it exists.
@@ -287,36 +291,37 @@ impl Transaction for PgTransaction {
         self.connection_mut()
     }
 
+    async fn has_escaped(&mut self) -> bool {
+        on_io_thread("undo", async { Ok(self.escaped().await) }).await.unwrap_or(false)
+    }
+
     async fn undo(&mut self) -> Result<(), StoreError> {
-        let (health, undo) =
-            (self.health.clone(), format!("ROLLBACK TO SAVEPOINT {}", savepoint()));
-        let undone = health
-            .exchange(
-                RESPONSE_TIMEOUT,
-                sqlx::raw_sql(AssertSqlSafe(undo)).execute(self.connection_mut()),
-            )
-            .await;
-        self.inserted = false;
-        if let Err(error) = &undone {
-            self.close_if_unusable(error);
-        }
-        undone.map(drop).map_err(|error| self.store_error("undo", error))
+        self.roll_back_to_savepoint().await.map_err(|error| {
+            self.close_if_unusable(&error);
+            self.store_error("undo", error)
+        })
     }
 
     async fn note(&mut self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
+        let was_inserted = self.inserted;
         if self.insert("note").await? == Fence::Fenced {
             return Ok(Fence::Fenced);
         }
         let statement = statements.note_in_transaction(lease, note, self.token.0);
-        on_io_thread("note", self.change("note", statement)).await
+        let noted = on_io_thread("note", self.change("note", statement)).await;
+        if was_inserted && self.is_undone(&noted) { self.note(lease, note).await } else { noted }
     }
 
     async fn complete(&mut self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let (statements, token) = (self.statements.clone(), self.token.0);
         let Some(new) = self.take_new_record() else {
             let statement = statements.complete_in_transaction(lease, recording, token);
-            return on_io_thread("complete", self.change("complete", statement)).await;
+            let completed = on_io_thread("complete", self.change("complete", statement)).await;
+            if self.is_undone(&completed) {
+                return self.complete(lease, recording).await;
+            }
+            return completed;
         };
         let statement = statements.insert_completed_in_transaction(&new, recording, token);
         let completed = on_io_thread("complete", self.insert_with("complete", statement)).await;
@@ -326,14 +331,17 @@ impl Transaction for PgTransaction {
 
     async fn abandon(&mut self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let statements = self.statements.clone();
+        let was_inserted = self.inserted;
         if self.insert("abandon").await? == Fence::Fenced {
             return Ok(Fence::Fenced);
         }
-        on_io_thread(
-            "abandon",
-            self.change("abandon", statements.abandon_in_transaction(lease, policy, self.token.0)),
-        )
-        .await
+        let statement = statements.abandon_in_transaction(lease, policy, self.token.0);
+        let abandoned = on_io_thread("abandon", self.change("abandon", statement)).await;
+        if was_inserted && self.is_undone(&abandoned) {
+            self.abandon(lease, policy).await
+        } else {
+            abandoned
+        }
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
@@ -352,8 +360,8 @@ impl Transaction for PgTransaction {
             return Err(StoreError::permanent(NAME, "commit", UnexpectedTransactionState));
         };
         let commit = async {
-            let before = self.guarded.then_some(CLOSE_GUARD);
-            let committed = self.health.exchange(RESPONSE_TIMEOUT, open.commit(before)).await;
+            let committed = open.commit(Some(CLOSE_GUARD));
+            let committed = self.health.exchange(RESPONSE_TIMEOUT, committed).await;
             committed.map_err(|error| self.store_error("commit", error))
         };
         on_io_thread("commit", commit).await

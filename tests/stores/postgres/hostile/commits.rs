@@ -4,11 +4,13 @@ use std::mem;
 
 use idempotent_core::{
     Abandoned, Policy, RecordState,
-    runtime::{Admission, Attempt, AttemptOutcome},
+    runtime::{Admission, Attempt, AttemptOutcome, Verdict},
+    store::postgres::PostgresStore,
 };
+use sqlx::PgPool;
 
 use super::{ClaimMode, EFFECT, Fixture, server, sql};
-use test_support::cuts::{digest, id, recording};
+use test_support::cuts::{digest, id, recording, runtime};
 
 /// Runs a handler that writes and commits its effect, together with the claim if that is part of
 /// the transaction.
@@ -60,9 +62,8 @@ async fn a_handler_cannot_commit_the_transaction_of_its_claim() {
     }
 }
 
-/// A documented limit of `claim = "lease"`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_lease_effects_that_a_handler_commits_itself_are_not_rolled_back() {
+async fn with_a_lease_nothing_stays_of_a_commit_that_the_server_refuses() {
     let server = server().await;
     let fixture = Fixture::new(&server, ClaimMode::Lease).await;
     for (action, completed) in [("complete undone", true), ("release", false)] {
@@ -70,7 +71,40 @@ async fn with_a_lease_effects_that_a_handler_commits_itself_are_not_rolled_back(
         let id = *attempt.id();
         assert_eq!(end(attempt, action).await, AttemptOutcome::Stored, "{action}");
         let (effects, state) = fixture.effects_and_state(&id).await;
-        assert_eq!((effects, state.is_some()), (1, completed), "{action}: {state:?}");
+        assert_eq!((effects, state.is_some()), (0, completed), "{action}: {state:?}");
+    }
+}
+
+/// The handler responds with 400 or above, or its attempt is given up, after it has ended its
+/// transaction in a session of the application and written its effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_is_held_if_a_handler_writes_after_its_transaction_in_a_shared_session() {
+    let server = server().await;
+    for mode in [ClaimMode::Lease, ClaimMode::Transaction] {
+        let pool = PgPool::connect(&server.url("postgres")).await.unwrap();
+        let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+        let fixture =
+            Fixture { runtime: runtime(store.clone()), store, pool, mode, check_sessions: false };
+        for action in ["complete", "complete undone", "release", "abandon"] {
+            for statement in ["ROLLBACK", "COMMIT"] {
+                let Admission::Proceed(attempt) = fixture.begin(id()).await else {
+                    panic!("the claim of a new key was rejected")
+                };
+                let id = *attempt.id();
+                let attempt = fixture.work(attempt, &[statement, EFFECT]).await;
+                let ending = end(attempt, action).await;
+                let context = format!("{mode:?}, {statement}, {action}: {ending:?}");
+                assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+                let (effects, state) = fixture.effects_and_state(&id).await;
+                assert_eq!(effects, 1, "{context}");
+                assert!(matches!(state, Some(RecordState::Held)), "{context}: {state:?}");
+                let retry = fixture.begin(id).await;
+                assert!(
+                    matches!(retry, Admission::Rejected(Verdict::Held { .. })),
+                    "{context}: {retry:?}"
+                );
+            }
+        }
     }
 }
 

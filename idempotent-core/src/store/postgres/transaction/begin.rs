@@ -36,8 +36,7 @@ const BOUND: &str = "SET LOCAL lock_timeout = '100ms'";
 /// The name of the table in a statement.
 const TABLE: &str = r#"{schema}"{table}""#;
 
-/// Undoes the session changes of an earlier handler. It keeps prepared statements and takes no
-/// snapshot, so the next handler can still choose an isolation level.
+/// Undoes the session changes of an earlier handler. It keeps prepared statements.
 pub(in crate::store::postgres) const CLEAN: &str =
     "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; ";
 
@@ -52,7 +51,7 @@ pub(super) struct Locking {
 impl PostgresStore {
     pub(super) async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
         let begin = async |connection| {
-            let (open, begun) = self.open(connection, "").await?;
+            let (open, begun) = self.open(connection, None).await?;
             checked(open, begun).await.map(|(open, _)| open)
         };
         let statements = self.try_statements().await?;
@@ -84,7 +83,7 @@ impl PostgresStore {
             if reads {
                 connection = self.prepared(connection, &statements.in_session).await?;
             }
-            let (open, rows) = self.open(connection, &lock).await?;
+            let (open, rows) = self.open(connection, Some(&lock)).await?;
             let (open, rows) = checked(open, rows).await?;
             if is_locked(&rows)? {
                 return Ok((Some(open), rows));
@@ -93,11 +92,7 @@ impl PostgresStore {
             Ok((None, rows))
         };
         let (open, mut rows) = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
-        let transaction = open.map(|open| {
-            let mut transaction = self.new_transaction(open, statements);
-            transaction.guarded = true;
-            transaction
-        });
+        let transaction = open.map(|open| self.new_transaction(open, statements));
         rows.retain(|row| row.try_column("now").is_ok());
         Ok(Locking { transaction, read: reads.then_some(rows) })
     }
@@ -125,32 +120,41 @@ impl PostgresStore {
         Ok(connection)
     }
 
-    /// Begins a transaction, executes more statements in it, and returns their rows.
+    /// Begins a transaction that a handler cannot commit. Executes the statements that take the lock
+    /// of a key in it, and returns their rows. Without a lock, the transaction has a savepoint only
+    /// where that is needed to find out [whether it has ended](PgTransaction::escaped).
     async fn open(
         &self,
         connection: PooledConnection<PgConnection>,
-        more: &str,
+        lock: Option<&str>,
     ) -> Result<Opened, sqlx::Error> {
         let server = self.pools.server;
+        let guard = if lock.is_some() || self.pools.are_read_only_after_transactions() {
+            GUARD.to_owned()
+        } else {
+            format!("{GUARD}; SAVEPOINT {}", savepoint())
+        };
         if !connection.is_own() {
-            let begin = format!("BEGIN READ WRITE; {}", set_mark_and_bound(server));
+            let begin = format!("BEGIN READ WRITE; {}; {guard}", set_mark_and_bound(server));
             let begin = AssertSqlSafe(begin).into_sql_str();
             let mut open = OpenTransaction::begin(connection, begin).await?;
-            let rows = if more.is_empty() {
-                Ok(Vec::new())
-            } else {
-                let more = AssertSqlSafe(more.to_owned());
-                sqlx::raw_sql(more).fetch_all(open.connection_mut()).await
+            let rows = match lock {
+                None => Ok(Vec::new()),
+                Some(lock) => {
+                    let lock = AssertSqlSafe(lock.to_owned());
+                    sqlx::raw_sql(lock).fetch_all(open.connection_mut()).await
+                }
             };
             return Ok((open, rows));
         }
+        let lock = lock.unwrap_or_default();
         let begin = if server.own_sessions {
             // The session's settings apply to this message's own transaction until they are reset.
             let isolation = server.settings.isolation.0;
             let set = set_mark();
-            format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {more}")
+            format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {guard}; {lock}")
         } else {
-            format!("BEGIN READ WRITE; {}; {more}", set_mark_and_bound(server))
+            format!("BEGIN READ WRITE; {}; {guard}; {lock}", set_mark_and_bound(server))
         };
         let mut open = OpenTransaction::by_message(connection).await?;
         let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.connection_mut()).await;
@@ -206,7 +210,7 @@ fn reset_after_claim(server: Server) -> AssertSqlSafe<String> {
 /// for here, where the wait is limited.
 fn lock(key: &str, table: &str, server: Server) -> String {
     format!(
-        "{GUARD}{}; SELECT pg_try_advisory_xact_lock({key}) AS locked; \
+        "SELECT 1{}; SELECT pg_try_advisory_xact_lock({key}) AS locked; \
          LOCK TABLE {table} IN ACCESS SHARE MODE; {}",
         set_for_claim(server),
         reset_after_claim(server).0
@@ -218,7 +222,7 @@ fn lock(key: &str, table: &str, server: Server) -> String {
 fn lock_and_read(lock_and_read: &str) -> String {
     let savepoint = savepoint();
     format!(
-        "{GUARD}; {BOUND}; {lock_and_read}; SET LOCAL lock_timeout TO DEFAULT; \
+        "{BOUND}; {lock_and_read}; SET LOCAL lock_timeout TO DEFAULT; \
          SAVEPOINT {savepoint}"
     )
 }
