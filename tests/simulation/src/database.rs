@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Record, RecordId,
+    Abandoned, Lease, OwnerToken, Record, RecordId, ShortText,
     clock::{ManualClock, Timestamp, millis},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResumablePage,

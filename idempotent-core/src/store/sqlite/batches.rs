@@ -99,6 +99,7 @@ impl SqliteStore {
 
     async fn execute_batches(self, mut batches: Batches<WriteStep, Written>) {
         while let Some((connection, mut batch)) = batches.next(&self.writer).await {
+            // Claims first, as in the outcomes of the batch.
             batch.sort_by_key(|(step, _)| matches!(step, WriteStep::Complete(..)));
             match self.execute_batch(connection, &batch).await {
                 Ok(changed) => {
