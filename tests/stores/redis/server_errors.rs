@@ -157,7 +157,7 @@ async fn a_server_that_loads_its_data_fails_for_now() {
     while !restarted.is_finished() {
         if let Err(error) = store.claim(&key(), &request()).await {
             assert!(error.is_transient(), "{}", describe(&error));
-            loading |= describe(&error).contains("LOADING");
+            loading |= describe(&error).contains("loading the dataset");
         }
         sleep(Duration::from_millis(5)).await;
     }
