@@ -22,7 +22,8 @@ const SLOW: &str = "CREATE OR REPLACE FUNCTION be_slow() RETURNS trigger LANGUAG
         IF get_byte(NEW.id, 0) = 0 AND get_byte(NEW.id, 1) < 4 THEN PERFORM pg_sleep(7);\nEND IF;
         RETURN NEW;\nEND $$; \
     CREATE OR REPLACE TRIGGER be_slow BEFORE INSERT ON idempotency_records \
-    FOR EACH ROW EXECUTE FUNCTION be_slow(); ALTER TABLE idempotency_records DISABLE TRIGGER be_slow";
+    FOR EACH ROW EXECUTE FUNCTION be_slow(); \
+    ALTER TABLE idempotency_records DISABLE TRIGGER be_slow";
 
 /// The options of `neighbors`
 #[derive(Args)]

@@ -217,8 +217,8 @@ impl Completer {
         }
     }
 
-    /// Finds the abandoned operations once, and finishes them, four at a time. Returns how many were
-    /// resumed, whatever their outcome.
+    /// Finds the abandoned operations once, and finishes them, four at a time. Returns how many
+    /// were resumed, whatever their outcome.
     ///
     /// Only operations with a function are searched for, in the order of their record ids and page
     /// after page, so that those of other programs in the same store do not hide them.

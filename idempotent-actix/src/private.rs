@@ -7,11 +7,11 @@ pub use crate::{
     request::Guard,
     run::GuardedResponse as Response,
     scope::{
-        extractors::{Check, Extractor, InPath, IsNoExtractor, RunsExtractor},
+        extractors::{Extractor, InPath, IsNoExtractor, RunsExtractor},
         scope_by, scope_of, scope_of_request,
     },
     spec::{
-        ClaimMode, InFlightRule, NamedTx, OperationSpec, OtherTx, Registered, RequestScope,
+        Check, ClaimMode, InFlightRule, NamedTx, OperationSpec, OtherTx, Registered, RequestScope,
         Resource, Route,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
@@ -81,7 +81,9 @@ macro_rules! __operation {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __request_scope {
-    () => { $crate::__private::None };
+    () => {
+        $crate::__private::None
+    };
     (Function($scope:expr)) => {
         $crate::__private::Some($crate::__private::RequestScope::Function($scope))
     };
@@ -97,8 +99,9 @@ macro_rules! __request_scope {
         use $crate::__private::InPath as _;
         ::core::assert!(
             !$crate::__private::Extractor::<$type>::IN_PATH,
-            "`in_flight = \"poll\"` needs a scope that a lookup can find, and a lookup has no value \
-             for a parameter of the path; write `in_flight = \"conflict\"`, or another `scope`"
+            "`in_flight = \"poll\"` needs a scope that a lookup can find, and a lookup has no \
+             value for a parameter of the path; write `in_flight = \"conflict\"`, or another \
+             `scope`"
         );
         $crate::__private::Some($crate::__private::RequestScope::Parameter($scope))
     }};

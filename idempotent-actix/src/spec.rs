@@ -12,12 +12,13 @@ use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
 
-use crate::{
-    key_source::{KeySource, RegisteredSource},
-    scope::extractors::Check,
-};
+use crate::key_source::{KeySource, RegisteredSource};
 
 pub(crate) mod markers;
+
+/// Runs an extractor for a request other than its handler's; `None` if it
+/// [`IgnoresCaller`](crate::scope::IgnoresCaller).
+pub type Check = Option<LocalBoxFuture<'static, Result<(), Error>>>;
 
 /// The scope of a request, once it is known.
 pub(crate) type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;

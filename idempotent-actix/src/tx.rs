@@ -99,11 +99,11 @@ use crate::{
 ///   afterwards is committed, and the client gets 500.
 /// * On Postgres, with either claim, the server refuses `COMMIT` and `PREPARE TRANSACTION`, and
 ///   rolls everything back, as `ROLLBACK` does. The client gets 500. In the store's own sessions,
-///   whatever the handler writes afterwards fails, because they are read-only outside of the store's
-///   transactions, and the next request runs again.
-/// * In the sessions of an application's pool, or behind a pooler, what the handler writes afterwards
-///   is committed by itself. The key is then held, with either claim and whatever the status of the
-///   response is.
+///   whatever the handler writes afterwards fails, because they are read-only outside of the
+///   store's transactions, and the next request runs again.
+/// * In the sessions of an application's pool, or behind a pooler, what the handler writes
+///   afterwards is committed by itself. The key is then held, with either claim and whatever the
+///   status of the response is.
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,

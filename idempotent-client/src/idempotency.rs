@@ -94,9 +94,10 @@ impl Idempotency {
         IdempotencyMiddleware { settings: self.settings.clone() }
     }
 
-    /// Allows redirects (307 and 308) of guarded requests to the origin of this URL, such as another
-    /// region of the service. The key, the body and the headers are sent there too, except those
-    /// that reqwest removes between hosts: `Authorization`, `Proxy-Authorization` and `Cookie`.
+    /// Allows redirects (307 and 308) of guarded requests to the origin of this URL, such as
+    /// another region of the service. The key, the body and the headers are sent there too, except
+    /// those that reqwest removes between hosts: `Authorization`, `Proxy-Authorization` and
+    /// `Cookie`.
     #[must_use]
     pub fn allow_redirects_to(self, url: Url) -> Self {
         self.with(|settings| settings.allowed_redirects.push(url))

@@ -40,8 +40,8 @@ pub struct Resumed {
 
 impl Idempotency {
     /// Sends the stored operations that have no outcome yet. Call it at the start, before new
-    /// operations: it sends everything that is pending, also what this or another process is sending
-    /// at that moment, with the same key.
+    /// operations: it sends everything that is pending, also what this or another process is
+    /// sending at that moment, with the same key.
     ///
     /// `client` must have this middleware.
     pub fn resume<'a>(&'a self, client: &'a ClientWithMiddleware) -> Resume<'a> {

@@ -217,8 +217,9 @@ impl Runtime {
         parts.options.namespace.as_deref().or_else(|| parts.store.store().namespace())
     }
 
-    /// Verifies that the store works; see [`Store::check`]. Each call asks the store, so this can be
-    /// a health check. If no call has succeeded before the first claim, the first claim makes one.
+    /// Verifies that the store works; see [`Store::check`]. Each call asks the store, so this can
+    /// be a health check. If no call has succeeded before the first claim, the first claim makes
+    /// one.
     ///
     /// # Errors
     /// Fails if the store is misconfigured or cannot be reached. The error's source names the

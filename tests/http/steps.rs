@@ -215,7 +215,7 @@ fn a_point_of_no_return_under_another_rule_is_an_error_that_names_the_rule() {
     let app = TestApp::new();
     let server = app.serve(services);
     let refused = server.send(&request("/no_point", "b"));
-    assert_problem(&refused, 500, "handler_failed", true);
+    assert_problem(&refused, 500, "handler_failed", false);
     assert!(!refused.text().contains("retry_then_hold"), "{}", refused.text());
     assert!(log::captured().contains("needs the rule `abandoned = \"retry_then_hold\"`"));
     assert_eq!((app.probe.runs(), app.store.calls(Op::Note)), (0, 0));

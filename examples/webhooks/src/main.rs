@@ -39,9 +39,9 @@
 //! the payment of this refund is not known yet
 //! ```
 //!
-//! Stripe's `amount_refunded` is the total of all refunds of the payment so far: what is booked is the
-//! difference. An event about a payment that cannot be read is refused, so that it does not count as
-//! received. Its key is not claimed either:
+//! Stripe's `amount_refunded` is the total of all refunds of the payment so far: what is booked is
+//! the difference. An event about a payment that cannot be read is refused, so that it does not
+//! count as received. Its key is not claimed either:
 //!
 //! ```text
 //! $ deliver '{"id":"evt_3","type":"charge.refunded",

@@ -72,8 +72,8 @@ fn error(source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
 /// No store has the transactions that handlers take.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "handlers take a `Tx` of a database in which no `Idempotency` of this process has its store, so \
-     that they cannot run: {handlers}; open a store in that database"
+    "handlers take a `Tx` of a database in which no `Idempotency` of this process has its store, \
+     so that they cannot run: {handlers}; open a store in that database"
 )]
 struct NoTransactions {
     handlers: String,

@@ -97,8 +97,7 @@ kinds! {
     /// 422: the key was first used for a different request. The handler did not run.
     KeyReused = UNPROCESSABLE_ENTITY, "key_reused", retryable: false,
         "The idempotency key was used for a different request",
-        "This request was not run. If it is a retry, check what the earlier request did; otherwise \
-         use a new key.";
+        "This request was not run. Check what the earlier one did before you use a new key.";
     /// 500: the handler panicked, the body of its response failed, its transaction was not
     /// committed, or the store lost its record while it ran.
     HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,

@@ -21,8 +21,9 @@ pub(super) fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
 }
 
 /// What the path says beyond the pattern of its route: the values of the dynamic segments, what no
-/// pattern has matched, and which characters are percent-encoded. The record id contains the pattern, or else the operation's `name`, with
-/// which a route can be renamed while its requests are sent again.
+/// pattern has matched, and which characters are percent-encoded. The record id contains the
+/// pattern, or else the operation's `name`, with which a route can be renamed while its requests
+/// are sent again.
 fn path_values(request: &HttpRequest) -> String {
     let path = request.match_info();
     let mut values = String::new();

@@ -2,11 +2,10 @@
 
 use std::{fmt, marker::PhantomData};
 
-use actix_web::{Either, Error, FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{Either, FromRequest, HttpRequest, dev::Payload, web};
 use bytes::Bytes;
-use futures_util::future::LocalBoxFuture;
 
-use crate::operation::Operation;
+use crate::{operation::Operation, spec::Check};
 
 /// An extractor whose result does not depend on who sends the request, such as a parser of the
 /// body.
@@ -48,9 +47,6 @@ impl<D: sqlx::Database> IgnoresCaller for crate::Tx<D> {}
 impl<T: IgnoresCaller> IgnoresCaller for Option<T> {}
 impl<T: IgnoresCaller, E> IgnoresCaller for Result<T, E> {}
 impl<L: IgnoresCaller, R: IgnoresCaller> IgnoresCaller for Either<L, R> {}
-
-/// Runs an extractor for a request other than its handler's; `None` if it [`IgnoresCaller`].
-pub type Check = Option<LocalBoxFuture<'static, Result<(), Error>>>;
 
 /// The extractor of one parameter.
 ///

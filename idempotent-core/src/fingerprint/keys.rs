@@ -82,8 +82,8 @@ impl FingerprintKeys {
     }
 
     /// Signs a digest with the key that signed `recorded`, to find out whether a record from before
-    /// a rotation is of the same request. Returns `None` if that is the key that signs, whose signature
-    /// [`sign`](Self::sign) returns, or a key that is not in this set.
+    /// a rotation is of the same request. Returns `None` if that is the key that signs, whose
+    /// signature [`sign`](Self::sign) returns, or a key that is not in this set.
     #[must_use]
     pub fn sign_like(&self, recorded: Fingerprint, digest: RequestDigest) -> Option<Fingerprint> {
         if self.signing().map_or(0, |(id, _)| *id) == recorded.key_id {

@@ -222,7 +222,8 @@ impl Claims {
                 // The key was in flight before; the failure does not change that.
                 Err(error) => {
                     tracing::warn!(
-                        id = %id.short(), %error, "claiming a key that is in flight failed; retrying"
+                        id = %id.short(), %error,
+                        "claiming a key that is in flight failed; retrying"
                     );
                 }
             }

@@ -171,12 +171,12 @@ impl Operation {
     /// Fails under another rule, if the store fails, if another attempt has taken over the key, or
     /// while a transaction of the handler is open. Then do not begin the effect.
     pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
+        self.not_ended()?;
         let Shared { parts, rule, .. } = &*self.shared;
         // An unguarded operation does not know its rule.
         if parts.is_some() && *rule != OnAbandon::RetryThenHold {
             return Err(OperationError::NoPointOfNoReturn);
         }
-        self.not_ended()?;
         self.outside_transaction()?;
         self.pass_point_of_no_return().await
     }

@@ -114,7 +114,10 @@ impl Renewer {
             // The lease is due again after a sixth of its length.
             RenewOutcome::Unknown => {
                 let id = renewal.lease.id;
-                tracing::debug!(id = %id.short(), "the renewal of a lease had no outcome; retrying");
+                tracing::debug!(
+                    id = %id.short(),
+                    "the renewal of a lease had no outcome; retrying"
+                );
             }
         }
     }

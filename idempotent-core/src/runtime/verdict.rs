@@ -80,7 +80,8 @@ impl Verdict {
             Ok(recording) => Self::Completed(recording),
             Err(error) => {
                 tracing::error!(
-                    id = %id.short(), %error, "a recording cannot be read; its operation is not run again"
+                    id = %id.short(), %error,
+                    "a recording cannot be read; its operation is not run again"
                 );
                 Self::Unreadable
             }

@@ -103,8 +103,8 @@ const NAME: &str = "postgres";
 /// If three batches of a kind are late, the steps are executed alone. The server ends a batch after
 /// a second, and one that gets no response has failed after three seconds.
 ///
-/// Batches have two of the ten connections, and the two that are opened while batches are late. [`group_commit(false)`](Self::group_commit) switches
-/// them off.
+/// Batches have two of the ten connections, and the two that are opened while batches are late.
+/// [`group_commit(false)`](Self::group_commit) switches them off.
 ///
 /// # Server logs
 /// Responses and digests of requests are sent as parameters, never as part of a statement's text.
@@ -162,8 +162,8 @@ const NAME: &str = "postgres";
 /// `CLOSE ALL`, and cannot change the isolation level. What a handler writes after the end of the
 /// transaction fails (`25006`): the store's sessions for handlers have
 /// `default_transaction_read_only`, and only the store's transactions may write. In the sessions of
-/// a [shared](Self::from_pool) pool, or behind a pooler, the store cannot set that. What the handler
-/// writes there is committed by itself, and the runtime holds the key.
+/// a [shared](Self::from_pool) pool, or behind a pooler, the store cannot set that. What the
+/// handler writes there is committed by itself, and the runtime holds the key.
 ///
 /// With `claim = "transaction"` the transaction takes an advisory lock of the key, and inserts the
 /// record when it is completed. The number of the lock is 64 bits of the record's id, which is a
@@ -356,8 +356,9 @@ impl PostgresStore {
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger, and
-    /// how many bytes of recordings it returns; the default is 1 MiB. The process and the server each have a whole batch in memory.
+    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger,
+    /// and how many bytes of recordings it returns; the default is 1 MiB. The process and the
+    /// server each have a whole batch in memory.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.groups.limits();

@@ -79,9 +79,9 @@ const MAX_ROUNDS: usize = 3;
 /// longer than a second, each of its steps is executed alone; if the file stays locked, its steps
 /// fail. All writers wait for a step alone, so it fails if its statement takes longer than two
 /// seconds, for instance because of a trigger. On a connection of the application, these statements
-/// have no limit. A step whose caller drops it in the queue is not executed. Batches are executed by a thread named `idempotency-sqlite`, which all
-/// SQLite stores of the process share. [`group_commit(false)`](Self::group_commit) switches them
-/// off.
+/// have no limit. A step whose caller drops it in the queue is not executed. Batches are executed
+/// by a thread named `idempotency-sqlite`, which all SQLite stores of the process share.
+/// [`group_commit(false)`](Self::group_commit) switches them off.
 ///
 /// # Transactions
 /// While the transaction of a handler is open, it is the only writer of the file, and it uses the

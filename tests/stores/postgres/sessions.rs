@@ -196,7 +196,8 @@ async fn the_table_is_found_in_a_schema_of_any_name() {
     assert_eq!(number(&url, format!("{COUNT} {quoted}.idempotency_records")).await, 4);
 }
 
-/// Leaves a transaction open on a connection of a pool, as an early return after a raw `BEGIN` does.
+/// Leaves a transaction open on a connection of a pool, as an early return after a raw `BEGIN`
+/// does.
 async fn leak(pool: &PgPool, statements: &'static [&'static str]) {
     let mut connection = pool.acquire().await.unwrap();
     for text in statements {

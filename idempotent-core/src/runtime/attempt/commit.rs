@@ -123,8 +123,8 @@ impl Inner {
         }
     }
 
-    /// Ends an attempt whose handler has ended its transaction itself. What it has written since may
-    /// be committed, so that the key must not be free.
+    /// Ends an attempt whose handler has ended its transaction itself. What it has written since
+    /// may be committed, so that the key must not be free.
     async fn hold_escaped(&mut self) -> AttemptOutcome {
         let held = match self.open {
             None => self.hold_lease().await,
@@ -273,7 +273,8 @@ impl Inner {
         let held = fence == Fence::Passed;
         if held {
             tracing::error!(
-                id = %self.lease.id.short(), "a handler committed its transaction itself; its key is held"
+                id = %self.lease.id.short(),
+                "a handler committed its transaction itself; its key is held"
             );
         }
         Ok(held)

@@ -66,7 +66,10 @@ impl Inner {
         let noted = self.parts.store.call(|store| store.note(&self.lease, note)).await;
         if let Err(error) = noted {
             let (id, cause) = (self.lease.id, error.source());
-            tracing::warn!(id = %id.short(), %error, cause, "storing the reference of an operation failed");
+            tracing::warn!(
+                id = %id.short(), %error, cause,
+                "storing the reference of an operation failed"
+            );
         }
     }
 
@@ -163,7 +166,8 @@ impl Inner {
     pub(super) fn log_failure(&self, error: &StoreError) {
         let (id, cause) = (self.lease.id, error.source());
         tracing::warn!(
-            id = %id.short(), %error, cause, "storing the end of an attempt failed; retrying in the background"
+            id = %id.short(), %error, cause,
+            "storing the end of an attempt failed; retrying in the background"
         );
     }
 

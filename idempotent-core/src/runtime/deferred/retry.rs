@@ -76,18 +76,27 @@ impl DeferredEnd {
 fn log_failure(end: &DeferredEnd, error: &StoreError, reported: bool) -> bool {
     let id = end.id;
     if error.is_transient() || reported {
-        tracing::debug!(id = %id.short(), %error, "storing the end of an attempt failed again; retrying");
+        tracing::debug!(
+            id = %id.short(), %error,
+            "storing the end of an attempt failed again; retrying"
+        );
         return false;
     }
     let cause = error.source();
-    tracing::error!(id = %id.short(), %error, cause, "the store refuses the end of an attempt; retrying");
+    tracing::error!(
+        id = %id.short(), %error, cause,
+        "the store refuses the end of an attempt; retrying"
+    );
     true
 }
 
 fn log_given_up(end: &DeferredEnd, error: &StoreError) {
     let (id, cause) = (end.id, error.source());
     if matches!(end.action, EndAction::GiveBack) {
-        tracing::debug!(id = %id.short(), %error, cause, "releasing a claim failed; its lease will expire");
+        tracing::debug!(
+            id = %id.short(), %error, cause,
+            "releasing a claim failed; its lease will expire"
+        );
     } else {
         tracing::error!(
             id = %id.short(), %error, cause,

@@ -77,7 +77,8 @@ where
     ) = result
     {
         tracing::warn!(
-            id = %id.short(), "the outcome of a run is unknown; its key is held until it is resolved"
+            id = %id.short(),
+            "the outcome of a run is unknown; its key is held until it is resolved"
         );
     }
     result

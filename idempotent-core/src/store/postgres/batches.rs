@@ -211,8 +211,8 @@ impl PostgresStore {
         Ok(rows.iter().filter_map(|row| sql::lease_from_row(row).ok()).collect())
     }
 
-    /// Replies to the steps of a batch that failed. They are executed alone, so that only those fail
-    /// that are at fault, unless the server is known not to respond.
+    /// Replies to the steps of a batch that failed. They are executed alone, so that only those
+    /// fail that are at fault, unless the server is known not to respond.
     fn fail<T>(
         &self,
         operation: &'static str,

@@ -2,7 +2,8 @@
 //!
 //! The index is a sorted set with its own key, which one node of a cluster has. Its members are
 //! record ids, each with the owner token of the attempt; all scores are 0, so that the members are
-//! in the order of their bytes. It contains every attempt whose input is in a record, and attempts that have ended or whose note failed.
+//! in the order of their bytes. It contains every attempt whose input is in a record, and attempts
+//! that have ended or whose note failed.
 
 use bytes::Bytes;
 use futures_util::future::join_all;

@@ -120,9 +120,9 @@ impl PostgresStore {
         Ok(connection)
     }
 
-    /// Begins a transaction that a handler cannot commit. Executes the statements that take the lock
-    /// of a key in it, and returns their rows. Without a lock, the transaction has a savepoint only
-    /// where that is needed to find out [whether it has ended](PgTransaction::escaped).
+    /// Begins a transaction that a handler cannot commit. Executes the statements that take the
+    /// lock of a key in it, and returns their rows. Without a lock, the transaction has a savepoint
+    /// only where that is needed to find out [whether it has ended](PgTransaction::escaped).
     async fn open(
         &self,
         connection: PooledConnection<PgConnection>,

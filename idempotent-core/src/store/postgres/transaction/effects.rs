@@ -14,9 +14,10 @@ use crate::{
 const WITHOUT_SAVEPOINT: [&str; 2] = ["25P01", "3B001"];
 
 impl PgTransaction {
-    /// Whether the handler has ended the transaction, and what it has written since may be committed:
-    /// the session is not the store's own. The store's savepoint, whose name no handler uses, exists
-    /// only in the transaction that the store has begun, even if a statement has failed in it.
+    /// Whether the handler has ended the transaction, and what it has written since may be
+    /// committed: the session is not the store's own. The store's savepoint, whose name no handler
+    /// uses, exists only in the transaction that the store has begun, even if a statement has
+    /// failed in it.
     pub(super) async fn escaped(&mut self) -> bool {
         if self.read_only_after || !self.unverified || self.open.is_none() {
             return false;

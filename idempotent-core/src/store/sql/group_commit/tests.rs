@@ -16,8 +16,8 @@ impl GroupedStep for Step {
 
 type Group = Arc<GroupCommit<Step, usize>>;
 
-/// A queue in which `alone` steps are executed side by side, up to `batches` batches run at the same
-/// time, and batches have at most three steps and ten bytes.
+/// A queue in which `alone` steps are executed side by side, up to `batches` batches run at the
+/// same time, and batches have at most three steps and ten bytes.
 fn group(alone: usize, batches: usize) -> Group {
     let limits = GroupCommitLimits::new(alone);
     let (steps, bytes) = (NonZeroU16::new(3).unwrap(), NonZeroUsize::new(10).unwrap());
