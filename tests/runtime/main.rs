@@ -15,6 +15,7 @@ mod deferral;
 mod deferred_memory;
 mod deferred_outcomes;
 mod disturbed_completions;
+mod ending_leases;
 mod ends;
 mod fencing;
 mod hanging;

@@ -1,5 +1,6 @@
 //! Faults of the machine and of the operator: a full disk, a clock that is set, releases with
-//! different settings on one store, and records that no purge removes.
+//! different settings on one store, records that no purge removes, and ends that take longer than
+//! their lease.
 
 use idempotent_core::{
     Policy, RecordId, Runtime,
@@ -11,6 +12,7 @@ mod clocks;
 mod disk_full;
 mod mixed_releases;
 mod purging;
+mod slow_ends;
 
 /// Claims a key, and expects the attempt to be granted.
 async fn proceed(runtime: &Runtime, id: RecordId, policy: &Policy) -> Attempt {

@@ -10,12 +10,14 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, Store,
-    protocol::ClaimOutcome,
+    Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
+    RecordedBody, Recording, Store,
+    internals::batched_sqlite,
+    protocol::{Claim, ClaimOutcome, Fence},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::sqlite::SqliteStore,
 };
-use sqlx::{Connection, SqlitePool};
+use sqlx::{ConnectOptions, Connection, SqlitePool};
 use tokio::task::JoinSet;
 
 use crate::support::File;
@@ -42,6 +44,12 @@ fn digest() -> idempotent_core::RequestDigest {
 
 fn response() -> Recording {
     Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+}
+
+fn new_claim() -> Claim {
+    Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+        .with_lease(LEASE)
+        .with_ttl(Duration::from_secs(60))
 }
 
 async fn run(runtime: &Runtime, key: u8) -> Attempt {
@@ -80,6 +88,7 @@ async fn claim_until_stopped(
                 }
                 // A claim that timed out waiting for the lock.
                 Err(error) if error.is_transient() => {}
+                Ok(Admission::Rejected(Verdict::Completed(_))) => {}
                 Ok(Admission::Proceed(_)) => {
                     granted.fetch_add(1, Ordering::SeqCst);
                 }
@@ -142,6 +151,83 @@ async fn a_long_transaction_of_another_process_costs_no_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_transaction_of_the_owner_costs_no_lease() {
     assert_a_long_transaction_costs_no_lease(true).await;
+}
+
+/// The transaction ends after the completions have been deferred, and long after the leases would
+/// have expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_whose_completions_wait_for_another_process_run_once() {
+    let file = File::new();
+    let ((_, owner), (_, writer), (setup, _)) =
+        (process(&file).await, process(&file).await, process(&file).await);
+    let mut attempts = Vec::new();
+    for key in 0..KEYS {
+        attempts.push(run(&owner, key).await);
+    }
+    let transaction = writer.transaction().await.unwrap();
+    let complete = |attempt: Attempt| async move { attempt.complete(&response()).await };
+    let ending = attempts.into_iter().map(complete).collect::<JoinSet<_>>();
+    let (stop, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut claimers = JoinSet::new();
+    for _ in 0..3 {
+        let (store, runtime) = process(&file).await;
+        claimers.spawn(claim_until_stopped(store, runtime, stop.clone(), granted.clone()));
+    }
+    while !all_expired(&setup).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(2 * LEASE).await;
+    transaction.roll_back().await;
+    let ended = ending.join_all().await;
+    owner.drained().await;
+    stop.store(true, Ordering::SeqCst);
+    claimers.join_all().await;
+    assert_eq!(granted.load(Ordering::SeqCst), 0, "{ended:?}");
+    let accepted = [AttemptOutcome::Stored, AttemptOutcome::Deferred];
+    assert!(ended.iter().all(|ended| accepted.contains(ended)), "{ended:?}");
+    for key in 0..KEYS {
+        let found = setup.look_up(&id(key)).await.unwrap().unwrap();
+        assert!(matches!(found.record.state, RecordState::Completed(_)), "{key}");
+    }
+}
+
+/// Without a runtime, nothing renews the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_waits_for_the_lock_precedes_takeovers() {
+    let claim = || new_claim().with_lease(Duration::from_millis(300));
+    for (alter, policy) in [
+        ((|store| store) as fn(SqliteStore) -> SqliteStore, None),
+        (batched_sqlite, None),
+        (|store| store, Some(Abandoned::Hold)),
+    ] {
+        let file = File::new();
+        let (owner, other) = (alter(file.open().await), file.open().await);
+        owner.migrate().await.unwrap();
+        let granted = claim();
+        let lease = Lease { id: id(0), owner: granted.owner };
+        owner.claim(&lease.id, &granted).await.unwrap();
+        let mut writer = file.options().connect().await.unwrap();
+        let lock = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let ending = tokio::spawn(async move {
+            match policy {
+                Some(policy) => owner.abandon(&lease, policy).await,
+                None => owner.complete(&lease, &Bytes::from_static(b"done")).await,
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(4);
+        while !file.has_waiting_owner() {
+            assert!(Instant::now() < deadline, "{policy:?}: the end does not register");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let found = other.look_up(&lease.id).await.unwrap().unwrap();
+        assert!(found.record.lease_until < found.at, "the lease has not expired");
+        let outcome = other.claim(&lease.id, &claim()).await.unwrap();
+        assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{outcome:?}");
+        lock.rollback().await.unwrap();
+        assert_eq!(ending.await.unwrap().unwrap(), Fence::Passed, "{policy:?}");
+        assert!(!file.has_waiting_owner(), "{policy:?}: the end stays registered");
+    }
 }
 
 #[tokio::test]
@@ -258,12 +344,7 @@ async fn a_claim_during_a_transaction_of_another_process_fails_transiently() {
     else {
         panic!("the claim was rejected")
     };
-    let claim = idempotent_core::protocol::Claim::new(
-        idempotent_core::Fingerprint::from_bytes([1; idempotent_core::Fingerprint::BYTES]),
-        idempotent_core::OwnerToken::random().unwrap(),
-    )
-    .with_lease(LEASE)
-    .with_ttl(Duration::from_secs(60));
+    let claim = new_claim();
     let began = Instant::now();
     let error = store.claim(&id(0), &claim).await.unwrap_err();
     assert!(

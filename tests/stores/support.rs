@@ -1,6 +1,7 @@
 //! Stores whose time the tests move.
 
 use std::{
+    fs::TryLockError,
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
@@ -79,6 +80,12 @@ impl File {
 
     pub(crate) async fn open(&self) -> SqliteStore {
         SqliteStore::connect(&self.url()).await.unwrap()
+    }
+
+    /// Whether an owner of a lease waits for the write lock.
+    pub(crate) fn has_waiting_owner(&self) -> bool {
+        std::fs::File::open(self.0.join("records.db-renewals"))
+            .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// An application's pool on the same file.

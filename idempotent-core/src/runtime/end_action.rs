@@ -42,6 +42,13 @@ impl EndAction {
         }
     }
 
+    /// Whether the lease is renewed until the store has the action. A key that is given up must not
+    /// be kept alive, since a renewal would revive its lease. A key that is to be held must be, or
+    /// the next request would run before the store has it.
+    pub(super) fn keeps_lease(&self) -> bool {
+        matches!(self, Self::Complete(_) | Self::Abandon(Abandoned::Hold))
+    }
+
     pub(super) fn is_completion(&self) -> bool {
         matches!(self, Self::Complete(_))
     }

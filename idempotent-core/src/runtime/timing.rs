@@ -30,6 +30,21 @@ pub(super) fn jittered(pause: Duration) -> Duration {
     pause.min(LONGEST).mul_f64(0.5 + fastrand::f64())
 }
 
+/// Makes a call, and executes `pending` when the call is first found not to be ready at once.
+pub(super) async fn once_pending<T>(call: impl Future<Output = T>, pending: impl FnOnce()) -> T {
+    let (mut call, mut pending) = (pin!(call), Some(pending));
+    poll_fn(|cx| {
+        let polled = call.as_mut().poll(cx);
+        if polled.is_pending()
+            && let Some(pending) = pending.take()
+        {
+            pending();
+        }
+        polled
+    })
+    .await
+}
+
 /// Makes a call that may safely be repeated, and repeats it once if it soon fails for a transient
 /// reason. The usual reason is a pooled connection that has died.
 pub(super) async fn with_retry<T, C>(call: impl Fn() -> C) -> Result<T, StoreError>

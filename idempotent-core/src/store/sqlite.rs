@@ -14,7 +14,7 @@ use sqlx::{SqliteConnection, SqlitePool};
 use self::{
     batches::{ALONE, Group, WriteStep},
     statements::Statements,
-    waiting_renewals::WaitingRenewals,
+    waiting_owners::WaitingOwners,
     write_lock::WriteLockObserver,
 };
 pub use super::sql::InvalidTableName;
@@ -50,7 +50,7 @@ mod statement;
 mod statements;
 mod table;
 mod transaction;
-mod waiting_renewals;
+mod waiting_owners;
 mod write_lock;
 
 const NAME: &str = "sqlite";
@@ -59,6 +59,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long a busy call is repeated. If its caller drops a call, it continues for at most
 /// [`BUSY_TIMEOUT`].
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Within which time the runtime sends the end of an attempt again if it fails.
+const END_RESENT: Duration = Duration::from_millis(1_500);
 /// How often a claim starts again because a concurrent claim changed the record first.
 const MAX_ROUNDS: usize = 3;
 
@@ -106,8 +108,8 @@ const MAX_ROUNDS: usize = 3;
 ///
 /// # Files
 /// In addition to the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file
-/// with the suffix `-renewals`. A renewal that waits for another connection's transaction locks
-/// this file, so that no claim takes over its key meanwhile. The file may be removed while no
+/// with the suffix `-renewals`. A renewal or a completion that waits for another connection's
+/// transaction locks this file, so that no claim takes over its key meanwhile. The file may be removed while no
 /// process has the database open. The directory must be writable.
 ///
 /// # Examples
@@ -127,7 +129,7 @@ pub struct SqliteStore {
     statements: Arc<Statements>,
     group: Arc<Group>,
     namespace: Option<Arc<str>>,
-    waiting: WaitingRenewals,
+    waiting: WaitingOwners,
     /// Tracks who holds the write lock. Only useful if the write connection is the store's own.
     lock: Arc<WriteLockObserver>,
 }
@@ -192,7 +194,7 @@ impl SqliteStore {
         writer: ConnectionPool<SqliteConnection>,
         readers: ConnectionPool<SqliteConnection>,
     ) -> Result<Self, StoreError> {
-        let waiting = WaitingRenewals::of(&connect::check(&writer).await?);
+        let waiting = WaitingOwners::of(&connect::check(&writer).await?);
         Ok(Self {
             writer,
             readers,
@@ -323,7 +325,8 @@ impl Store for SqliteStore {
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
         let step = WriteStep::Complete(*lease, recording.clone());
-        self.write_in_turn("complete", step).await.map(fence)
+        let written = self.write_in_turn("complete", step);
+        self.as_owner("complete", END_RESENT, written).await.map(fence)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
@@ -331,9 +334,12 @@ impl Store for SqliteStore {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        self.write("abandon", || self.statements.abandon(lease, policy))
-            .await
-            .map(|rows| fence(rows != 0))
+        let written = self.write("abandon", || self.statements.abandon(lease, policy));
+        let rows = match policy {
+            Abandoned::Hold => self.as_owner("abandon", END_RESENT, written).await,
+            Abandoned::Retry => written.await,
+        };
+        rows.map(|rows| fence(rows != 0))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {

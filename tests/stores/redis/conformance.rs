@@ -33,6 +33,10 @@ impl TestServer {
         }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// A store, which stores all recordings without a script if `conditional` and the server can.
     pub(crate) async fn subject(&self, conditional: bool) -> ShiftedRedis {
         let store = RedisStore::connect(&self.url).await.unwrap();

@@ -9,7 +9,7 @@ use crate::{
     policy::Abandoned,
     protocol::{ClaimOutcome, Fence, Note},
     record::{Record, RecordState},
-    runtime::end_action::EndAction,
+    runtime::{end_action::EndAction, timing::once_pending},
     store::{Transaction, TransactionClaim, commit_if_passed},
 };
 
@@ -32,7 +32,6 @@ impl Inner {
         transaction: Box<dyn Transaction>,
         action: EndAction,
     ) -> AttemptOutcome {
-        // A renewal at the same time as the completion would only wait for it in the store.
         let live = self.parts.renewer.leases.remove(&self.lease);
         if self.open.is_none() {
             // If this future is dropped, the transaction may be committed; the abandonment is
@@ -41,9 +40,10 @@ impl Inner {
         }
         let note = self.operation.take_pending();
         let committed = Box::pin(commit_with(transaction, &self.lease, note, &action));
-        let error = match self.parts.store.limit(committed).await {
+        let committed = self.parts.store.limit(committed);
+        let error = match once_pending(committed, || self.keep_lease()).await {
             Ok(fence) => {
-                self.phase = Phase::Ended;
+                self.set_ended();
                 return self.outcome(fence).await;
             }
             Err(error) if error.is_escaped() => return self.hold_escaped().await,
@@ -58,7 +58,7 @@ impl Inner {
             Some(_) => self.resolve_in_transaction(&action).await,
         };
         if found.is_ok() {
-            self.phase = Phase::Ended;
+            self.set_ended();
         }
         match found {
             Ok(CommitOutcome::Committed) => self.outcome(Fence::Passed).await,
@@ -215,6 +215,9 @@ impl Inner {
     /// `a_commit_without_its_acknowledgment_is_settled`).
     async fn resolve_with_lease(&self) -> Result<CommitOutcome, StoreError> {
         let abandon = EndAction::Abandon(self.operation.abandoned());
+        if !abandon.keeps_lease() {
+            self.parts.renewer.leases.remove(&self.lease);
+        }
         match self.send_after_renewals(&abandon).await? {
             Fence::Passed => Ok(CommitOutcome::NotCommitted),
             Fence::Fenced => self.read_commit(is_completed).await,

@@ -1,16 +1,15 @@
 //! The end of an attempt that has a lease.
 
-use std::{error::Error, future::poll_fn, mem, pin::pin};
+use std::{error::Error, mem};
 
 use super::{AttemptOutcome, Effects, Inner, Phase};
 use crate::{
     error::StoreError,
-    policy::Abandoned,
     protocol::{Fence, Note},
     runtime::{
         deferred::DeferredEnd,
         end_action::EndAction,
-        timing::{after, with_retry},
+        timing::{after, once_pending, with_retry},
         verdict::Verdict,
     },
 };
@@ -27,19 +26,15 @@ impl Inner {
     }
 
     pub(super) async fn end(&mut self, action: EndAction) -> AttemptOutcome {
-        // A renewal at the same time as the completion would only wait for it in the store.
         let live = self.parts.renewer.leases.remove(&self.lease);
         // A renewal that was fenced has removed the lease before.
         let fenced = live.is_none();
         self.phase = Phase::Ending(action.clone(), live);
-        if let Some(note) = self.operation.take_pending() {
-            Box::pin(self.note(&note)).await;
+        let sent =
+            if fenced { self.send_noted(&action).await } else { self.send_shown(&action).await };
+        if sent.is_ok() && self.sending.get().is_some() {
+            self.parts.renewer.leases.remove(&self.lease);
         }
-        let sent = if fenced {
-            self.send_after_renewals(&action).await
-        } else {
-            self.send_shown(&action).await
-        };
         match sent {
             // Boxed: keeps the caller's future small, since few attempts are fenced.
             Ok(Fence::Fenced) => Box::pin(self.end_fenced(action)).await,
@@ -61,9 +56,17 @@ impl Inner {
         }
     }
 
-    /// Stores the reference that the handler has set while its transaction was open.
-    async fn note(&self, note: &Note) {
-        let noted = self.parts.store.call(|store| store.note(&self.lease, note)).await;
+    /// Sends the action after the reference that the handler has set while its transaction was
+    /// open.
+    async fn send_noted(&self, action: &EndAction) -> Result<Fence, StoreError> {
+        if let Some(note) = self.operation.take_pending() {
+            Box::pin(self.note(note)).await;
+        }
+        self.send_after_renewals(action).await
+    }
+
+    async fn note(&self, note: Note) {
+        let noted = self.parts.store.call(|store| store.note(&self.lease, &note)).await;
         if let Err(error) = noted {
             let (id, cause) = (self.lease.id, error.source());
             tracing::warn!(
@@ -109,18 +112,32 @@ impl Inner {
     /// Sends the action to the store. Until the store responds, claims of this process report the
     /// key as in flight: a store that was restarted without the record would grant them, though the
     /// handler is done (case `an_attempt_whose_end_is_in_progress_is_not_run_again`).
+    ///
+    /// Between the call and its effect the lease may expire, and another process may take over the
+    /// key; renewals prevent it (case `a_lease_is_renewed_while_its_end_is_sent`).
     async fn send_shown(&self, action: &EndAction) -> Result<Fence, StoreError> {
-        let mut sent = pin!(self.send_after_renewals(action));
-        poll_fn(|cx| {
-            let sent = sent.as_mut().poll(cx);
-            if sent.is_pending() && self.sending.get().is_none() {
-                // Only this attempt sets it.
-                let shown = self.parts.deferrals.show(self.deferred(action.clone()));
-                let _ = self.sending.set(shown);
+        once_pending(self.send_noted(action), || {
+            if action.keeps_lease() {
+                self.keep_lease();
             }
-            sent
+            // Only this attempt sets it.
+            let shown = self.parts.deferrals.show(self.deferred(action.clone()));
+            let _ = self.sending.set(shown);
         })
         .await
+    }
+
+    /// Keeps the lease alive while the end is sent, even if renewals have to wait for it.
+    pub(super) fn keep_lease(&self) {
+        if let Phase::Ending(_, Some(live)) = &self.phase {
+            self.parts.renewer.leases.restore(self.lease, *live);
+        }
+    }
+
+    /// Notes that the store has the end, and stops keeping the lease alive.
+    pub(super) fn set_ended(&mut self) {
+        self.phase = Phase::Ended;
+        self.parts.renewer.leases.remove(&self.lease);
     }
 
     pub(super) async fn send_after_renewals(
@@ -176,11 +193,11 @@ impl Inner {
         let leases = &self.parts.renewer.leases;
         // An attempt without a live lease is known to be fenced.
         let fenced = live.is_none();
-        // A key that is given up must not be kept alive, since a renewal would revive its lease. A
-        // key that is to be held must be, or the next request would run before the store has it.
-        let keep = matches!(action, EndAction::Complete(_) | EndAction::Abandon(Abandoned::Hold));
-        if let Some(live) = live.filter(|_| keep) {
-            leases.restore(self.lease, live);
+        match live {
+            Some(live) if action.keeps_lease() => leases.restore(self.lease, live),
+            // A commit that was being sent has kept the lease alive.
+            Some(_) => drop(leases.remove(&self.lease)),
+            None => {}
         }
         let end = self.deferred(action);
         let end = if fenced { end.into_fenced() } else { end };

@@ -1,16 +1,15 @@
 //! Executing statements, with retries while the file is locked.
 
-use std::{collections::HashSet, pin::pin, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use serde_json::json;
 use sqlx::{
     SqliteConnection,
     sqlite::{SqliteQueryResult, SqliteRow},
 };
-use tokio::time::timeout;
 
 use super::{
-    BUSY_TIMEOUT, NAME, SqliteStore,
+    NAME, SqliteStore,
     error::{is_busy, store_error},
     handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
@@ -179,6 +178,18 @@ impl SqliteStore {
         Ok(self.write(operation, || self.statements.shorten(seen)).await? == 1)
     }
 
+    /// Executes a write of the owner of a lease, which precedes takeovers if it has to wait. The
+    /// owner sends it again within `resent` if it fails.
+    pub(super) async fn as_owner<T>(
+        &self,
+        operation: &'static str,
+        resent: Duration,
+        write: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        in_runtime().map_err(|error| self.store_error(operation, error))?;
+        self.waiting.precede(resent, write).await
+    }
+
     pub(super) async fn renew_leases(
         &self,
         operation: &'static str,
@@ -187,22 +198,11 @@ impl SqliteStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        in_runtime().map_err(|error| self.store_error(operation, error))?;
         let renewals = renewals(leases);
-        let mut rows =
-            pin!(self.rows(&self.writer, operation, || self.statements.renew(&renewals)));
-        let rows = match timeout(BUSY_TIMEOUT, &mut rows).await {
-            Ok(rows) => rows,
-            Err(_) => {
-                let longest = leases.iter().map(|renewal| renewal.extend).max().unwrap_or_default();
-                let waiting = self.waiting.register(longest).await;
-                let rows = rows.await;
-                if rows.is_ok() {
-                    waiting.done();
-                }
-                rows
-            }
-        }?;
+        // The renewer sends it again after a sixth of a lease.
+        let longest = leases.iter().map(|renewal| renewal.extend).max().unwrap_or_default();
+        let rows = self.rows(&self.writer, operation, || self.statements.renew(&renewals));
+        let rows = self.as_owner(operation, longest / 6, rows).await?;
         let renewed = rows.iter().map(sql::lease_from_row).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::unreadable(NAME, operation, source))?;
         let passed = |renewal: &Renewal| renewed.contains(&renewal.lease);

@@ -20,7 +20,7 @@ use super::{
     hooks::TransactionFault,
     statement::Statement,
     statements::Statements,
-    waiting_renewals::WaitingRenewals,
+    waiting_owners::WaitingOwners,
     write_lock::{WaitLimit, WriteLockObserver},
 };
 use crate::{
@@ -167,7 +167,7 @@ impl SqliteTransaction {
         &mut self,
         id: &RecordId,
         claim: &Claim,
-        waiting: &WaitingRenewals,
+        waiting: &WaitingOwners,
     ) -> Result<ClaimOutcome, StoreError> {
         let statements = self.statements.clone();
         // The savepoints are set in the same call to SQLite's thread. A claim that writes nothing

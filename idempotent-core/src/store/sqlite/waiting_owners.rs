@@ -1,11 +1,11 @@
-//! Gives renewals precedence over takeovers.
+//! Gives the owners of leases precedence over takeovers.
 //!
-//! While one connection writes, no other connection can renew a lease or take a key over. When that
-//! transaction ends, SQLite gives the lock to whichever connection asks first, so a claim could
-//! take over the key of a live owner whose renewal is waiting.
+//! While one connection writes, no other connection can renew a lease, complete a key or take it
+//! over. When that transaction ends, SQLite gives the lock to whichever connection asks first, so a
+//! claim could take over the key of a live owner whose renewal or completion is waiting.
 //!
-//! A renewal that has to wait for the write lock therefore holds a shared operating-system lock on
-//! a file beside the database, and while any process holds it, claims treat an expired lease as
+//! An owner that has to wait for the write lock therefore holds a shared operating-system lock on a
+//! file beside the database, and while any process holds it, claims treat an expired lease as
 //! running. The operating system releases the locks of a process that dies. Safety does not depend
 //! on this: where the file cannot be locked, the first writer wins.
 
@@ -13,50 +13,72 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
+use super::BUSY_TIMEOUT;
 use crate::{
     clock::Timestamp,
+    error::StoreError,
     record::{Record, RecordState},
 };
 
-/// How long after its end a lease is still treated as running. A process that is stopped while its
-/// renewal waits keeps the file locked.
+/// How long after its end a lease is still treated as running. A process that is stopped while it
+/// waits as an owner keeps the file locked.
 const MAX_EXTENSION: Duration = Duration::from_secs(60);
-/// A renewal that failed or was dropped is sent again after at most a sixth of its lease; it counts
-/// as waiting for this long after that.
+/// A write that failed or was dropped counts as waiting for this long after it is sent again.
 const RESEND_MARGIN: Duration = Duration::from_secs(1);
 /// Another claim locks the file only for a moment.
 const TRIES: u32 = 50;
 const BETWEEN_LOCKS: Duration = Duration::from_millis(1);
-/// How often a claim must find the file locked before it concludes that a renewal is waiting.
+/// How often a claim must find the file locked before it concludes that an owner is waiting.
 const LOOKS: u32 = 3;
 
-/// The renewals, of all processes, that wait for the write lock of one database.
+/// The owners, of all processes, that wait for the write lock of one database.
 #[derive(Clone)]
-pub(super) struct WaitingRenewals {
+pub(super) struct WaitingOwners {
     file: Arc<Path>,
 }
 
-/// A waiting renewal. If it is dropped before it is done, it counts as waiting until it has been
-/// sent again.
-pub(super) struct WaitingRenewal {
+/// A waiting renewal or completion. If it is dropped before it is done, it counts as waiting until
+/// it has been sent again.
+pub(super) struct WaitingOwner {
     file: Option<File>,
-    sent_again: Duration,
+    /// How long it counts as waiting after it was dropped.
+    lingers: Duration,
 }
 
-impl WaitingRenewals {
-    /// The renewals of the database at this path, as SQLite names it.
+impl WaitingOwners {
+    /// The owners of the database at this path, as SQLite names it.
     pub(super) fn of(database: &str) -> Self {
         Self { file: PathBuf::from(format!("{database}-renewals")).into() }
     }
 
-    /// Registers a waiting renewal of leases of at most this length.
-    pub(super) async fn register(&self, lease: Duration) -> WaitingRenewal {
+    /// Executes a write that an owner sends again within `resent` if it fails. Once it has waited
+    /// for the write lock for [`BUSY_TIMEOUT`], it is registered until it is done.
+    pub(super) async fn precede<T>(
+        &self,
+        resent: Duration,
+        write: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let mut write = pin!(write);
+        if let Ok(done) = timeout(BUSY_TIMEOUT, &mut write).await {
+            return done;
+        }
+        let waiting = self.register(resent).await;
+        let done = write.await;
+        if done.is_ok() {
+            waiting.done();
+        }
+        done
+    }
+
+    /// Registers a waiting write that is sent again within `resent` if it fails.
+    async fn register(&self, resent: Duration) -> WaitingOwner {
         let path = self.file.clone();
         let locked = spawn_blocking(move || lock_shared(&path))
             .await
@@ -64,17 +86,14 @@ impl WaitingRenewals {
         let file = locked.inspect_err(|error| {
             tracing::debug!(
                 %error,
-                "locking the file of a waiting renewal failed; a takeover may get the lock first"
+                "locking the file of a waiting owner failed; a takeover may get the lock first"
             );
         });
-        WaitingRenewal {
-            file: file.ok(),
-            sent_again: (lease / 6).min(MAX_EXTENSION) + RESEND_MARGIN,
-        }
+        WaitingOwner { file: file.ok(), lingers: resent.min(MAX_EXTENSION) + RESEND_MARGIN }
     }
 
     /// The time at which to judge a record that was read at `now`: the last moment of its lease if
-    /// its renewal may be waiting.
+    /// its owner may be waiting.
     pub(super) async fn effective_time(
         &self,
         record: Option<&Record>,
@@ -104,21 +123,21 @@ fn expired_unreleased(record: &Record, now: Timestamp) -> bool {
         && !record.lease.is_zero()
 }
 
-impl WaitingRenewal {
-    /// Unregisters the renewal.
+impl WaitingOwner {
+    /// Unregisters the write.
     pub(super) fn done(mut self) {
         self.file = None;
     }
 }
 
-impl Drop for WaitingRenewal {
+impl Drop for WaitingOwner {
     fn drop(&mut self) {
         if let Some(file) = self.file.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            let sent_again = self.sent_again;
+            let lingers = self.lingers;
             runtime.spawn(async move {
-                tokio::time::sleep(sent_again).await;
+                tokio::time::sleep(lingers).await;
                 drop(file);
             });
         }
@@ -148,14 +167,14 @@ fn lock_shared(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether any renewal is waiting. A missing file means that none ever has.
+/// Whether any owner is waiting. A missing file means that none ever has.
 fn is_locked(path: &Path) -> bool {
     File::open(path)
         .is_ok_and(|file| stays_locked(|| matches!(file.try_lock(), Err(TryLockError::WouldBlock))))
 }
 
 /// Whether the file is locked at every check. Another claim locks it for a moment while it checks,
-/// a renewal for as long as it waits.
+/// an owner for as long as it waits.
 fn stays_locked(mut locked: impl FnMut() -> bool) -> bool {
     for _ in 1..LOOKS {
         if !locked() {
@@ -182,18 +201,18 @@ mod tests {
     async fn a_renewal_that_failed_counts_as_waiting_until_it_is_sent_again() {
         let database =
             std::env::temp_dir().join(format!("idempotent-waiting-{}", std::process::id()));
-        let renewals = WaitingRenewals::of(database.to_str().unwrap());
-        let lease = Duration::from_secs(120);
+        let owners = WaitingOwners::of(database.to_str().unwrap());
+        let resent = Duration::from_secs(20);
 
-        drop(renewals.register(lease).await);
-        tokio::time::sleep(lease / 6).await;
-        assert!(renewals.any_waiting().await, "the lease is renewed every twenty seconds");
+        drop(owners.register(resent).await);
+        tokio::time::sleep(resent).await;
+        assert!(owners.any_waiting().await, "the lease is renewed every twenty seconds");
         tokio::time::sleep(RESEND_MARGIN + Duration::from_millis(1)).await;
-        assert!(!renewals.any_waiting().await, "nothing is waiting any more");
+        assert!(!owners.any_waiting().await, "nothing is waiting any more");
 
-        renewals.register(lease).await.done();
-        assert!(!renewals.any_waiting().await, "the renewal is done");
-        std::fs::remove_file(&renewals.file).unwrap();
+        owners.register(resent).await.done();
+        assert!(!owners.any_waiting().await, "the renewal is done");
+        std::fs::remove_file(&owners.file).unwrap();
     }
 
     #[test]
