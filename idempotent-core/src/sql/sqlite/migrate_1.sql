@@ -1,5 +1,5 @@
 -- Version 1: the records. Times are milliseconds since the Unix epoch.
-CREATE TABLE "{table}" (
+CREATE TABLE main."{table}" (
     id          BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 32),
     state       INTEGER NOT NULL CHECK (state IN (1, 2, 3)), -- in flight, completed, held
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 36),
@@ -24,7 +24,7 @@ CREATE TABLE "{table}" (
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
 -- lease has no index, because each renewal would have to update it.
-CREATE INDEX "{table}_expires_at" ON "{table}" (expires_at) WHERE kept = 0;
+CREATE INDEX main."{table}_expires_at" ON "{table}" (expires_at) WHERE kept = 0;
 
 -- For resuming abandoned operations: those in flight that have noted their input.
-CREATE INDEX "{table}_input" ON "{table}" (id) WHERE input IS NOT NULL;
+CREATE INDEX main."{table}_input" ON "{table}" (id) WHERE input IS NOT NULL;

@@ -5,7 +5,7 @@ UPDATE main."{table}" AS r
 SET lease = lease.ms, lease_until = {now} + lease.ms
 FROM (
     SELECT unhex(value ->> 0) AS id, unhex(value ->> 1) AS owner, value ->> 2 AS ms
-    FROM json_each(?1)
+    FROM main.json_each(?1)
 ) AS lease
 WHERE r.id = lease.id
   AND r.owner = lease.owner
