@@ -70,12 +70,16 @@ impl File {
         Self(folder)
     }
 
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.join("records.db")
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.0.join("records.db").display())
+        format!("sqlite:{}", self.path().display())
     }
 
     pub(crate) fn options(&self) -> SqliteConnectOptions {
-        SqliteConnectOptions::new().filename(self.0.join("records.db")).create_if_missing(true)
+        SqliteConnectOptions::new().filename(self.path()).create_if_missing(true)
     }
 
     pub(crate) async fn open(&self) -> SqliteStore {

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     num::{NonZeroU16, NonZeroUsize},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -13,6 +14,7 @@ use sqlx::{SqliteConnection, SqlitePool};
 
 use self::{
     batches::{ALONE, Group, WriteStep},
+    database_file::DatabaseFile,
     statements::Statements,
     waiting_owners::WaitingOwners,
     write_lock::WriteLockObserver,
@@ -39,6 +41,8 @@ use crate::{
 
 mod batches;
 mod connect;
+mod connections;
+mod database_file;
 mod error;
 mod execute;
 mod handler_transaction;
@@ -109,8 +113,14 @@ const MAX_ROUNDS: usize = 3;
 /// # Files
 /// In addition to the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file
 /// with the suffix `-renewals`. A renewal or a completion that waits for another connection's
-/// transaction locks this file, so that no claim takes over its key meanwhile. The file may be removed while no
-/// process has the database open. The directory must be writable.
+/// transaction locks this file, so that no claim takes over its key meanwhile. The file may be
+/// removed while no process has the database open. The directory must be writable.
+///
+/// If the database is moved, replaced or deleted while the store has it open, SQLite goes on
+/// writing to the file that it has opened, which no other process will read. On Unix, the store
+/// notices this before its next write, and within half a second before it reads: until the file is
+/// back in its place, or the process is restarted, every call fails with a transient error that
+/// says so.
 ///
 /// # Examples
 /// ```
@@ -130,6 +140,7 @@ pub struct SqliteStore {
     group: Arc<Group>,
     namespace: Option<Arc<str>>,
     waiting: WaitingOwners,
+    file: Arc<DatabaseFile>,
     /// Tracks who holds the write lock. Only useful if the write connection is the store's own.
     lock: Arc<WriteLockObserver>,
 }
@@ -151,8 +162,9 @@ impl SqliteStore {
     /// 3.51.3: earlier versions can corrupt a file in WAL mode.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (options, namespace) = connect::parse(url)?;
+        let file = options.get_filename().to_owned();
         let (writer, readers) = connect::connect(options).await?;
-        Ok(Self { namespace, ..Self::new(writer, readers).await? })
+        Ok(Self { namespace, ..Self::new(writer, readers, &file).await? })
     }
 
     /// Creates a store that shares a pool with the application. The pool's `busy_timeout` applies
@@ -161,13 +173,19 @@ impl SqliteStore {
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///
+    /// Each connection is verified before it is used, because the application may have left
+    /// anything on it. One that has an open transaction, or a setting under which records could be
+    /// lost, is closed with a warning, and the next one is used.
+    ///
     /// # Errors
     /// Fails if a connection of the pool cannot be used safely: the SQLite version is below 3.51.3,
     /// `journal_mode` is not `wal`, or `synchronous` is neither `full` nor `extra`. The error is
-    /// permanent, and its source names the setting.
+    /// permanent, and its source names the setting. If no connection of the pool can be used later,
+    /// each call fails with such an error.
     pub async fn from_pool(pool: SqlitePool) -> Result<Self, StoreError> {
+        let file = pool.connect_options().get_filename().to_owned();
         let shared = ConnectionPool::shared(pool, None);
-        Self::new(shared.clone(), shared).await
+        Self::new(shared.clone(), shared, &file).await
     }
 
     /// Creates or upgrades the table. It is safe to call this at every start, and from several
@@ -193,14 +211,16 @@ impl SqliteStore {
     async fn new(
         writer: ConnectionPool<SqliteConnection>,
         readers: ConnectionPool<SqliteConnection>,
+        configured: &Path,
     ) -> Result<Self, StoreError> {
-        let waiting = WaitingOwners::of(&connect::check(&writer).await?);
+        let file = connect::check(&writer).await?;
         Ok(Self {
+            waiting: WaitingOwners::of(&file),
+            file: Arc::new(DatabaseFile::opened(configured, &file)),
             writer,
             readers,
             statements: Arc::new(Statements::new(TableName::default())),
             group: Group::new(GroupCommitLimits::new(ALONE)),
-            waiting,
             lock: Arc::default(),
             namespace: None,
         })

@@ -29,6 +29,14 @@ pub trait Transactions: Send + Sync {
     /// Returns the `TypeId` of the `sqlx::Database` that the connections belong to.
     fn database(&self) -> TypeId;
 
+    /// Returns whether an open transaction prevents every other write to the store, as in a
+    /// database with a single writer. An operation that begins inside a handler with an open
+    /// transaction then fails at once; otherwise it would wait until both time out. The default is
+    /// `false`.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// Begins a transaction.
     ///
     /// # Errors

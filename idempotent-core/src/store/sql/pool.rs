@@ -265,7 +265,6 @@ impl<C: Connection> ConnectionPool<C> {
     }
 
     /// The maximum number of connections.
-    #[cfg(feature = "postgres")]
     pub(crate) fn max_size(&self) -> usize {
         match &self.source {
             PoolInner::Own(pool) => pool.status().max_size,

@@ -7,6 +7,7 @@ use sqlx::SqliteConnection;
 
 use super::{
     NAME, SqliteStore,
+    connections::Access,
     error::is_busy,
     execute::return_connection,
     handler_transaction::{self, LimitedTime},
@@ -133,7 +134,7 @@ impl SqliteStore {
         connection: Result<PooledConnection<SqliteConnection>, sqlx::Error>,
         batch: &Batch<WriteStep, Written>,
     ) -> Result<Vec<bool>, sqlx::Error> {
-        let mut connection = self.begin_batch(connection?).await?;
+        let mut connection = self.begin_batch(self.ready_to_write(connection?).await?).await?;
         let mut written = self.write_together(&mut connection, batch).await;
         if let Ok(None) = written {
             if let Err(error) = sqlx::query("ROLLBACK").execute(&mut *connection).await {
@@ -165,7 +166,7 @@ impl SqliteStore {
             }
             return_connection(connection, Err(error))
                 .or_else(|error| if deadline.allows_retry(&error) { Ok(()) } else { Err(error) })?;
-            connection = self.writer.get().await?;
+            connection = self.connection(Access::Write).await?;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opening a file, and refusing settings under which records could be lost.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{path, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
     SqliteConnection,
@@ -9,13 +9,14 @@ use sqlx::{
 
 use super::{
     BUSY_TIMEOUT, NAME,
-    error::{is_transient, store_error},
+    connections::{first_ready, verify},
+    error::{is_transient, store_error, unsafe_setting},
 };
 use crate::{
     error::StoreError,
     store::{
         namespace,
-        sql::{ConnectionPool, Lifetime, PooledConnection, TableName, UnsafeSetting},
+        sql::{ConnectionPool, Lifetime, PooledConnection, TableName},
         url,
     },
 };
@@ -34,7 +35,10 @@ pub(super) async fn connect(
     let options = options.busy_timeout(BUSY_TIMEOUT);
     let writing =
         options.clone().journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
-    let writer = pool(1, writing)?;
+    let creator = pool(1, writing.clone())?;
+    open_writer(&creator).await.map_err(to_store_error)?;
+    // A connection that is opened later creates no file in place of one that was deleted.
+    let writer = pool(1, writing.create_if_missing(false))?;
     open_writer(&writer).await.map_err(to_store_error)?;
     let reading = options.create_if_missing(false).pragma("query_only", "ON");
     Ok((writer, pool(READERS, reading)?))
@@ -70,9 +74,13 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     {
         return Err(StoreError::permanent(NAME, "connect", UnsupportedUrl::Memory));
     }
+    let is_file = !file.starts_with("file:");
     // The error of sqlx quotes the URL.
     let options = SqliteConnectOptions::from_str(url)
         .map_err(|_| StoreError::permanent(NAME, "connect", UnsupportedUrl::Part))?;
+    // The file stays the same if the process changes its directory.
+    let file = path::absolute(options.get_filename()).unwrap_or_default();
+    let options = if is_file { options.filename(file) } else { options };
     let has_mode = parameters.split('&').any(|parameter| parameter.starts_with("mode="));
     Ok(if has_mode { options } else { options.create_if_missing(true) })
 }
@@ -103,37 +111,23 @@ pub(super) async fn check(
     connections: &ConnectionPool<SqliteConnection>,
 ) -> Result<String, StoreError> {
     let mut connection = connections.get().await.map_err(to_store_error)?;
+    if let Err(error @ sqlx::Error::Configuration(_)) = verify(&mut connection).await {
+        connection.give_back();
+        return Err(to_store_error(error));
+    }
+    let mut connection = first_ready(connections, connection).await.map_err(to_store_error)?;
     let version: String = sqlx::query_scalar("SELECT sqlite_version()")
         .fetch_one(&mut *connection)
         .await
         .map_err(to_store_error)?;
-    let journal: String = sqlx::query_scalar("PRAGMA journal_mode")
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(to_store_error)?;
-    let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(to_store_error)?;
-    let file = sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'");
+    let file = sqlx::query_scalar("SELECT file FROM main.pragma_database_list WHERE name = 'main'");
     let file = file.fetch_one(&mut *connection).await.map_err(to_store_error)?;
     connection.give_back();
-    let unsafe_setting = if !is_new_enough(&version) {
-        Some(("version", version, "3.51.3 or later"))
-    } else if !journal.eq_ignore_ascii_case("wal") {
-        Some(("journal_mode", journal, "wal"))
-    } else if !matches!(synchronous, 2 | 3) {
-        Some(("synchronous", synchronous.to_string(), "2 (full) or 3 (extra)"))
+    if is_new_enough(&version) {
+        Ok(file)
     } else {
-        None
-    };
-    unsafe_setting.map_or(Ok(file), |(setting, actual, required)| {
-        Err(StoreError::permanent(
-            NAME,
-            "connect",
-            UnsafeSetting { database: "SQLite", setting, actual, required },
-        ))
-    })
+        Err(to_store_error(unsafe_setting("version", version, "3.51.3 or later")))
+    }
 }
 
 fn is_new_enough(version: &str) -> bool {

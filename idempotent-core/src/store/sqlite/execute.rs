@@ -10,7 +10,8 @@ use sqlx::{
 
 use super::{
     NAME, SqliteStore,
-    error::{is_busy, store_error},
+    connections::Access,
+    error::{is_busy, is_stale_snapshot, store_error},
     handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::Statement,
@@ -21,7 +22,7 @@ use crate::{
     protocol::{Claim, RenewOutcome, Renewal, ResumablePage},
     record_id::RecordId,
     short_text::ShortText,
-    store::sql::{self, ConnectionPool, PooledConnection, TimedRecord, in_runtime, sql_millis},
+    store::sql::{self, PooledConnection, TimedRecord, in_runtime, sql_millis},
 };
 
 impl SqliteStore {
@@ -46,8 +47,10 @@ impl SqliteStore {
     ) -> Result<u64, StoreError> {
         let deadline = RetryDeadline::on(&self.writer);
         loop {
-            let mut connection =
-                self.writer.get().await.map_err(|error| self.store_error(operation, error))?;
+            let mut connection = self
+                .connection(Access::Write)
+                .await
+                .map_err(|error| self.store_error(operation, error))?;
             let done = execute_within(limit, &mut connection, statement()).await;
             if done.as_ref().is_err_and(is_busy) {
                 handler_transaction::observe_lock(&mut connection, &self.lock).await;
@@ -66,14 +69,16 @@ impl SqliteStore {
     /// Executes a statement that returns rows.
     async fn rows<'a>(
         &self,
-        on: &ConnectionPool<SqliteConnection>,
+        access: Access,
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let deadline = RetryDeadline::on(on);
+        let deadline = RetryDeadline::on(&self.writer);
         loop {
-            let mut connection =
-                on.get().await.map_err(|error| self.store_error(operation, error))?;
+            let mut connection = self
+                .connection(access)
+                .await
+                .map_err(|error| self.store_error(operation, error))?;
             let rows = statement().fetch_all(&mut *connection).await;
             match return_connection(connection, rows) {
                 Err(error) if deadline.allows_retry(&error) => {}
@@ -91,8 +96,10 @@ impl SqliteStore {
     ) -> Result<SqliteRow, StoreError> {
         let deadline = RetryDeadline::on(&self.readers);
         loop {
-            let mut connection =
-                self.readers.get().await.map_err(|error| self.store_error(operation, error))?;
+            let mut connection = self
+                .connection(Access::Read)
+                .await
+                .map_err(|error| self.store_error(operation, error))?;
             let row = statement().fetch_one(&mut *connection).await;
             match return_connection(connection, row) {
                 Err(error) if deadline.allows_retry(&error) => {}
@@ -124,7 +131,7 @@ impl SqliteStore {
     ) -> Result<ResumablePage, StoreError> {
         const OPERATION: &str = "find resumable";
         let statement = || self.statements.resumable(operation, after, limit);
-        let rows = self.rows(&self.readers, OPERATION, statement).await?;
+        let rows = self.rows(Access::Read, OPERATION, statement).await?;
         let ids = rows.iter().map(sql::id_from_row).collect::<Result<_, _>>();
         let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
         Ok(ResumablePage::of(ids, limit))
@@ -137,8 +144,10 @@ impl SqliteStore {
         let lease =
             Lease { id: RecordId::from_bytes([0; 32]), owner: OwnerToken::from_bytes([0; 16]) };
         self.read(OPERATION, &lease.id).await?;
-        let mut connection =
-            self.writer.get().await.map_err(|error| self.store_error(OPERATION, error))?;
+        let mut connection = self
+            .connection(Access::Write)
+            .await
+            .map_err(|error| self.store_error(OPERATION, error))?;
         let released = self.statements.release(&lease).execute(&mut *connection).await;
         match return_connection(connection, released) {
             // SQLite checks whether the file is writable before it waits for the lock, so a busy
@@ -201,7 +210,7 @@ impl SqliteStore {
         let renewals = renewals(leases);
         // The renewer sends it again after a sixth of a lease.
         let longest = leases.iter().map(|renewal| renewal.extend).max().unwrap_or_default();
-        let rows = self.rows(&self.writer, operation, || self.statements.renew(&renewals));
+        let rows = self.rows(Access::Write, operation, || self.statements.renew(&renewals));
         let rows = self.as_owner(operation, longest / 6, rows).await?;
         let renewed = rows.iter().map(sql::lease_from_row).collect::<Result<HashSet<_>, _>>();
         let renewed = renewed.map_err(|source| StoreError::unreadable(NAME, operation, source))?;
@@ -237,7 +246,7 @@ pub(super) fn return_connection<T>(
 ) -> Result<T, sqlx::Error> {
     match &ended {
         // The error may be caused by the state of the connection.
-        Err(error) if !is_busy(error) => connection.close(),
+        Err(error) if !is_busy(error) || is_stale_snapshot(error) => connection.close(),
         Ok(_) | Err(_) => connection.give_back(),
     }
     ended

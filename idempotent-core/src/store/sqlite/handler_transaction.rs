@@ -41,7 +41,7 @@ struct HookedConnection {
 
 impl HookedConnection {
     async fn new(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
-        let busy_timeout = sqlx::query_scalar("SELECT timeout FROM pragma_busy_timeout")
+        let busy_timeout = sqlx::query_scalar("SELECT timeout FROM main.pragma_busy_timeout")
             .fetch_one(&mut *connection)
             .await?;
         set_busy_timeout(connection, BUSY_TIMEOUT.as_millis()).await?;

@@ -4,8 +4,8 @@
 use sqlx::{Connection as _, Sqlite, SqliteConnection, Transaction};
 
 use super::{
-    NAME, SqliteStore, error::is_missing_table, execute::return_connection, retry::RetryDeadline,
-    statements::filled,
+    NAME, SqliteStore, connections::Access, error::is_missing_table, execute::return_connection,
+    retry::RetryDeadline, statements::filled,
 };
 use crate::{
     error::StoreError,
@@ -32,8 +32,10 @@ impl SqliteStore {
         }
         let deadline = RetryDeadline::on(&self.writer);
         loop {
-            let mut connection =
-                self.writer.get().await.map_err(|error| self.store_error("migrate", error))?;
+            let mut connection = self
+                .connection(Access::Write)
+                .await
+                .map_err(|error| self.store_error("migrate", error))?;
             let migrated = self.migrate_locked(&mut connection).await;
             match return_connection(connection, migrated) {
                 Err(error) if deadline.allows_retry(&error) => {}
@@ -56,8 +58,10 @@ impl SqliteStore {
     }
 
     async fn applied_version(&self, operation: &'static str) -> Result<AppliedVersion, StoreError> {
-        let mut connection =
-            self.readers.get().await.map_err(|error| self.store_error(operation, error))?;
+        let mut connection = self
+            .connection(Access::Read)
+            .await
+            .map_err(|error| self.store_error(operation, error))?;
         let select = sqlx::query_as::<_, (i64, i64)>(self.fill(APPLIED));
         let applied = select.fetch_optional(&mut *connection).await;
         match return_connection(connection, applied) {

@@ -14,6 +14,8 @@ use tokio::time::timeout;
 
 use super::{
     BUSY_TIMEOUT, NAME, SqliteStore,
+    connections::Access,
+    database_file::DatabaseFile,
     error::{is_missing_savepoint, store_error},
     execute::renewals,
     handler_transaction::HandlerTransaction,
@@ -40,6 +42,7 @@ use crate::{
 struct SqliteTransaction {
     open: HandlerTransaction,
     statements: Arc<Statements>,
+    file: Arc<DatabaseFile>,
     /// Whether a handler has used the connection since the transaction was last proved to be open.
     unverified: bool,
 }
@@ -58,6 +61,7 @@ impl SqliteStore {
         Ok(open.map(|open| SqliteTransaction {
             open,
             statements: self.statements.clone(),
+            file: self.file.clone(),
             unverified: false,
         }))
     }
@@ -69,7 +73,7 @@ impl SqliteStore {
     ) -> Result<Option<HandlerTransaction>, sqlx::Error> {
         let connection = match wait_limit {
             Some(wait_limit) => self.connection_for(wait_limit).await?,
-            None => Some(self.writer.get().await?),
+            None => Some(self.connection(Access::Write).await?),
         };
         let Some(connection) = connection else { return Ok(None) };
         // Each connection of a shared pool needs its own observation of the lock.
@@ -87,10 +91,11 @@ impl SqliteStore {
         &self,
         wait_limit: WaitLimit,
     ) -> Result<Option<PooledConnection<SqliteConnection>>, sqlx::Error> {
+        self.file.verify()?;
         let mut connection = pin!(self.writer.get_within(wait_limit.total()));
         loop {
             match timeout(BUSY_TIMEOUT, &mut connection).await {
-                Ok(connection) => return connection.map(Some),
+                Ok(connection) => return self.ready_to_write(connection?).await.map(Some),
                 Err(_) if self.lock.is_held_beyond(wait_limit) => return Ok(None),
                 Err(_) => {}
             }
@@ -114,6 +119,10 @@ impl SqliteStore {
 impl Transactions for SqliteStore {
     fn database(&self) -> TypeId {
         TypeId::of::<Sqlite>()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
@@ -302,7 +311,11 @@ impl Transaction for SqliteTransaction {
             let verify = sqlx::query(self.statements.in_transaction.verify.clone());
             self.finish("commit", verify).await?;
         }
-        let Self { open, statements, .. } = *self;
+        let Self { open, statements, file, .. } = *self;
+        if let Err(changed) = file.verify() {
+            open.roll_back().await;
+            return Err(store_error("commit", &statements.table, changed));
+        }
         open.commit().await.map_err(|error| store_error("commit", &statements.table, error))
     }
 
