@@ -125,6 +125,7 @@ impl Runtime {
         // A block, because an `async fn` stores its arguments twice.
         async move {
             parts.ready().await?;
+            parts.verify_may_begin()?;
             let id = subject.id;
             let claim = parts.new_claim(subject, digest, policy)?;
             let response = parts.claims.claim(&id, &claim, &digest, policy.wait).await?;
@@ -163,6 +164,7 @@ impl Runtime {
     ) -> Result<Admission, StoreError> {
         let subject = subject.into();
         self.parts.ready().await?;
+        self.parts.verify_may_begin()?;
         in_transaction::begin(&self.parts, subject, digest, policy).await
     }
 
@@ -172,6 +174,7 @@ impl Runtime {
     /// # Errors
     /// Fails if the store has no transactions, or if it fails.
     pub async fn transaction(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        self.parts.verify_may_begin()?;
         self.parts.store.begin_transaction().await
     }
 

@@ -11,6 +11,7 @@ mod database;
 mod first_use;
 mod handlers;
 mod misconfigured;
+mod nested;
 mod policies;
 mod rolled_back;
 mod steps;

@@ -18,6 +18,7 @@ use crate::support::*;
 
 mod database;
 mod failures;
+mod nested;
 mod recorded;
 mod transactions;
 

@@ -116,7 +116,7 @@ impl KeyedRun {
         handler: HandlerFuture,
         operation: &Operation,
     ) -> Result<(AttemptEnd, HttpResponse), Box<dyn StdError>> {
-        let response = handler.await;
+        let response = operation.scope(handler).await;
         let abandoned = operation.abandoned();
         let stated = response.extensions().get::<Disposition>().copied();
         let disposition = match (stated, handler_problem(&response)) {

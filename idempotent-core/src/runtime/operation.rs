@@ -28,6 +28,7 @@ use crate::{
 
 mod error;
 mod recorded;
+mod scope;
 mod step;
 
 /// The operation of an attempt, for its handler: derived keys, recovery points, and what the record

@@ -38,6 +38,11 @@ impl StoreCalls {
         &*self.store
     }
 
+    /// Whether both are calls to the same store.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.store), Arc::as_ptr(&other.store))
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
     sync::Arc,
     task::Poll,
 };
@@ -43,7 +44,8 @@ where
     T: Serialize + DeserializeOwned,
     E: Serialize + DeserializeOwned,
 {
-    let result = caught(work).await;
+    let operation = attempt.operation().clone();
+    let result = operation.scope(pin!(caught(work))).await;
     // The work is dropped by now.
     let kept = slot.is_some_and(|slot| slot.close(&mut attempt));
     let result = match result {
