@@ -7,9 +7,8 @@ use sqlx::SqliteConnection;
 
 use super::{
     NAME, SqliteStore,
-    connections::Access,
+    connections::{Access, return_connection},
     error::is_busy,
-    execute::return_connection,
     handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::{Statement, Value},

@@ -10,7 +10,7 @@ use sqlx::{
 use super::{
     BUSY_TIMEOUT, NAME,
     connections::{first_ready, verify},
-    error::{is_transient, store_error, unsafe_setting},
+    error::{cannot_open, is_lost_race, store_error, unsafe_setting},
 };
 use crate::{
     error::StoreError,
@@ -96,7 +96,7 @@ fn pool(
 async fn open_writer(writer: &ConnectionPool<SqliteConnection>) -> Result<(), sqlx::Error> {
     for _ in 1..OPEN_ATTEMPTS {
         match writer.get().await {
-            Err(error) if is_transient(&error) && error.as_database_error().is_some() => {
+            Err(error) if is_lost_race(&error) => {
                 tokio::time::sleep(OPEN_PAUSE).await;
             }
             opened => return opened.map(PooledConnection::give_back),
@@ -136,6 +136,10 @@ fn is_new_enough(version: &str) -> bool {
 }
 
 fn to_store_error(error: sqlx::Error) -> StoreError {
+    if cannot_open(&error) {
+        // Unlike for a file that could be opened before, this is a mistake in its path.
+        return StoreError::permanent(NAME, "connect", error);
+    }
     store_error("connect", &TableName::default(), error)
 }
 

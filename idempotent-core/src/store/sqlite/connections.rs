@@ -10,8 +10,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::{
     SqliteStore,
-    error::{is_transient, unsafe_setting},
-    execute::return_connection,
+    error::{is_transient, is_unusable, unsafe_setting},
 };
 use crate::store::sql::{ConnectionPool, PooledConnection};
 
@@ -61,7 +60,7 @@ impl SqliteStore {
         Ok(connection)
     }
 
-    /// Verifies the file and a connection that was not acquired by [`connection`](Self::connection).
+    /// Verifies the file and a connection that [`connection`](Self::connection) has not returned.
     pub(super) async fn ready_to_write(
         &self,
         connection: PooledConnection<SqliteConnection>,
@@ -109,6 +108,18 @@ pub(super) async fn first_ready(
         connection.close();
         connection = connections.get().await?;
     }
+}
+
+/// Returns a connection to its pool after its statement has ended.
+pub(super) fn return_connection<T>(
+    connection: PooledConnection<SqliteConnection>,
+    ended: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    match &ended {
+        Err(error) if is_unusable(error) => connection.close(),
+        Ok(_) | Err(_) => connection.give_back(),
+    }
+    ended
 }
 
 /// Verifies that a connection has no open transaction and safe settings.

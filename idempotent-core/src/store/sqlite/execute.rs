@@ -10,8 +10,8 @@ use sqlx::{
 
 use super::{
     NAME, SqliteStore,
-    connections::Access,
-    error::{is_busy, is_stale_snapshot, store_error},
+    connections::{Access, return_connection},
+    error::{is_busy, store_error},
     handler_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::Statement,
@@ -237,19 +237,6 @@ async fn execute_within(
         None => None,
     };
     statement.execute(&mut **connection).await
-}
-
-/// Returns a connection to its pool after its statement has ended.
-pub(super) fn return_connection<T>(
-    connection: PooledConnection<SqliteConnection>,
-    ended: Result<T, sqlx::Error>,
-) -> Result<T, sqlx::Error> {
-    match &ended {
-        // The error may be caused by the state of the connection.
-        Err(error) if !is_busy(error) || is_stale_snapshot(error) => connection.close(),
-        Ok(_) | Err(_) => connection.give_back(),
-    }
-    ended
 }
 
 pub(super) fn renewals(leases: &[Renewal]) -> String {

@@ -17,7 +17,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
     BUSY_TIMEOUT, LOCK_TIMEOUT,
-    error::is_busy,
+    error::{had_no_effect, is_busy, is_unusable},
     hooks::{ConnectionHooks, TransactionFault},
     retry::RetryDeadline,
     statements::SETTINGS,
@@ -188,7 +188,7 @@ impl HandlerTransaction {
                 self.hooked.guard.begun();
             }
             Err(error) => {
-                if is_busy(&error) {
+                if !is_unusable(&error) {
                     self.give_back().await;
                 }
                 return Err(error);
@@ -237,7 +237,7 @@ impl HandlerTransaction {
     }
 
     /// Commits. After an error the transaction may or may not have been committed, unless the error
-    /// is SQLite's.
+    /// proves that it was not.
     pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         if !self.hooked.guard.begin_end() {
             return Err(sqlx::Error::AnyDriverError(TransactionFault::Ended.into()));
@@ -250,7 +250,7 @@ impl HandlerTransaction {
                 Ok(())
             }
             Err(error) => {
-                if error.as_database_error().is_some() {
+                if had_no_effect(&error) {
                     self.undo().await;
                 }
                 Err(error)

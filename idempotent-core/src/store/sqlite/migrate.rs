@@ -4,8 +4,11 @@
 use sqlx::{Connection as _, Sqlite, SqliteConnection, Transaction};
 
 use super::{
-    NAME, SqliteStore, connections::Access, error::is_missing_table, execute::return_connection,
-    retry::RetryDeadline, statements::filled,
+    NAME, SqliteStore,
+    connections::{Access, return_connection},
+    error::is_missing_table,
+    retry::RetryDeadline,
+    statements::filled,
 };
 use crate::{
     error::StoreError,
