@@ -2,7 +2,11 @@
 
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::{NAME, SqliteStore, execute::return_connection, statements::filled};
+use super::{
+    NAME, SqliteStore,
+    connections::{Access, return_connection},
+    statements::filled,
+};
 use crate::{
     error::StoreError,
     store::sql::{MissingTable, TableFacts, columns},
@@ -17,7 +21,7 @@ impl SqliteStore {
         let to_store_error = |error| self.store_error(operation, error);
         let table = &self.statements.table;
         let text = filled(table, &TABLE.replace("{columns}", &columns()));
-        let mut connection = self.readers.get().await.map_err(to_store_error)?;
+        let mut connection = self.connection(Access::Read).await.map_err(to_store_error)?;
         let row = sqlx::query(text).fetch_one(&mut *connection).await;
         let row = return_connection(connection, row).map_err(to_store_error)?;
         let (present, facts) = facts(&row).map_err(to_store_error)?;
