@@ -153,10 +153,9 @@ async fn a_long_transaction_of_the_owner_costs_no_lease() {
     assert_a_long_transaction_costs_no_lease(true).await;
 }
 
-/// The transaction ends after the completions have been deferred, and long after the leases would
-/// have expired.
-#[tokio::test(flavor = "multi_thread")]
-async fn operations_whose_completions_wait_for_another_process_run_once() {
+/// Completes all keys during a transaction of another process that ends this long after the leases
+/// would have expired, and claims them from others meanwhile.
+async fn assert_operations_run_once(expired: Duration) {
     let file = File::new();
     let ((_, owner), (_, writer), (setup, _)) =
         (process(&file).await, process(&file).await, process(&file).await);
@@ -176,7 +175,7 @@ async fn operations_whose_completions_wait_for_another_process_run_once() {
     while !all_expired(&setup).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    tokio::time::sleep(2 * LEASE).await;
+    tokio::time::sleep(expired).await;
     transaction.roll_back().await;
     let ended = ending.join_all().await;
     owner.drained().await;
@@ -189,6 +188,16 @@ async fn operations_whose_completions_wait_for_another_process_run_once() {
         let found = setup.look_up(&id(key)).await.unwrap().unwrap();
         assert!(matches!(found.record.state, RecordState::Completed(_)), "{key}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_whose_completions_wait_for_another_process_run_once() {
+    assert_operations_run_once(LEASE / 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_whose_completions_are_deferred_during_a_long_transaction_run_once() {
+    assert_operations_run_once(2 * LEASE).await;
 }
 
 /// Without a runtime, nothing renews the lease.
