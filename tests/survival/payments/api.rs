@@ -201,19 +201,27 @@ fn the_specification_is_published() {
 #[test]
 fn the_server_opens_its_store_before_it_listens() {
     let files = Files::new();
-    // So that there is a file to lock.
-    drop(Payments::start(&files));
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let starting = files.while_locked(|| {
-        let (files, listen) = (files.clone(), address.to_string());
-        let starting = thread::spawn(move || Payments::start_at(&files, &listen));
-        for _ in 0..20 {
-            thread::sleep(Duration::from_millis(50));
-            let connected = TcpStream::connect(address);
-            assert!(connected.is_err(), "it listens, and its store is not open");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A store that accepts connections and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let store = format!("postgres://payments@{}/payments", silent.local_addr().unwrap());
+    let mut starting = Payments::spawn_at(&files, &free.to_string(), &store);
+    let mut connections = Vec::new();
+    let mut connected = false;
+    for _ in 0..1_000 {
+        thread::sleep(Duration::from_millis(20));
+        connected |= TcpStream::connect(free).is_ok();
+        connections.extend(silent.accept());
+        if !connections.is_empty() {
+            // It waits for its store.
+            thread::sleep(Duration::from_millis(500));
+            connected |= TcpStream::connect(free).is_ok();
+            break;
         }
-        starting
-    });
-    assert_eq!(starting.join().unwrap().address, address);
-    assert!(TcpStream::connect(address).is_ok());
+    }
+    starting.kill().unwrap();
+    starting.wait().unwrap();
+    assert!(!connections.is_empty(), "it has not connected to its store");
+    assert!(!connected, "it listens, and its store is not open");
 }

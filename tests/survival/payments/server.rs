@@ -215,11 +215,11 @@ impl Payments {
         Self::run(&mut Self::command(files, &files.store()))
     }
 
-    /// Starts a server at this address and waits until it listens.
-    pub(crate) fn start_at(files: &Files, listen: &str) -> Self {
+    /// Starts a server with this address and this store, and does not wait.
+    pub(crate) fn spawn_at(files: &Files, listen: &str, store: &str) -> Child {
         let mut command = Command::new(files.program);
-        command.args(["--listen", listen, "--store", &files.store(), "--ledger"]);
-        Self::run(command.arg(files.ledger()))
+        command.args(["--listen", listen, "--store", store, "--ledger"]).arg(files.ledger());
+        command.stdout(Stdio::null()).spawn().unwrap()
     }
 
     /// Starts a server that reaches its store and its bank at these addresses.
