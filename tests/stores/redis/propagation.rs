@@ -76,7 +76,7 @@ fn known_to_redis_7_0(command: &Written) -> Option<&'static str> {
         [b"SET", _, _] => Some("SET key value"),
         [b"SET", _, _, b"PXAT", _] => Some("SET key value PXAT time"),
         [b"SET", _, _, b"KEEPTTL"] => Some("SET key value KEEPTTL"),
-        [b"DEL", _] => Some("DEL key"),
+        [b"DEL" | b"UNLINK", _] => Some("DEL key"),
         [b"ZADD", _, b"0", _] => Some("ZADD key 0 member"),
         [b"ZREM", _, _] => Some("ZREM key member"),
         [b"SELECT", _] | [b"PING"] | [b"MULTI"] | [b"EXEC"] | [b"REPLCONF", b"GETACK", b"*"] => {

@@ -87,6 +87,7 @@ async fn a_silent_connection_does_not_close_the_others() {
         assert_eq!(claim.await.unwrap().unwrap(), GRANTED);
     }
     assert!(started.elapsed() >= LIMIT, "the connection was not silent");
+    assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     // The new connection for requests, and the query.
     assert_eq!(accepted(&server), before + 2);
 }
