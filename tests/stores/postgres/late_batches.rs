@@ -339,7 +339,7 @@ async fn a_batch_returns_no_more_bytes_than_it_may_send() {
 async fn a_large_recording_is_replayed_alone() {
     let (store, _) = store().await;
     let store = batched_postgres(store);
-    let large = |number: u8| if number % 8 == 0 { 1 << 20 } else { 1000 };
+    let large = |number: u8| if number.is_multiple_of(8) { 1 << 20 } else { 1000 };
     let recordings: Vec<_> =
         (0..64).map(|number| Bytes::from(vec![number; large(number)])).collect();
     let keys = completed(&store, &recordings).await;

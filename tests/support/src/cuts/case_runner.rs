@@ -37,7 +37,8 @@ impl<S: Store + Clone> CaseRunner<S> {
             match AssertUnwindSafe(self.run_once(case)).catch_unwind().await {
                 Ok(took_effect) => return took_effect,
                 Err(panic) if self.store.proxy.cuts() > 0 => resume_unwind(panic),
-                Err(_) => {}
+                // Nothing may be cut while the next run is prepared.
+                Err(_) => self.store.proxy.count(None),
             }
         }
         self.run_once(case).await
