@@ -27,7 +27,6 @@ use crate::{
 
 mod handlers;
 
-pub(crate) use self::handlers::spec_of;
 use self::handlers::{operations, principal};
 
 /// The name of the resource, for `HttpRequest::url_for`.

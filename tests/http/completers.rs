@@ -265,7 +265,7 @@ fn an_operation_that_hangs_does_not_stop_the_others() {
     let app = TestApp::responding(|_| panic!("after the charge"));
     let server = app.serve(services);
     for number in 0..6 {
-        let request = Request::post("/orders").user("alice").key(&format!("k{number}"));
+        let request = Request::post("/orders").user("alice").key(format!("k{number}"));
         let body = if number < 5 { "hangs" } else { "a book" };
         assert_eq!(server.send(&request.body(body)).status, 500);
     }

@@ -32,11 +32,6 @@ pub(super) fn operations(selected: Option<&str>, request: &HttpRequest) -> Vec<H
     all.filter(|handlers| handlers.is_located).collect()
 }
 
-/// The handler with this full name.
-pub(crate) fn spec_of(name: &str) -> Option<&'static OperationSpec> {
-    annotated().find(|spec| may_serve(spec, name))
-}
-
 impl Handlers {
     /// The handlers that may serve the operation with this full name.
     ///

@@ -72,7 +72,8 @@ enum InvalidUrl {
     NotEncoded,
 }
 
-#[cfg(all(test, feature = "postgres", feature = "redis"))]
+#[cfg(test)]
+#[cfg(all(feature = "postgres", feature = "redis"))]
 mod tests {
     use std::error::Error as _;
 

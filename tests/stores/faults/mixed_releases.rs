@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    Abandoned, FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
+    FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::{Store, postgres::PostgresStore, sqlite::SqliteStore},
 };

@@ -66,12 +66,16 @@ async fn calls(store: &PostgresStore) -> [Result<(), StoreError>; 3] {
     let claimed = store.claim(&id(), &request()).await;
     let claimed = claimed.map(|outcome| assert_eq!(outcome, GRANTED));
     let begun = match transactions.begin().await {
-        Ok(transaction) => Ok(assert!(transaction.roll_back().await)),
+        Ok(transaction) => {
+            assert!(transaction.roll_back().await);
+            Ok(())
+        }
         Err(error) => Err(error),
     };
     let in_transaction = match transactions.claim(&id(), &request(), Duration::ZERO).await {
         Ok(TransactionClaim::Granted { transaction, .. }) => {
-            Ok(assert!(transaction.roll_back().await))
+            assert!(transaction.roll_back().await);
+            Ok(())
         }
         Ok(TransactionClaim::Rejected(outcome)) => panic!("{outcome:?}"),
         Err(error) => Err(error),

@@ -58,13 +58,10 @@ impl ConnectionLifecycle<PgConnection> for PgLifecycle {
             // outcome.
             let acquired =
                 self.health.exchange(limit.saturating_add(RESPONSE_TIMEOUT), pool.acquire());
-            match timeout(limit, acquired).await {
-                Ok(acquired) => {
-                    if let Some(connection) = self.outside_of_transaction(acquired?).await {
-                        return Ok(connection);
-                    }
-                }
-                Err(_) => {}
+            if let Ok(acquired) = timeout(limit, acquired).await
+                && let Some(connection) = self.outside_of_transaction(acquired?).await
+            {
+                return Ok(connection);
             }
             if Instant::now() >= deadline {
                 return Err(sqlx::Error::PoolTimedOut);
