@@ -25,4 +25,4 @@ SELECT EXISTS (
            )
        ) AS lacking
 FROM pg_class AS c
-WHERE c.oid = '{schema}"{table}"'::regclass
+WHERE c.oid = '{quoted_schema}"{table}"'::regclass

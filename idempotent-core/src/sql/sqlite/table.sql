@@ -2,14 +2,14 @@
 -- would lack or leave empty. Returns one row; the lists are separated by commas.
 SELECT EXISTS (
            SELECT 1
-           FROM pragma_index_list('{table}', 'main') AS i
+           FROM main.pragma_index_list('{table}', 'main') AS i
            WHERE i."unique" = 1 AND i.partial = 0
-             AND (SELECT group_concat(name) FROM pragma_index_info(i.name, 'main')) = 'id'
+             AND (SELECT group_concat(name) FROM main.pragma_index_info(i.name, 'main')) = 'id'
        ) AS keyed,
        (SELECT coalesce(group_concat(name, ', '), '')
-        FROM pragma_table_info('{table}', 'main')
+        FROM main.pragma_table_info('{table}', 'main')
         WHERE "notnull" = 1 AND dflt_value IS NULL AND name NOT IN ({columns})) AS unfilled,
        (SELECT coalesce(group_concat(value, ', '), '')
-        FROM json_each(json_array({columns}))
-        WHERE value NOT IN (SELECT name FROM pragma_table_info('{table}', 'main'))) AS lacking,
-       EXISTS (SELECT 1 FROM pragma_table_info('{table}', 'main')) AS present
+        FROM main.json_each(json_array({columns}))
+        WHERE value NOT IN (SELECT name FROM main.pragma_table_info('{table}', 'main'))) AS lacking,
+       EXISTS (SELECT 1 FROM main.pragma_table_info('{table}', 'main')) AS present
