@@ -27,7 +27,8 @@ fn order(
         : Required, fingerprint : Raw, claim : Transaction, scope : [Parameter(|
         __request | ::idempotent_actix::__private::scope_of_request(__request, | user :
         User | ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
-        [(idempotent_actix::Tx < Postgres >, Path < u64 >)],
+        [(idempotent_actix::Tx < Postgres >, Path < u64 >)], tx : idempotent_actix::Tx <
+        Postgres >,
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

@@ -112,8 +112,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "key_reused",
         422,
         "The idempotency key was used for a different request",
-        "This request was not run. If it is a retry, check what the earlier request did; otherwise \
-         use a new key.",
+        "This request was not run. Check what the earlier one did before you use a new key.",
         false,
     ),
     (

@@ -18,6 +18,8 @@ use crate::{
     support::File,
 };
 
+mod limits;
+
 const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 /// More steps than a batch has.
 const MANY: u8 = 200;
@@ -360,54 +362,4 @@ async fn without_group_commit_there_are_no_batches() {
     postgres.migrate().await.unwrap();
     claim_and_complete(&postgres, 1..=MANY).await;
     assert_eq!(postgres.counts().batches, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn batches_are_as_large_as_allowed() {
-    let limit = std::num::NonZeroU16::new(2).unwrap();
-    let (url, file) = (database().await, File::new());
-    let sqlite = batched_sqlite(file.open().await.max_batch_steps(limit));
-    let postgres =
-        batched_postgres(PostgresStore::connect(&url).await.unwrap().max_batch_steps(limit));
-    sqlite.migrate().await.unwrap();
-    postgres.migrate().await.unwrap();
-    claim_and_complete(&sqlite, 1..=MANY).await;
-    claim_and_complete(&postgres, 1..=MANY).await;
-    for counts in [sqlite.counts(), postgres.counts()] {
-        assert!(2 * counts.batches >= counts.steps, "{counts:?}");
-    }
-    // Each step is larger.
-    let bytes = std::num::NonZeroUsize::new(1).unwrap();
-    let store = batched_sqlite(file.open().await.table("other").unwrap().max_batch_bytes(bytes));
-    store.migrate().await.unwrap();
-    claim_and_complete(&store, 1..=MANY).await;
-    assert_eq!(store.counts().batches, store.counts().steps);
-}
-
-/// In a batch, it would take more of the server's time, and the other steps would wait for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_recording_is_completed_alone_in_postgres() {
-    const LARGE: usize = 64 << 10;
-    let ([store, _], _database) = PostgresStore::open().await;
-    for (number, bytes, batches) in [(1, LARGE - 1, 1), (2, LARGE, 1), (3, 4 * LARGE, 1), (4, 1, 2)]
-    {
-        let (claim, recording) = (request(), Bytes::from(vec![number; bytes]));
-        assert_eq!(store.claim(&id(number), &claim).await.unwrap(), GRANTED);
-        let lease = Lease { id: id(number), owner: claim.owner };
-        assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
-        let [_, completions] = postgres_batches(&store);
-        assert_eq!(completions.batches, batches, "{bytes}");
-        let replay = store.claim(&lease.id, &request()).await.unwrap();
-        assert_eq!(replay, ClaimOutcome::Completed(recording));
-    }
-}
-
-/// The batches of two tables are separate, although clones of a store share its connections.
-#[tokio::test(flavor = "multi_thread")]
-async fn batches_of_two_tables_are_separate() {
-    let ([store, _], _database) = PostgresStore::open().await;
-    let other = store.clone().table("other").unwrap();
-    other.migrate().await.unwrap();
-    let (one, other) = (Arc::new(store), Arc::new(other));
-    tokio::join!(claim_and_complete(&*one, 1..=MANY), claim_and_complete(&*other, 1..=MANY));
 }

@@ -1,15 +1,11 @@
 //! The store in a Postgres database.
 
-use std::{
-    fmt,
-    num::{NonZeroU16, NonZeroUsize},
-    sync::Arc,
-};
+use std::{fmt, num::NonZeroU16, sync::Arc};
 
 use sqlx::PgPool;
 
 use self::{
-    batches::{ALONE, Groups},
+    batches::Groups,
     connect::Pools,
     io_thread::on_io_thread,
     names::{Names, SchemaName},
@@ -17,7 +13,7 @@ use self::{
     table::Table,
 };
 pub use super::sql::InvalidTableName;
-use super::sql::{TableName, group_commit::GroupCommitLimits};
+use super::sql::TableName;
 use crate::{error::StoreError, store::Store};
 
 mod batches;
@@ -338,35 +334,6 @@ impl PostgresStore {
     fn with_names(self, names: Names) -> Self {
         let groups = Arc::new(Groups::new(self.groups.limits()));
         Self { table: Arc::new(self.table.with_names(names)), groups, ..self }
-    }
-
-    /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
-    /// default is `true`.
-    #[must_use]
-    pub fn group_commit(self, enabled: bool) -> Self {
-        let alone = if enabled { ALONE } else { usize::MAX };
-        let limits = self.groups.limits();
-        self.with_limits(GroupCommitLimits { alone, ..limits })
-    }
-
-    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
-    #[must_use]
-    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
-        let limits = self.groups.limits();
-        self.with_limits(GroupCommitLimits { steps, ..limits })
-    }
-
-    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger,
-    /// and how many bytes of recordings it returns; the default is 1 MiB. The process and the
-    /// server each have a whole batch in memory.
-    #[must_use]
-    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
-        let limits = self.groups.limits();
-        self.with_limits(GroupCommitLimits { bytes, ..limits })
-    }
-
-    fn with_limits(self, limits: GroupCommitLimits) -> Self {
-        Self { groups: Arc::new(Groups::new(limits)), ..self }
     }
 
     /// Sets the number of hash partitions that [`migrate`](Self::migrate) creates for a new table;

@@ -1,12 +1,6 @@
 //! The store in a SQLite file.
 
-use std::{
-    fmt,
-    num::{NonZeroU16, NonZeroUsize},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -235,34 +229,6 @@ impl SqliteStore {
         let statements = Arc::new(Statements::new(TableName::new(name)?));
         // The batches of another table are separate.
         Ok(Self { statements, group: Group::new(self.group.limits()), ..self })
-    }
-
-    /// Sets whether concurrent claims of new keys and completions are executed in
-    /// [batches](#group-commit); the default is `true`.
-    #[must_use]
-    pub fn group_commit(self, enabled: bool) -> Self {
-        let alone = if enabled { ALONE } else { usize::MAX };
-        let limits = self.group.limits();
-        self.with_limits(GroupCommitLimits { alone, ..limits })
-    }
-
-    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
-    #[must_use]
-    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
-        let limits = self.group.limits();
-        self.with_limits(GroupCommitLimits { steps, ..limits })
-    }
-
-    /// Sets about how many bytes a [batch](#group-commit) writes, unless a single step is larger;
-    /// the default is 1 MiB.
-    #[must_use]
-    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
-        let limits = self.group.limits();
-        self.with_limits(GroupCommitLimits { bytes, ..limits })
-    }
-
-    fn with_limits(self, limits: GroupCommitLimits) -> Self {
-        Self { group: Group::new(limits), ..self }
     }
 
     /// Writes the record that the state machine has decided on; returns `false` if the record has

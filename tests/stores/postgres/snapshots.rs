@@ -34,7 +34,10 @@ async fn a_claim_takes_the_lock_of_its_key_before_it_reads_the_record() {
         sqlx::raw_sql(lock).execute(connection(&mut transaction)).await.unwrap();
         let duplicate = tokio::spawn({
             let other = other.clone();
-            async move { other.transactions().unwrap().claim(&id, &request(), Duration::ZERO).await }
+            async move {
+                let transactions = other.transactions().unwrap();
+                transactions.claim(&id, &request(), Duration::ZERO).await
+            }
         });
         while number(&url, WAITING).await == 0 && !duplicate.is_finished() {
             sleep(Duration::from_millis(5)).await;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    num::{NonZeroU16, NonZeroUsize},
     sync::Arc,
 };
 
@@ -98,6 +99,38 @@ type Claimed = Result<ClaimOutcome, NoResponse>;
 type Completed = Result<(), NoResponse>;
 /// The claims of one key in a batch.
 type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
+
+/// Settings of group commit.
+impl PostgresStore {
+    /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
+    /// default is `true`.
+    #[must_use]
+    pub fn group_commit(self, enabled: bool) -> Self {
+        let alone = if enabled { ALONE } else { usize::MAX };
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { alone, ..limits })
+    }
+
+    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
+    #[must_use]
+    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { steps, ..limits })
+    }
+
+    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger,
+    /// and how many bytes of recordings it returns; the default is 1 MiB. The process and the
+    /// server each have a whole batch in memory.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { bytes, ..limits })
+    }
+
+    pub(super) fn with_limits(self, limits: GroupCommitLimits) -> Self {
+        Self { groups: Arc::new(Groups::new(limits)), ..self }
+    }
+}
 
 impl PostgresStore {
     /// Claims alone or in a batch. A batch settles claims of new keys, and claims that change

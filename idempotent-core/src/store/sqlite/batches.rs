@@ -1,6 +1,9 @@
 //! First claims and completions that are executed in one transaction.
 
-use std::time::Duration;
+use std::{
+    num::{NonZeroU16, NonZeroUsize},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use sqlx::SqliteConnection;
@@ -21,7 +24,9 @@ use crate::{
     record_id::RecordId,
     store::sql::{
         PooledConnection, RuntimeThread,
-        group_commit::{Batch, Batches, GroupCommit, GroupedStep, InBatch, Turn},
+        group_commit::{
+            Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Turn,
+        },
     },
 };
 
@@ -71,6 +76,37 @@ impl WriteStep {
             Self::Claim(id, claim) => statements.claim(id, claim),
             Self::Complete(lease, recording) => statements.complete(lease, recording),
         }
+    }
+}
+
+/// Settings of group commit.
+impl SqliteStore {
+    /// Sets whether concurrent claims of new keys and completions are executed in
+    /// [batches](#group-commit); the default is `true`.
+    #[must_use]
+    pub fn group_commit(self, enabled: bool) -> Self {
+        let alone = if enabled { ALONE } else { usize::MAX };
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { alone, ..limits })
+    }
+
+    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
+    #[must_use]
+    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { steps, ..limits })
+    }
+
+    /// Sets about how many bytes a [batch](#group-commit) writes, unless a single step is larger;
+    /// the default is 1 MiB.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
+        let limits = self.group.limits();
+        self.with_limits(GroupCommitLimits { bytes, ..limits })
+    }
+
+    pub(super) fn with_limits(self, limits: GroupCommitLimits) -> Self {
+        Self { group: Group::new(limits), ..self }
     }
 }
 

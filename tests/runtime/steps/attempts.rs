@@ -1,0 +1,66 @@
+//! Steps without an attempt, after it, and in a later one.
+
+use super::*;
+
+#[test]
+fn the_future_of_a_step_can_be_sent_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let operation = Operation::unguarded(id("k"));
+    is_send(&operation.step("charge").run(|_| async { Ok::<_, OperationError>(1) }));
+    is_send(&operation.set_reference("pi_1"));
+}
+
+#[tokio::test]
+async fn an_unguarded_operation_runs_its_steps() {
+    let operation = Operation::unguarded(id("k"));
+    assert!(matches!(step(&operation, "charge", 1).await, (true, Ok(1))));
+    operation.set_reference("pi_1").await.unwrap();
+    operation.point_of_no_return().await.unwrap();
+    assert!(!operation.recovering());
+}
+
+/// Fails if a task that has kept the operation can still cause effects after the client has its
+/// response.
+#[tokio::test]
+async fn after_the_attempt_no_step_runs() {
+    for end in ["complete", "release", "abandon", "drop"] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        let operation = attempt.operation().clone();
+        match end {
+            "complete" => drop(attempt.complete(&response("done")).await),
+            "release" => drop(attempt.release().await),
+            "abandon" => drop(attempt.abandon(Abandoned::Retry).await),
+            _ => drop(attempt),
+        }
+        let ran = std::cell::Cell::new(false);
+        let step = operation.step("charge").run(|_| async {
+            ran.set(true);
+            Ok::<_, OperationError>(1)
+        });
+        assert!(matches!(step.await, Err(OperationError::Ended)), "{end}");
+        assert!(!ran.get(), "{end}: the effect");
+        for noted in [
+            operation.set_reference("pi_1").await,
+            operation.progress("late").await,
+            operation.point_of_no_return().await,
+        ] {
+            assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
+        }
+        assert_eq!(store.calls(Op::Note), 0);
+    }
+}
+
+/// A later attempt reads the result from JSON, which does not keep every value.
+#[tokio::test]
+async fn the_first_attempt_and_the_later_ones_get_the_same_result_of_a_step() {
+    let runtime = runtime(&FaultyStore::default());
+    let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+    let step = attempt.operation().step("charge");
+    let result = step.run(|_| async { Ok::<_, OperationError>(Some(())) }).await;
+    assert_eq!(result.unwrap(), None);
+    let step = attempt.operation().step("unreadable");
+    let result = step.run(|_| async { Ok::<_, OperationError>(f64::NAN) }).await;
+    assert!(matches!(result, Err(OperationError::Serialize { .. })), "{result:?}");
+}
