@@ -25,7 +25,7 @@ pub enum Failure<E = String> {
     ///
     /// If a [step](super::Operation::step) has begun, or an earlier attempt was abandoned, part of
     /// the operation may have been done: the next run is then the next attempt, or the key is held
-    /// after the [point of no return](crate::Policy::point_of_no_return).
+    /// after the [point of no return](crate::runtime::Operation::point_of_no_return).
     Retryable(E),
     /// The operation has failed for good. The failure is recorded, and each later run with the key
     /// gets it.
