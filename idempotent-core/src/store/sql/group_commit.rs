@@ -23,7 +23,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub use self::batches::{Batch, Batches, Reply};
+#[cfg(any(feature = "postgres", feature = "internals"))]
+pub use self::batches::Reply;
+pub use self::batches::{Batch, Batches};
 use super::pool::ACQUIRE_TIMEOUT;
 
 mod batches;
@@ -75,6 +77,7 @@ pub enum InBatch<R> {
     Alone,
     /// The batch may have executed the step, which has to be executed alone all the same. That is
     /// safe.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "its server can be lost"))]
     Unknown,
 }
 
