@@ -195,7 +195,10 @@ fn the_specification_is_published() {
     let payments = of("/v1/payment_intents");
     assert_eq!((&payments["lease_seconds"], &payments["wait_seconds"]), (&5.0.into(), &0.0.into()));
     let refunds = of("/v1/refunds");
-    assert_eq!((&refunds["wait_seconds"], &refunds["abandoned"]), (&5.0.into(), &"hold".into()));
+    assert_eq!(
+        (&refunds["wait_seconds"], &refunds["abandoned"]),
+        (&5.0.into(), &"retry_then_hold".into())
+    );
 }
 
 #[test]
