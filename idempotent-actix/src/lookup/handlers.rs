@@ -170,7 +170,7 @@ async fn principal_of(
     }
 }
 
-/// Logs once that nobody can look up an operation, because any client can ask for any name.
+/// Logs once that no client can look up an operation, because any client can ask for any name.
 fn log_ambiguity(specs: &[&'static OperationSpec]) {
     static LOGGED: Once = Once::new();
     let handlers: Vec<_> = specs.iter().map(|spec| spec.handler).collect();

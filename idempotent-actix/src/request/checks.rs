@@ -130,7 +130,7 @@ pub(super) fn has_payload(request: &HttpRequest) -> bool {
 ///
 /// If a body does not state its length (HTTP/2, or chunked), it may be empty, whatever its
 /// `Content-Type`. Middleware that takes the payload of such a request leaves none, which the guard
-/// notices before it reads, or a `Payload::Stream`, which the server supplies to nobody.
+/// notices before it reads, or a `Payload::Stream`, which the server never supplies.
 pub(super) fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
     let is_replaced = matches!(source, Payload::Stream { .. });
     let Some(stated) = content_length(request) else {

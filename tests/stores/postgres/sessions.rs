@@ -34,8 +34,8 @@ async fn two_tables() -> String {
     url
 }
 
-/// A pool whose hook executes a statement in each new session; the hook is told how many sessions
-/// came before.
+/// A pool whose hook executes a statement in each new session; the hook gets the number of sessions
+/// that came before.
 async fn pool(url: &str, size: u32, hook: fn(usize) -> &'static str) -> PgPool {
     let opened = Arc::new(AtomicUsize::new(0));
     let options = PgPoolOptions::new().max_connections(size).after_connect(move |session, _| {
