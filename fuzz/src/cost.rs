@@ -1,6 +1,6 @@
 //! The cost of parsing: it grows with the length of an input, and no faster.
 
-use std::{cell::RefCell, fs, mem::ManuallyDrop, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, fs, mem::ManuallyDrop, rc::Rc, time::Duration};
 
 use actix_web::{
     App, HttpResponse,
@@ -16,6 +16,8 @@ use idempotent_core::{
     store::memory::MemoryStore,
 };
 
+use crate::Target;
+
 /// The lengths that are compared, and how much more the longer one may cost: for a parser that
 /// reads the rest again for each part, it is 64 times as much.
 const SHORT: usize = 32 << 10;
@@ -24,32 +26,54 @@ const MOST: u32 = 24;
 /// What costs less is not compared.
 const LEAST: Duration = Duration::from_micros(200);
 
-const PARSERS: [fn(&[u8]); 9] = [
-    |value| drop(Key::parse(value)),
-    |body| drop(canonical_json(body)),
-    |body| send("/json", "application/json", body),
-    |body| send("/form", "application/x-www-form-urlencoded", body),
-    multipart,
-    decode_recording,
-    |value| {
+type Parser = (&'static str, fn(&[u8]));
+
+const PARSERS: [Parser; 9] = [
+    ("key", |value| drop(Key::parse(value))),
+    ("canonical form of JSON", |body| drop(canonical_json(body))),
+    ("request with a key in JSON", |body| send("/json", "application/json", body)),
+    ("request with a key in a form", |body| {
+        send("/form", "application/x-www-form-urlencoded", body);
+    }),
+    ("fingerprint of a form of several parts", multipart),
+    ("recording", decode_recording),
+    ("record in Redis", |value| {
         drop(decode_redis_record(Bytes::copy_from_slice(value), Timestamp::from_millis(1)));
-    },
-    |url| drop(std::str::from_utf8(url).map(|url| connect(url).now_or_never())),
-    record,
+    }),
+    ("URL of a store", |url| drop(std::str::from_utf8(url).map(|url| connect(url).now_or_never()))),
+    ("header lines of a response", record),
 ];
 
 /// Input: a letter for the parser, and five parts with a zero between them. The second and the
 /// fourth part are repeated, so that they make up most of the text.
 pub(crate) fn run(input: &[u8]) {
-    let Some((parser, parts)) = input.split_first() else { return };
-    let parse = PARSERS[usize::from(parser.wrapping_sub(b'a')) % PARSERS.len()];
-    let mut parts = parts.splitn(5, |byte| *byte == 0);
-    let parts: [&[u8]; 5] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+    let Some(((_, parse), parts)) = split(input) else { return };
     let (short, long) = (text(parts, SHORT), text(parts, LONG));
     let limit = MOST * least((0..3).map(|_| time(parse, &short))).max(LEAST);
     // Only what is slow each time is slow.
     let slow = (0..5).map(|_| time(parse, &long)).all(|time| time > limit);
     assert!(!slow, "8 times the length costs more than {MOST} times as much");
+}
+
+fn split(input: &[u8]) -> Option<(Parser, [&[u8]; 5])> {
+    let (parser, parts) = input.split_first()?;
+    let mut parts = parts.splitn(5, |byte| *byte == 0);
+    let parts = std::array::from_fn(|_| parts.next().unwrap_or_default());
+    Some((PARSERS[usize::from(parser.wrapping_sub(b'a')) % PARSERS.len()], parts))
+}
+
+/// The longest time that the inputs of the seeds and the corpus take, at this length, by parser.
+#[must_use]
+pub fn costs(length: usize) -> BTreeMap<&'static str, Duration> {
+    let cost = Target::named("cost").expect("this is a target");
+    let mut costs = BTreeMap::new();
+    for input in ["seeds", "corpora"].into_iter().flat_map(|folder| cost.inputs(folder)) {
+        let Some(((name, parse), parts)) = split(&input) else { continue };
+        let took = time(parse, &text(parts, length));
+        let most = costs.entry(name).or_default();
+        *most = took.max(*most);
+    }
+    costs
 }
 
 fn text([first, one, middle, other, last]: [&[u8]; 5], length: usize) -> Vec<u8> {

@@ -26,6 +26,8 @@ mod url;
 
 use std::{fs, path::Path};
 
+pub use cost::costs;
+
 /// A function to fuzz.
 #[derive(Debug)]
 pub struct Target {

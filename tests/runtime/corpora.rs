@@ -1,7 +1,7 @@
 //! The inputs of the fuzz targets, those written by hand and those that the fuzzer has kept, break
 //! no promise.
 
-use std::panic::catch_unwind;
+use std::{panic::catch_unwind, process::Command};
 
 use fuzz_targets::{TARGETS, Target};
 
@@ -42,4 +42,12 @@ fn every_seed_and_every_input_that_the_fuzzer_has_kept_passes() {
         let enough = inputs.iter().zip(least).all(|(inputs, least)| *inputs >= least);
         assert!(enough, "{name}: only {inputs:?} inputs were replayed");
     }
+}
+
+#[test]
+fn the_faults_that_prove_the_targets_can_still_be_planted() {
+    let check = ["apply", "--check", "fuzz/planted.patch"];
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let checked = Command::new("git").args(check).current_dir(root).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }

@@ -1,7 +1,12 @@
 //! The stores under test. Most are opened twice, like by two processes, of which one executes its
 //! claims and completions in batches, or stores recordings without a script if the server can.
 
-use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -90,7 +95,14 @@ struct YieldingClock(SystemClock);
 
 impl Clock for YieldingClock {
     fn now(&self) -> Timestamp {
-        (0..100).for_each(|_| std::thread::yield_now());
+        // On a busy machine, one yield may take a time slice of each of the other threads.
+        let until = Instant::now() + Duration::from_micros(100);
+        for _ in 0..100 {
+            std::thread::yield_now();
+            if Instant::now() >= until {
+                break;
+            }
+        }
         self.0.now()
     }
 }
