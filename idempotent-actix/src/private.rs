@@ -20,7 +20,7 @@ pub use crate::{
         milliseconds, operation_spec, package, route,
     },
 };
-pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule as Rule};
+pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule};
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
@@ -31,27 +31,21 @@ macro_rules! __operation {
     (
         name: $name:literal, handler: $handler:literal,
         routes: [$(($method:literal $(, $path:literal, $resource:literal)?)),+ $(,)?],
-        ttl: [$($ttl:literal)?], lease: [$($lease:literal)?], wait: [$($wait:literal)?],
-        timeout: [$($timeout:literal)?],
-        record: [$($record:ident)?], abandoned: [$($abandoned:ident)?],
+        durations: [$($duration:ident $milliseconds:literal),*],
+        rules: [$($rule:ident $kind:ident $value:ident),*],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
         scope: [$($scope:tt)*], extractors: [$($(#[$cfg:meta])* $extractor:ty),* $(,)?]
-        $(, key_from: $source:ident($value:expr))?
-        $(, tx: $tx:ty)? $(, in_flight: $in_flight:ident)? $(,)?
+        $(, key_from: $source:ident($place:expr))? $(, tx: $tx:ty)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
         static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
             routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
             $(key_from: $crate::__private::Some($crate::__private::RegisteredSource {
-                id: $crate::__source_id!($source($value) in $handler),
-                source: $crate::__key_source!($source $value),
+                id: $crate::__source_id!($source($place) in $handler),
+                source: $crate::__key_source!($source $place),
             }),)?
-            $(timeout: $crate::__private::milliseconds($timeout),)?
-            $(ttl: $crate::__private::milliseconds($ttl),)?
-            $(lease: $crate::__private::milliseconds($lease),)?
-            $(wait: $crate::__private::milliseconds($wait),)?
-            $(record: $crate::__private::Some($crate::__private::Rule::$record),)?
-            $(abandoned: $crate::__private::Some($crate::__private::OnAbandon::$abandoned),)?
+            $($duration: $crate::__private::milliseconds($milliseconds),)*
+            $($rule: $crate::__private::Some($crate::__private::$kind::$value),)*
             scope: $crate::__request_scope!($($scope)*),
             extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
             $(transaction: $crate::__private::Some(|| {
@@ -59,7 +53,6 @@ macro_rules! __operation {
                 use $crate::__private::OtherTx as _;
                 $crate::__private::NamedTx::<$tx>::TYPE.database()
             }),)?
-            $(in_flight: $crate::__private::Some($crate::__private::InFlightRule::$in_flight),)?
             ..$crate::__private::operation_spec(
                 $crate::__private::package(
                     ::core::option_env!("CARGO_PKG_NAME"),

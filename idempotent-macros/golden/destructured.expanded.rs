@@ -30,9 +30,8 @@ pub(crate) fn update_order(
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "update_order", routes : [("PATCH", "/orders/{id}",
-        "update_order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
-        abandoned : [], key : Required, fingerprint : Ignored, claim : Lease, scope :
-        [Parameter(| __request |
+        "update_order")], durations : [], rules : [], key : Required, fingerprint :
+        Ignored, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
         ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
         [web::Path < u64 >, HttpRequest, web::Form < Order >],

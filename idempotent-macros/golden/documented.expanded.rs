@@ -28,9 +28,8 @@ pub fn create_payment(
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "create_payment", routes : [("POST", "/v1/payments",
-        "create_payment")], ttl : [86400000u64], lease : [], wait : [], timeout : [],
-        record : [], abandoned : [], key : Required, fingerprint : Raw, claim : Lease,
-        scope : [Parameter(| __request |
+        "create_payment")], durations : [ttl 86400000u64], rules : [], key : Required,
+        fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
         ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
         [web::Json < NewPayment >],

@@ -21,9 +21,10 @@ fn put_order(
 ) -> my_crate::reexport::__private::Response {
     let __operation = my_crate::reexport::__private::operation! {
         name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
-        "put_order")], ttl : [5400000u64], lease : [5000u64], wait : [500u64], timeout :
-        [], record : [Success], abandoned : [Hold], key : Optional, fingerprint : Custom,
-        claim : Lease, scope : [Parameter(| __request |
+        "put_order")], durations : [ttl 5400000u64, lease 5000u64, wait 500u64, timeout
+        120000u64], rules : [record RecordRule Success, abandoned OnAbandon Hold,
+        in_flight InFlightRule Poll], key : Optional, fingerprint : Custom, claim :
+        Lease, scope : [Found Parameter(| __request |
         my_crate::reexport::__private::scope_of_request(__request, | user : User |
         my_crate::reexport::__private::scope_of(& user))) of User], extractors :
         [web::Path < u64 >], key_from : Header("webhook-id"),

@@ -41,9 +41,8 @@ where
         Ok(body)
     }
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "create", routes : [("POST")], ttl : [], lease : [], wait :
-        [], timeout : [], record : [], abandoned : [], key : Required, fingerprint :
-        Json, claim : Lease, scope : [], extractors : [],
+        name : "", handler : "create", routes : [("POST")], durations : [], rules : [],
+        key : Required, fingerprint : Json, claim : Lease, scope : [], extractors : [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create::<T, LIMIT>(user, body))

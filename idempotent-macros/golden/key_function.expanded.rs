@@ -18,9 +18,9 @@ fn receive(
     event: web::Json<Event>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")], ttl
-        : [], lease : [], wait : [], timeout : [], record : [], abandoned : [], key :
-        Required, fingerprint : Raw, claim : Lease, scope : [Function(| __request |
+        name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")],
+        durations : [], rules : [], key : Required, fingerprint : Raw, claim : Lease,
+        scope : [Function(| __request |
         ::idempotent_actix::__private::scope_by(__request, scope::global))], extractors :
         [web::Json < Event >], key_from : Function(keys::delivery),
     };

@@ -15,9 +15,9 @@ fn r#delete(
 ) -> ::idempotent_actix::__private::Response {
     async fn r#delete(session: Session) {}
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "delete", routes : [("DELETE")], ttl : [], lease : [], wait
-        : [], timeout : [], record : [All], abandoned : [], key : Required, fingerprint :
-        Raw, claim : Lease, scope : [Parameter(| __request |
+        name : "", handler : "delete", routes : [("DELETE")], durations : [], rules :
+        [record RecordRule All], key : Required, fingerprint : Raw, claim : Lease, scope
+        : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | session : Session |
         ::idempotent_actix::__private::scope_of(& session))) of Session], extractors :
         [],

@@ -18,9 +18,8 @@ fn order(
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PUT",
-        "/order", "order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
-        abandoned : [], key : Required, fingerprint : Raw, claim : Lease, scope :
-        [Parameter(| __request |
+        "/order", "order")], durations : [], rules : [], key : Required, fingerprint :
+        Raw, claim : Lease, scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
         ::idempotent_actix::__private::scope_of(& user))) of User], extractors : [],
     };

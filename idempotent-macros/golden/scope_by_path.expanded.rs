@@ -15,10 +15,10 @@ fn order(
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
         name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PATCH",
-        "/orders", "order")], ttl : [], lease : [], wait : [], timeout : [], record : [],
-        abandoned : [], key : Required, fingerprint : Raw, claim : Lease, scope :
-        [Function(| __request | ::idempotent_actix::__private::scope_by(__request,
-        scope::bearer_token))], extractors : [],
+        "/orders", "order")], durations : [], rules : [], key : Required, fingerprint :
+        Raw, claim : Lease, scope : [Function(| __request |
+        ::idempotent_actix::__private::scope_by(__request, scope::bearer_token))],
+        extractors : [],
     };
     let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, order_unguarded())

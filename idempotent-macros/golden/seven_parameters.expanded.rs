@@ -30,9 +30,9 @@ fn seven(
     g: G,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "seven", routes : [("POST", "/", "seven")], ttl : [], lease
-        : [], wait : [], timeout : [], record : [], abandoned : [], key : Required,
-        fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
+        name : "", handler : "seven", routes : [("POST", "/", "seven")], durations : [],
+        rules : [], key : Required, fingerprint : Raw, claim : Lease, scope :
+        [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | a : A |
         ::idempotent_actix::__private::scope_of(& a))) of A], extractors : [B, C, D, E,
         F, G],

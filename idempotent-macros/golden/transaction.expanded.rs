@@ -22,11 +22,11 @@ fn order(
     __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], ttl :
-        [40000u64], lease : [], wait : [], timeout : [], record : [], abandoned : [], key
-        : Required, fingerprint : Raw, claim : Transaction, scope : [Parameter(|
-        __request | ::idempotent_actix::__private::scope_of_request(__request, | user :
-        User | ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
+        name : "", handler : "order", routes : [("POST", "/orders", "order")], durations
+        : [ttl 40000u64], rules : [], key : Required, fingerprint : Raw, claim :
+        Transaction, scope : [Parameter(| __request |
+        ::idempotent_actix::__private::scope_of_request(__request, | user : User |
+        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
         [(idempotent_actix::Tx < Postgres >, Path < u64 >)], tx : idempotent_actix::Tx <
         Postgres >,
     };

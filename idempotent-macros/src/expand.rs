@@ -10,8 +10,10 @@ use crate::errors::Errors;
 use crate::model::attributes;
 use crate::model::handler::{Handler, Parameter, Unparsed};
 use crate::model::route::{self, Routing};
-use crate::parse::args::{Args, Fingerprint};
+use crate::parse::entry::{Setting, Written};
 use crate::parse::key_from::KeySource;
+use crate::parse::keys::Args;
+use crate::parse::values::Fingerprint;
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
@@ -133,7 +135,7 @@ const CLIPPY_LIMIT: usize = 7;
 
 /// The guard is the first parameter, so that it buffers the body before other extractors read it.
 fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenStream {
-    let krate = &args.krate;
+    let krate = args.krate();
     let marker = |name: &str| {
         let name = variant(name);
         quote!(#krate::__private::#name)
@@ -143,11 +145,12 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
         [method] => method.clone(),
         methods => quote!((#(#methods),*)),
     };
-    let body = marker(match args.fingerprint {
-        Fingerprint::Supplied(supplied) => supplied,
-        Fingerprint::Custom(_) => "Whole",
+    let body = marker(match args.fingerprint.value() {
+        None => "Raw",
+        Some(Fingerprint::Supplied(supplied)) => supplied,
+        Some(Fingerprint::Custom(_)) => "Whole",
     });
-    let (guard, key) = (local("__guard"), marker(args.key));
+    let (guard, key) = (local("__guard"), marker(args.key.value().unwrap_or(&"Required")));
     let origin = key_source(args).map(|source| {
         let handler = handler.signature.ident.unraw().to_string();
         quote!(, #krate::__private::key_from!(#source in #handler))
@@ -157,8 +160,7 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
 
 /// The source of the keys, if the attribute names one.
 fn key_source(args: &Args) -> Option<TokenStream> {
-    let (source, _) = args.key_from.as_ref()?;
-    Some(match source {
+    Some(match args.key_from.value()? {
         KeySource::Supplied(place, name) => {
             let place = variant(place.variant);
             quote!(#place(#name))
@@ -171,34 +173,50 @@ fn key_source(args: &Args) -> Option<TokenStream> {
 fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream {
     let (routing, scope) = (&validated.routing, scope_for_lookup(args, handler, &validated.scope));
     let extractors = extractors(handler, &validated.scope);
-    let (krate, name) = (&args.krate, &args.name);
-    let Args { ttl, lease, wait, timeout, .. } = args;
-    let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
+    let (durations, rules) = (durations(args), rules(args));
+    let (krate, name) = (args.krate(), args.name.value().map_or("", String::as_str));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
     let transaction = transaction_type(handler);
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
-    let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
-    let [key, claim] = [args.key, claim].map(variant);
-    let in_flight = args
-        .in_flight
-        .as_ref()
-        .map(|(rule, _)| variant(rule))
-        .map(|rule| quote!(in_flight: #rule,));
+    let key = variant(args.key.value().unwrap_or(&"Required"));
+    let claim = variant(args.claim.value().unwrap_or(&"Lease"));
     let tx = transaction.map(|tx| quote!(tx: #tx,));
-    let fingerprint = variant(match args.fingerprint {
-        Fingerprint::Supplied(supplied) => supplied,
-        Fingerprint::Custom(_) => "Custom",
+    let fingerprint = variant(match args.fingerprint.value() {
+        None => "Raw",
+        Some(Fingerprint::Supplied(supplied)) => supplied,
+        Some(Fingerprint::Custom(_)) => "Custom",
     });
     quote! {
         #krate::__private::operation! {
             name: #name, handler: #handler, routes: [#(#routes),*],
-            ttl: [#ttl], lease: [#lease], wait: [#wait], timeout: [#timeout],
-            record: [#record], abandoned: [#abandoned],
+            durations: [#(#durations),*], rules: [#(#rules),*],
             key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            extractors: [#(#extractors),*], #key_from #tx #in_flight
+            extractors: [#(#extractors),*], #key_from #tx
         }
     }
+}
+
+/// The keys that set a duration of the operation, which have the names of its fields.
+fn durations(args: &Args) -> impl Iterator<Item = TokenStream> {
+    let keys = [&args.ttl, &args.lease, &args.wait, &args.timeout].into_iter();
+    let written = keys.filter_map(Setting::written);
+    written.map(|Written { key, value, .. }| quote!(#key #value))
+}
+
+/// The keys that set a rule of the operation, which have the names of its fields, and the types of
+/// the rules.
+fn rules(args: &Args) -> impl Iterator<Item = TokenStream> {
+    let keys = [
+        (&args.record, "RecordRule"),
+        (&args.abandoned, "OnAbandon"),
+        (&args.in_flight, "InFlightRule"),
+    ];
+    let written = keys.into_iter().filter_map(|(key, kind)| Some((key.written()?, kind)));
+    written.map(|(Written { key, value, .. }, kind)| {
+        let [kind, value] = [kind, *value].map(variant);
+        quote!(#key #kind #value)
+    })
 }
 
 /// The function that finds the scope of another request, for lookups. It contains the same call as
@@ -285,9 +303,11 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
             quote_spanned!(path.span()=> #krate::__private::scope_by(#guard.request(), #path))
         }
     };
-    let fingerprint = match &args.fingerprint {
-        Fingerprint::Supplied(_) => None,
-        Fingerprint::Custom(path) => Some(quote_spanned!(path.span()=> .fingerprint_by(#path))),
+    let fingerprint = match args.fingerprint.value() {
+        None | Some(Fingerprint::Supplied(_)) => None,
+        Some(Fingerprint::Custom(path)) => {
+            Some(quote_spanned!(path.span()=> .fingerprint_by(#path)))
+        }
     };
     let call = call(handler, &callee(handler));
     let receiver = at(&guard, start);
@@ -373,7 +393,7 @@ fn response_span(signature: &Signature) -> (Span, Span) {
 
 /// The path to the runtime crate, with `span`.
 fn krate_at(args: &Args, span: Span) -> TokenStream {
-    let mut krate: Vec<_> = args.krate.to_token_stream().into_iter().collect();
+    let mut krate: Vec<_> = args.krate().to_token_stream().into_iter().collect();
     krate.iter_mut().for_each(|token| token.set_span(span));
     krate.into_iter().collect()
 }

@@ -11,7 +11,8 @@ use quote::ToTokens;
 use crate::errors::{Errors, Reported};
 use crate::model::handler::{Handler, Parameter, Unparsed};
 use crate::model::route::{self, Routing};
-use crate::parse::args::Args;
+use crate::parse::entry::{Setting, Written};
+use crate::parse::keys::Args;
 use scope::ScopeSource;
 
 /// Handlers of actix-web take at most sixteen parameters, and one of them is the guard.
@@ -51,7 +52,7 @@ pub(crate) fn handler(
         }
         !second
     });
-    if args.method.is_none() && !route::is_routed(&handler) {
+    if matches!(args.method, Setting::Unset) && !route::is_routed(&handler) {
         handler.attributes.iter_mut().for_each(|attribute| routes::literal_path(attribute, errors));
     }
     Ok(handler)
@@ -91,7 +92,7 @@ pub(crate) fn signature(handler: &Handler, args: &Args, errors: &mut Errors) {
         let help = "write a tuple, such as `(user, bank): (User, web::Data<Bank>)`";
         errors.at(&extra.pattern, what, help);
     }
-    transaction::check(handler, args.transaction.as_ref(), errors);
+    transaction::check(handler, args.transaction(), errors);
 }
 
 /// Finds the scope and the routes, or reports why there are none.
@@ -105,14 +106,14 @@ pub(crate) fn operation<'a>(
         key_in_body(args, routing, errors);
         lookup(args, handler, routing, errors);
     }
-    let scope = args.scope.as_ref().map_err(|&reported| reported);
+    let scope = args.scope(errors);
     let scope = scope.and_then(|scope| ScopeSource::of(scope, handler, errors));
     Ok(Validated { scope: scope?, routing: routing? })
 }
 
 /// Reports a key in the body of requests that have none (RFC 9110 §9.3.5).
 fn key_in_body(args: &Args, routing: &Routing, errors: &mut Errors) {
-    let Some((source, literal)) = &args.key_from else { return };
+    let Some(Written { value: source, literal, .. }) = args.key_from.written() else { return };
     if source.in_body() && routing.methods.iter().any(|method| method.name == "DELETE") {
         let what = "`DELETE` requests have no body that could contain the key; \
             write `header:…` or a path to a function";
@@ -128,12 +129,12 @@ fn lookup(args: &Args, handler: &Handler, routing: &Routing, errors: &mut Errors
             or `Self`; write `in_flight = \"conflict\"`, or concrete types";
         errors.at(literal, what, "write `in_flight = \"conflict\"`");
     }
-    if args.transaction.is_some() {
+    if args.transaction().is_some() {
         let what = "with `claim = \"transaction\"` a lookup finds an operation only when it has \
             finished; remove `in_flight`";
         errors.at(literal, what, "write `claim = \"lease\", in_flight = \"poll\"`");
     }
-    if routing.routes.is_empty() && args.name.is_empty() {
+    if routing.routes.is_empty() && args.name.value().is_none() {
         let what = "a lookup finds the operations of a handler that is routed by hand only \
             by their `name`; write a `name`";
         errors.at(literal, what, "write `name = \"create-export\", in_flight = \"poll\"`");

@@ -8,24 +8,31 @@ use super::duration;
 use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
-/// Every key, with the value that messages use as an example.
-pub(crate) const KEYS: [(&str, &str); 15] = [
-    ("scope", "user"),
-    ("ttl", "24h"),
-    ("lease", "30s"),
-    ("wait", "5s"),
-    ("timeout", "30s"),
-    ("key", "optional"),
-    ("key_from", "header:webhook-id"),
-    ("fingerprint", "json"),
-    ("record", "success"),
-    ("abandoned", "hold"),
-    ("claim", "transaction"),
-    ("in_flight", "poll"),
-    ("method", "POST"),
-    ("name", "create-payment"),
-    ("crate", "my_crate::idempotent_actix"),
-];
+/// A key of the attribute.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// A value for messages.
+    pub(crate) example: &'static str,
+    /// What the documentation says of it.
+    #[cfg(test)]
+    pub(crate) row: Row,
+}
+
+/// The row of a key in the documentation.
+#[cfg(test)]
+pub(crate) struct Row {
+    pub(crate) values: &'static str,
+    pub(crate) default: &'static str,
+    /// The lines of its meaning.
+    pub(crate) meaning: &'static [&'static str],
+}
+
+impl Key {
+    /// Help text: correct code for this key.
+    pub(crate) fn example(&self) -> String {
+        format!("write `{} = \"{}\"`", self.name, self.example)
+    }
+}
 
 /// One `key = value`. How the value is parsed depends on the key.
 pub(crate) struct Entry {
@@ -50,6 +57,46 @@ impl Entry {
     }
 }
 
+/// What the attribute says of one key.
+pub(crate) enum Setting<T> {
+    Unset,
+    /// The value is invalid or missing, and the user is told.
+    Invalid {
+        key: Option<Ident>,
+        reported: Reported,
+    },
+    Set(Written<T>),
+}
+
+/// A value, with its tokens for messages.
+pub(crate) struct Written<T> {
+    pub(crate) key: Ident,
+    pub(crate) value: T,
+    pub(crate) literal: LitStr,
+}
+
+impl<T> Setting<T> {
+    pub(crate) fn written(&self) -> Option<&Written<T>> {
+        match self {
+            Self::Set(written) => Some(written),
+            Self::Unset | Self::Invalid { .. } => None,
+        }
+    }
+
+    /// The key, if it is written.
+    pub(crate) fn key(&self) -> Option<&Ident> {
+        match self {
+            Self::Unset => None,
+            Self::Invalid { key, .. } => key.as_ref(),
+            Self::Set(written) => Some(&written.key),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Option<&T> {
+        self.written().map(|written| &written.value)
+    }
+}
+
 /// The tokens between commas; empty entries are skipped.
 pub(crate) fn split_at_commas(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     let tokens: Vec<_> = tokens.into_iter().collect();
@@ -61,87 +108,86 @@ fn is_mark(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// The attribute's entries. The code for each key takes its entry; the entries that remain have
-/// unknown keys, so the list of known keys cannot disagree with the code.
+/// The attribute's entries, of which each key takes its own. Those that remain have unknown keys.
 pub(crate) struct Entries<'a> {
+    keys: &'static [Key],
     entries: Vec<Entry>,
     /// The report of an entry without a key, which may have been meant for any key.
     without_key: Option<Reported>,
-    pub(crate) errors: &'a mut Errors,
+    errors: &'a mut Errors,
 }
 
 impl<'a> Entries<'a> {
     /// Splits the attribute's tokens; reports malformed entries and duplicate keys.
-    pub(crate) fn parse(tokens: TokenStream, errors: &'a mut Errors) -> Self {
+    pub(crate) fn parse(tokens: TokenStream, keys: &'static [Key], errors: &'a mut Errors) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
         let mut without_key = None;
         let tokens = tokens.into_iter().map(|token| comma_for_semicolon(token, errors)).collect();
         for tokens in split_at_commas(tokens) {
-            let entry = Entry::parse('=', &tokens).or_else(|| with_colon(&tokens, errors));
+            let entry = Entry::parse('=', &tokens).or_else(|| with_colon(&tokens, keys, errors));
             let Some(entry) = entry else {
                 let other_key = matches!(
-                    tokens.first(), Some(TokenTree::Ident(key)) if key != "scope" && is_key(key)
+                    tokens.first(), Some(TokenTree::Ident(key)) if key != "scope" && known(keys, key).is_some()
                 );
-                let reported = report_malformed(tokens, errors);
+                let reported = report_malformed(tokens, keys, errors);
                 without_key = without_key.or((!other_key).then_some(reported));
                 continue;
             };
             let key = &entry.key;
             if entries.iter().any(|earlier| earlier.key == *key) {
                 let what = format!("`{key}` is set twice; write it once");
-                errors.at(key, what, example(&key.to_string()));
+                errors.at(key, what, example(keys, key));
             } else {
                 entries.push(entry);
             }
         }
-        Self { entries, without_key, errors }
+        Self { keys, entries, without_key, errors }
     }
 
-    /// Takes and parses the value of `key`, or reports it; `None` if the attribute does not set it.
+    /// Takes and parses the value of the key with this name, or reports it.
     pub(crate) fn take<T>(
         &mut self,
-        key: &str,
-        parse: impl FnOnce(&str, &LitStr) -> ValueResult<T>,
-    ) -> Option<Result<T, Reported>> {
-        let entry = self.remove(key)?;
+        name: &str,
+        parse: impl FnOnce(&Key, &LitStr) -> ValueResult<T>,
+    ) -> Setting<T> {
+        let position = self.entries.iter().position(|entry| entry.key == name);
+        let key = self.keys.iter().find(|key| key.name == name);
+        let (Some(position), Some(key)) = (position, key) else { return Setting::Unset };
+        let entry = self.entries.remove(position);
         let Some(literal) = entry.string() else {
-            let what = format!("`{key}` takes a string; write the value in double quotes");
-            let help = quoted(key, &entry.value).unwrap_or_else(|| example(key));
-            return Some(Err(self.errors.at(&entry.value, what, help)));
+            let what = format!("`{name}` takes a string; write the value in double quotes");
+            let help = quoted(name, &entry.value).unwrap_or_else(|| key.example());
+            let reported = self.errors.at(&entry.value, what, help);
+            return Setting::Invalid { key: Some(entry.key), reported };
         };
         let value = if literal.value().trim().is_empty() {
-            Err((format!("`{key}` is empty; write a value"), example(key)))
+            Err((format!("`{name}` is empty; write a value"), key.example()))
         } else {
             parse(key, &literal)
         };
-        Some(value.map_err(|(what, help)| self.errors.at(&literal, what, help)))
-    }
-
-    /// Like [`take`](Self::take); `None` also for a reported value.
-    pub(crate) fn optional<T>(
-        &mut self,
-        key: &str,
-        parse: impl FnOnce(&str, &LitStr) -> ValueResult<T>,
-    ) -> Option<T> {
-        self.take(key, parse)?.ok()
-    }
-
-    pub(crate) fn remove(&mut self, key: &str) -> Option<Entry> {
-        let position = self.entries.iter().position(|entry| entry.key == key)?;
-        Some(self.entries.remove(position))
+        match value {
+            Ok(value) => Setting::Set(Written { key: entry.key, value, literal }),
+            Err((what, help)) => {
+                let reported = self.errors.at(&literal, what, help);
+                Setting::Invalid { key: Some(entry.key), reported }
+            }
+        }
     }
 
     /// Reports the entries with unknown keys. If one of them probably is a misspelling of the key
     /// `missing`, returns its report, so that the key is not reported as missing as well.
-    pub(crate) fn refuse_unknown(&mut self, missing: &str) -> Option<Reported> {
-        let keys = KEYS.map(|(key, _)| format!("`{key}`")).join(", ");
+    pub(crate) fn refuse_unknown(self, missing: &str) -> Option<Reported> {
+        let names = || self.keys.iter().map(|key| key.name);
+        let all: Vec<_> = names().map(|name| format!("`{name}`")).collect();
         let mut misspelled = self.without_key;
-        for Entry { key, .. } in self.entries.drain(..) {
-            let meant = nearest(&key.to_string(), KEYS.map(|(key, _)| key));
-            let help = meant.map_or_else(usage, example);
-            let what = format!("unknown key `{key}`; the keys are {keys}");
-            let reported = self.errors.at(&key, what, help);
-            misspelled = misspelled.or((meant == Some(missing)).then_some(reported));
+        for Entry { key, .. } in &self.entries {
+            let meant = nearest(&key.to_string(), names());
+            let meant = meant.and_then(|meant| self.keys.iter().find(|key| key.name == meant));
+            let help = meant.map_or_else(usage, Key::example);
+            let what = format!("unknown key `{key}`; the keys are {}", all.join(", "));
+            let reported = self.errors.at(key, what, help);
+            let is_missing = meant.is_some_and(|meant| meant.name == missing);
+            misspelled = misspelled.or(is_missing.then_some(reported));
         }
         misspelled
     }
@@ -157,17 +203,17 @@ fn comma_for_semicolon(token: TokenTree, errors: &mut Errors) -> TokenTree {
 }
 
 /// Reports and accepts `key: value`.
-fn with_colon(tokens: &[TokenTree], errors: &mut Errors) -> Option<Entry> {
+fn with_colon(tokens: &[TokenTree], keys: &[Key], errors: &mut Errors) -> Option<Entry> {
     let entry = Entry::parse(':', tokens)?;
     let what = format!("`{}` is followed by `:`; write `=` instead", entry.key);
-    errors.at(tokens.get(1), what, example(&entry.key.to_string()));
+    errors.at(tokens.get(1), what, example(keys, &entry.key));
     Some(entry)
 }
 
-fn report_malformed(tokens: Vec<TokenTree>, errors: &mut Errors) -> Reported {
+fn report_malformed(tokens: Vec<TokenTree>, keys: &[Key], errors: &mut Errors) -> Reported {
     let (what, help) = match tokens.as_slice() {
-        [TokenTree::Ident(key)] if is_key(key) => {
-            (format!("`{key}` has no value; write `{key} = \"…\"`"), example(&key.to_string()))
+        [TokenTree::Ident(key)] if known(keys, key).is_some() => {
+            (format!("`{key}` has no value; write `{key} = \"…\"`"), example(keys, key))
         }
         [value @ (TokenTree::Literal(_) | TokenTree::Ident(_))] => {
             let text = value.to_string();
@@ -195,19 +241,17 @@ fn quoted(key: &str, value: &TokenStream) -> Option<String> {
     Some(format!("write `{key} = \"{path}\"`"))
 }
 
-fn is_key(key: &Ident) -> bool {
-    KEYS.iter().any(|(known, _)| key == known)
+fn known<'a>(keys: &'a [Key], name: &Ident) -> Option<&'a Key> {
+    keys.iter().find(|key| name == key.name)
 }
 
-/// Help text: correct code for one key.
-pub(crate) fn example(key: &str) -> String {
-    let known = KEYS.into_iter().find(|(known, _)| *known == key);
-    let value = known.map_or("…", |(_, value)| value);
-    format!("write `{key} = \"{value}\"`")
+/// Help text: correct code for a key, which may be unknown.
+fn example(keys: &[Key], name: &Ident) -> String {
+    known(keys, name).map_or_else(|| format!("write `{name} = \"…\"`"), Key::example)
 }
 
 /// Help text: correct code for the whole attribute.
-pub(crate) fn usage() -> String {
+fn usage() -> String {
     "write `#[idempotent(scope = \"user\", ttl = \"24h\")]`".to_owned()
 }
 

@@ -2,7 +2,7 @@
 
 use syn::{ExprPath, LitStr};
 
-use super::entry::example;
+use super::entry::Key;
 use super::nearest::nearest;
 use crate::errors::ValueResult;
 
@@ -60,7 +60,7 @@ impl KeySource {
 }
 
 /// A place and a name, such as `header:webhook-id`, or a path.
-pub(crate) fn key_from(key: &str, text: &LitStr) -> ValueResult<KeySource> {
+pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeySource> {
     let value = text.value();
     let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let split = value.split_once(':');
@@ -72,8 +72,8 @@ pub(crate) fn key_from(key: &str, text: &LitStr) -> ValueResult<KeySource> {
                 write `header:…`, `form:…`, `json:…` or a path to a function"
         );
         let meant = nearest(word, PLACES.map(|place| place.word));
-        let help = meant.map(|meant| format!("write `{key} = \"{meant}:{name}\"`"));
-        return Err((what, help.unwrap_or_else(|| example(key))));
+        let help = meant.map(|meant| format!("write `{} = \"{meant}:{name}\"`", key.name));
+        return Err((what, help.unwrap_or_else(|| key.example())));
     };
     if name.trim().is_empty() {
         return Err(nameless(key, &place));
@@ -81,7 +81,7 @@ pub(crate) fn key_from(key: &str, text: &LitStr) -> ValueResult<KeySource> {
     (place.check)(name).map_err(|wrong| {
         let misses_slash = word == "json" && pointer(&format!("/{name}")).is_ok();
         let meant = if misses_slash { format!("/{name}") } else { place.example.to_owned() };
-        (format!("`{name}` {wrong}"), format!("write `{key} = \"{word}:{meant}\"`"))
+        (format!("`{name}` {wrong}"), format!("write `{} = \"{word}:{meant}\"`", key.name))
     })?;
     // Header names are case-insensitive.
     let name = if word == "header" { name.to_ascii_lowercase() } else { name.to_owned() };
@@ -89,27 +89,29 @@ pub(crate) fn key_from(key: &str, text: &LitStr) -> ValueResult<KeySource> {
 }
 
 /// A path to a function. A place without a name is a mistake, not a path.
-fn path(key: &str, text: &LitStr, value: &str) -> ValueResult<KeySource> {
+fn path(key: &Key, text: &LitStr, value: &str) -> ValueResult<KeySource> {
     let place = PLACES.into_iter().find(|place| place.word.eq_ignore_ascii_case(value));
     if let Some(place) = place {
         return Err(nameless(key, &place));
     }
     text.parse().map(KeySource::Custom).map_err(|_| {
         let what = format!(
-            "`{value}` is not a value of `{key}`; \
-                write `header:…`, `form:…`, `json:…` or a path to a function"
+            "`{value}` is not a value of `{}`; \
+                write `header:…`, `form:…`, `json:…` or a path to a function",
+            key.name
         );
         let help = if header(value).is_ok() {
-            format!("write `{key} = \"header:{value}\"`")
+            format!("write `{} = \"header:{value}\"`", key.name)
         } else {
-            example(key)
+            key.example()
         };
         (what, help)
     })
 }
 
-fn nameless(key: &str, Place { word, example, advice, .. }: &Place) -> (String, String) {
-    (format!("`{word}` has no name; {advice}"), format!("write `{key} = \"{word}:{example}\"`"))
+fn nameless(key: &Key, Place { word, example, advice, .. }: &Place) -> (String, String) {
+    let help = format!("write `{} = \"{word}:{example}\"`", key.name);
+    (format!("`{word}` has no name; {advice}"), help)
 }
 
 /// RFC 9110 §5.6.2.

@@ -2,14 +2,12 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Attribute, LitStr, parse_quote};
+use syn::{Attribute, parse_quote};
 
 use crate::errors::{Errors, Reported};
 use crate::model::route::{self, Route, RouteAttribute, Routing};
+use crate::parse::entry::{Setting, Written};
 use crate::parse::method::{Method, cannot_be_guarded};
-
-/// The `method` key with its literal.
-type MethodKey = Option<Result<(Method, LitStr), Reported>>;
 
 const EXAMPLE: &str =
     "write `#[post(\"/v1/payments\")]` or `#[route(\"/v1/payments\", method = \"POST\")]`";
@@ -17,15 +15,21 @@ const EXAMPLE: &str =
 /// Combines the route attributes with the `method` key.
 pub(crate) fn routing(
     attributes: &[Attribute],
-    key: &MethodKey,
+    key: &Setting<Method>,
     errors: &mut Errors,
 ) -> Result<Routing, Reported> {
     let attributes: Vec<_> = attributes.iter().filter_map(RouteAttribute::of).collect();
     let first = attributes.first();
     let routing = first.map(|first| attribute_routing(first, &attributes, errors)).transpose()?;
-    let key = key.as_ref().map(Result::as_ref).transpose().map_err(|&reported| reported)?;
+    let key = match key {
+        Setting::Unset => None,
+        Setting::Invalid { reported, .. } => return Err(*reported),
+        Setting::Set(written) => Some(written),
+    };
     match (routing, key) {
-        (Some(routing), Some((method, literal))) if routing.methods != [*method] => {
+        (Some(routing), Some(Written { value: method, literal, .. }))
+            if routing.methods != [*method] =>
+        {
             let own: Vec<_> = routing.methods.iter().map(|own| own.name).collect();
             let (own, given) = (own.join("` and `"), method.name);
             let what = format!(
@@ -36,7 +40,7 @@ pub(crate) fn routing(
             Err(errors.at(literal, what, help))
         }
         (Some(routing), _) => Ok(routing),
-        (None, Some((method, _))) => Ok(Routing { methods: vec![*method], routes: Vec::new() }),
+        (None, Some(key)) => Ok(Routing { methods: vec![key.value], routes: Vec::new() }),
         (None, None) => {
             let what = "the handler's method is unknown, because no route attribute is below \
                 `#[idempotent]`; place the route attribute below it, or add `method` if the \
@@ -98,11 +102,11 @@ fn attribute_routing(
 mod tests {
     use syn::{Attribute, parse_quote};
 
-    use super::{Method, Route, Routing};
+    use super::{Method, Route, Routing, Setting, Written};
     use crate::errors::Errors;
 
     fn routing(attributes: &[Attribute]) -> Option<Routing> {
-        super::routing(attributes, &None, &mut Errors::default()).ok()
+        super::routing(attributes, &Setting::Unset, &mut Errors::default()).ok()
     }
 
     fn route(method: Method, path: &str, resource: Option<&str>) -> Route {
@@ -164,7 +168,9 @@ mod tests {
 
     #[test]
     fn the_method_key_must_agree_with_the_route_attribute() {
-        let post = Some(Ok((Method::POST, parse_quote!("POST"))));
+        let literal = parse_quote!("POST");
+        let post =
+            Setting::Set(Written { key: parse_quote!(method), value: Method::POST, literal });
         for (attributes, agrees) in [
             (vec![], true),
             (vec![parse_quote!(#[post("/")])], true),
