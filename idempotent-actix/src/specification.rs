@@ -59,8 +59,8 @@ impl Idempotency {
     ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
     ///   application.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
-    /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs to
-    ///   the key: see [the page for API clients](crate::guide::for_api_clients#problems).
+    /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs
+    ///   to the key: see [the page for API clients](crate::guide::for_api_clients#problems).
     /// * A problem with several statuses is listed once for each status, and `when` states the
     ///   condition.
     #[must_use]
