@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     idempotency::Idempotency,
     key_source::KeySource,
+    not_run::NOT_RUN,
     problem::ProblemKind,
     settings::{KeyRule, StoreFailurePolicy},
     spec::{ClaimMode, InFlightRule, OperationSpec, annotated},
@@ -58,6 +59,8 @@ impl Idempotency {
     ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
     ///   application.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
+    /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs
+    ///   to the key: see [the page for API clients](crate::guide::for_api_clients#problems).
     /// * A problem with several statuses is listed once for each status, and `when` states the
     ///   condition.
     #[must_use]
@@ -93,6 +96,7 @@ impl Idempotency {
                 "per_principal": limits.per_principal,
             },
             "replay_marker": "idempotency-replayed",
+            "not_run_marker": NOT_RUN.as_str(),
             "when_store_fails": match settings.when_store_fails {
                 StoreFailurePolicy::Refuse => "refuse",
                 StoreFailurePolicy::RunUnguarded => "run_unguarded",

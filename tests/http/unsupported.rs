@@ -307,6 +307,8 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         (&100.into(), &200.into())
     );
     assert_eq!(specification["when_store_fails"], "run_unguarded");
+    let markers = (&specification["replay_marker"], &specification["not_run_marker"]);
+    assert_eq!(markers, (&"idempotency-replayed".into(), &"idempotency-not-run".into()));
     let operations = specification["operations"].as_array().unwrap();
     let find = |path: Option<&str>, name: &str| {
         let mut found = operations.iter().filter(|operation| {
