@@ -136,8 +136,8 @@ pub async fn cut_at_each_byte<S: Store + Clone>(stores: Vec<ProxiedStore<S>>) ->
     let local = LocalSet::new();
     for store in stores {
         let (cases, next, tally) = (cases.clone(), next.clone(), tally.clone());
-        let runner = CaseRunner::new(store);
         let work = async move {
+            let runner = CaseRunner::new(store).await;
             while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let took_effect = timeout(WAIT_LIMIT, runner.run(*case))
                     .await
