@@ -72,19 +72,21 @@ enum Scenario {
 }
 
 /// For each step, how many cuts came before it took effect in the server, and how many after.
-#[derive(Default)]
-pub struct Tally(Mutex<BTreeMap<(Step, bool), u32>>);
+pub struct Tally {
+    steps: &'static [Step],
+    cuts: Mutex<BTreeMap<(Step, bool), u32>>,
+}
 
 impl Tally {
     fn add(&self, step: Step, took_effect: bool) {
-        *self.0.lock().unwrap().entry((step, took_effect)).or_default() += 1;
+        *self.cuts.lock().unwrap().entry((step, took_effect)).or_default() += 1;
     }
 
     /// Asserts that, for each step, at least this many cuts came before it took effect, and at
     /// least this many after.
     pub fn assert_at_least(&self, least: u32) {
-        let tally = self.0.lock().unwrap();
-        for step in [Step::Claim, Step::Complete, Step::Release] {
+        let tally = self.cuts.lock().unwrap();
+        for &step in self.steps {
             for took_effect in [false, true] {
                 let cuts = tally.get(&(step, took_effect)).copied().unwrap_or_default();
                 println!(
@@ -129,9 +131,18 @@ fn claim() -> Claim {
 
 /// Runs all cuts, one at a time on each of these stores.
 pub async fn cut_at_each_byte<S: Store + Clone>(stores: Vec<ProxiedStore<S>>) -> Tally {
-    let cases = Arc::new(cases(&stores[0]).await);
+    cut_steps(stores, &[Step::Claim, Step::Complete, Step::Release]).await
+}
+
+/// The same for some of the steps.
+pub async fn cut_steps<S: Store + Clone>(
+    stores: Vec<ProxiedStore<S>>,
+    steps: &'static [Step],
+) -> Tally {
+    let cases = Arc::new(cases(&stores[0], steps).await);
     println!("{} cuts", cases.len());
-    let (next, tally) = (Arc::new(AtomicUsize::new(0)), Arc::new(Tally::default()));
+    let (next, tally) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(Tally { steps, cuts: Mutex::default() }));
     let mut working = JoinSet::new();
     let local = LocalSet::new();
     for store in stores {
@@ -153,10 +164,10 @@ pub async fn cut_at_each_byte<S: Store + Clone>(stores: Vec<ProxiedStore<S>>) ->
     Arc::into_inner(tally).unwrap()
 }
 
-/// A cut at each byte of each step, in both directions, with a FIN and with a reset.
-async fn cases<S: Store + Clone>(store: &ProxiedStore<S>) -> Vec<Case> {
+/// A cut at each byte of each of these steps, in both directions, with a FIN and with a reset.
+async fn cases<S: Store + Clone>(store: &ProxiedStore<S>, steps: &[Step]) -> Vec<Case> {
     let mut cases = Vec::new();
-    for step in [Step::Claim, Step::Complete, Step::Release] {
+    for &step in steps {
         let [to_server, to_client] = store.measure(step).await;
         println!("{step:?}: {to_server} bytes to the server, {to_client} to the client");
         assert_eq!(store.measure(step).await, [to_server, to_client]);
