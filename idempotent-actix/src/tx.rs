@@ -97,13 +97,13 @@ use crate::{
 /// * On SQLite, `COMMIT` and `ROLLBACK` both roll everything back, as do errors after which SQLite
 ///   itself rolls back (`ON CONFLICT ROLLBACK`, a full disk). Nothing that the handler writes
 ///   afterwards is committed, and the client gets 500.
-/// * On Postgres, with either claim, the server refuses `COMMIT` and `PREPARE TRANSACTION`, and
-///   rolls everything back, as `ROLLBACK` does. The client gets 500. In the store's own sessions,
+/// * On Postgres, the key is then held, because what the handler has written since is unknown: with
+///   either claim, in any session, and whatever the status of the response is. The client gets 500.
+///   The server refuses `COMMIT` and `PREPARE TRANSACTION`, and rolls everything back, as
+///   `ROLLBACK` does, unless the handler executes `CLOSE ALL` before. In the store's own sessions,
 ///   whatever the handler writes afterwards fails, because they are read-only outside of the
-///   store's transactions, and the next request runs again.
-/// * In the sessions of an application's pool, or behind a pooler, what the handler writes
-///   afterwards is committed by itself. The key is then held, with either claim and whatever the
-///   status of the response is.
+///   store's transactions, unless it begins one with `READ WRITE` or `AND CHAIN`. In the sessions
+///   of an application's pool, or behind a pooler, it is committed by itself.
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,

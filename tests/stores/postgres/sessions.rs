@@ -16,11 +16,13 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
     store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
-use sqlx::{PgConnection, PgPool, postgres::PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::time::timeout;
 
 use super::{database, id, number, request, sql, with};
 
 const DONE: Bytes = Bytes::from_static(b"done");
+const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 const COUNT: &str = "SELECT count(*) FROM";
 
 /// A database with a table of records in `public` and one in `tenant`.
@@ -234,4 +236,32 @@ async fn a_connection_on_which_the_application_left_a_transaction_open_is_not_us
     // The pool's next connection serves the application.
     let one: i32 = sqlx::query_scalar("SELECT 1").fetch_one(&pool).await.unwrap();
     assert_eq!(one, 1);
+}
+
+/// The hook removes all limits, as an application does that computes long reports.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limits_of_batches_and_renewals_replace_those_of_the_hook() {
+    let url = database().await;
+    let hook = |_| "SET lock_timeout = 0; SET statement_timeout = 0; SET enable_hashjoin = on";
+    let store = PostgresStore::from_pool(pool(&url, 4, hook).await).await.unwrap();
+    store.migrate().await.unwrap();
+    let store = batched_postgres(store);
+    let (lease, claim) = new_claim();
+    assert_eq!(store.claim(&lease.id, &claim).await.unwrap(), GRANTED);
+    let renewal = [Renewal::new(lease, claim.lease)];
+    assert_eq!(store.renew(&renewal).await.unwrap(), [RenewOutcome::Renewed]);
+    let mut operator = PgConnection::connect(&url).await.unwrap();
+    let lock = "BEGIN; LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(lock).execute(&mut operator).await.unwrap();
+    let renewed = timeout(Duration::from_secs(5), store.renew(&renewal)).await;
+    assert!(renewed.expect("the renewal waits for the table").unwrap_err().is_transient());
+    let batch = store.clone();
+    let claimed = tokio::spawn(async move { batch.claim(&id(), &request()).await });
+    // A batch without the store's limits waits for 3 s.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND query LIKE '%LATERAL%'";
+    assert_eq!(number(&url, waiting).await, 0, "the batch waits for the table");
+    operator.close().await.unwrap();
+    assert_eq!(claimed.await.unwrap().unwrap(), GRANTED);
 }

@@ -144,11 +144,15 @@ impl Inner {
             ),
             // Dropping `self` holds a lease in the background.
             Err(error) if self.open.is_none() => self.log_failure(&error),
-            Err(error) => tracing::error!(
-                %id, %error, cause = error.source(),
-                "a handler ended its transaction itself, and what it has written since may be \
-                 committed; holding its key failed"
-            ),
+            Err(error) => {
+                tracing::error!(
+                    %id, %error, cause = error.source(),
+                    "a handler ended its transaction itself, and what it has written since may be \
+                     committed; holding its key failed, and is retried in the background"
+                );
+                let hold = EndAction::HoldAgain(Box::new(self.claim.clone()));
+                self.parts.deferrals.defer(self.deferred(hold));
+            }
         }
         self.parts.waiters.wake(&id);
         AttemptOutcome::NotCommitted { transient: false }
@@ -338,9 +342,10 @@ async fn commit_with(
             return transaction.complete_and_commit(lease, recording).await;
         }
         EndAction::Abandon(policy) => transaction.abandon(lease, *policy).await,
-        EndAction::Release | EndAction::GiveBack | EndAction::HoldIfCommitted(_) => {
-            Ok(Fence::Fenced)
-        }
+        EndAction::Release
+        | EndAction::GiveBack
+        | EndAction::HoldIfCommitted(_)
+        | EndAction::HoldAgain(_) => Ok(Fence::Fenced),
     };
     commit_if_passed(transaction, fence).await
 }
