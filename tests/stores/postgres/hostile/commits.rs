@@ -94,7 +94,7 @@ async fn the_key_is_held_if_a_handler_writes_after_its_transaction_in_a_shared_s
                 let attempt = fixture.work(attempt, &[statement, EFFECT]).await;
                 let ending = end(attempt, action).await;
                 let context = format!("{mode:?}, {statement}, {action}: {ending:?}");
-                assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+                assert_eq!(ending, AttemptOutcome::Held, "{context}");
                 let (effects, state) = fixture.effects_and_state(&id).await;
                 assert_eq!(effects, 1, "{context}");
                 assert!(matches!(state, Some(RecordState::Held)), "{context}: {state:?}");
