@@ -51,10 +51,10 @@ pub(crate) struct Misconfigured;
 
 /// The error of a request that cannot be run because the application is misconfigured.
 ///
-/// The reason is logged once for each request, even if several extractors find it, with the name and
-/// the pattern of the resource: a path can contain a key. A route attribute names the resource like
-/// its handler. The handler does not run, even if it takes the
-/// extractor that found the reason as an `Option`.
+/// The reason is logged once for each request, even if several extractors find it, with the name
+/// and the pattern of the resource: a path can contain a key. A route attribute names the resource
+/// like its handler. The handler does not run, even if it takes the extractor that found the reason
+/// as an `Option`.
 pub(crate) fn misconfigured(request: &HttpRequest, reason: impl Into<Cow<'static, str>>) -> Error {
     let reason = reason.into();
     if request.extensions_mut().insert(Misconfigured).is_none() {

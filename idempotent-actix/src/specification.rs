@@ -58,8 +58,8 @@ impl Idempotency {
     ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
     ///   application.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
-    /// * A problem with several statuses, or with one that can be retried or not, is listed once for
-    ///   each case, and `when` states the condition.
+    /// * A problem with several statuses, or with one that can be retried or not, is listed once
+    ///   for each case, and `when` states the condition.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());

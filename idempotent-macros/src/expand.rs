@@ -175,16 +175,13 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let Args { ttl, lease, wait, timeout, .. } = args;
     let [record, abandoned] = [args.record, args.abandoned].map(|written| written.map(variant));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
-    let transaction = transaction_in_tuple(handler);
+    let transaction = validate::transaction::in_tuple(handler);
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let claim = if args.transaction.is_some() { "Transaction" } else { "Lease" };
     let [key, claim] = [args.key, claim].map(variant);
-    let in_flight = args
-        .in_flight
-        .as_ref()
-        .map(|(rule, _)| variant(rule))
-        .map(|rule| quote!(in_flight: #rule,));
+    let in_flight = args.in_flight.as_ref().map(|(rule, _)| variant(rule));
+    let in_flight = in_flight.map(|rule| quote!(in_flight: #rule,));
     let tx = transaction.map(|tx| quote!(tx: #tx,));
     let fingerprint = variant(match args.fingerprint {
         Fingerprint::Supplied(supplied) => supplied,
@@ -241,16 +238,6 @@ fn parameter_scope(args: &Args, Parameter { name, ty, .. }: &Parameter) -> Token
     let find = quote!(#krate::__private::scope_of_request(#request, #scope));
     let found = args.poll().map(|_| variant("Found"));
     quote!(#found Parameter(|#request| #find) of #ty)
-}
-
-/// The type of a `Tx` in a tuple, for checks, which see any other by the types of the parameters.
-/// `None` for a generic handler, whose types a static cannot name, and where `cfg` decides whether
-/// there is one.
-fn transaction_in_tuple(handler: &Handler) -> Option<&Type> {
-    let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
-    let mut types =
-        parameters.filter_map(|parameter| validate::transaction::in_tuple(&parameter.ty));
-    types.next().filter(|_| handler.has_static_types())
 }
 
 /// The types of the other parameters, whose extractors a lookup runs.

@@ -99,7 +99,7 @@ kinds! {
         "The idempotency key was used for a different request",
         "This request was not run. Check what the earlier one did before you use a new key.";
     /// 500: the handler panicked, the body of its response failed, its transaction was not
-    /// committed, or the store lost its record while it ran. It is not retryable if the key is held.
+    /// committed, or the store lost its record while it ran. Not retryable if the key is held.
     HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,
         "The handler failed unexpectedly",
         PARTLY_DONE;

@@ -52,10 +52,20 @@ pub(crate) fn values(ty: &Type) -> Vec<&Type> {
     Vec::from_iter(own.then_some(ty))
 }
 
-/// The first `Tx` of a tuple.
-pub(crate) fn in_tuple(ty: &Type) -> Option<&Type> {
+/// The type of a `Tx` in a tuple, for checks, which see any other by the types of the parameters.
+/// `None` for a generic handler, whose types a static cannot name, and where `cfg` decides whether
+/// there is one.
+pub(crate) fn in_tuple(handler: &Handler) -> Option<&Type> {
+    let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
+    let mut types = parameters.filter_map(|parameter| first_in_tuple(&parameter.ty));
+    types.next().filter(|_| handler.has_static_types())
+}
+
+fn first_in_tuple(ty: &Type) -> Option<&Type> {
     match ty {
-        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => in_tuple(elem),
+        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
+            first_in_tuple(elem)
+        }
         Type::Tuple(_) => values(ty).into_iter().next(),
         _ => None,
     }
