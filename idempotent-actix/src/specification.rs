@@ -61,8 +61,8 @@ impl Idempotency {
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
     /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs
     ///   to the key: see [the page for API clients](crate::guide::for_api_clients#problems).
-    /// * A problem with several statuses is listed once for each status, and `when` states the
-    ///   condition.
+    /// * A problem with several statuses, or with one that can be retried or not, is listed once
+    ///   for each case, and `when` states the condition.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
@@ -107,7 +107,7 @@ impl Idempotency {
     }
 }
 
-/// An entry for each status that a problem of this kind may have.
+/// An entry for each status and meaning that a problem of this kind may have.
 fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
     let url = format!("{documentation}{}", kind.code());
     kind.statuses().into_iter().map(move |(status, when, retryable)| {

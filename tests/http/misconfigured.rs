@@ -2,7 +2,7 @@
 
 use actix_web::{
     App, HttpResponse, post,
-    web::{Data, ServiceConfig},
+    web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
 use test_support::{Probe, Request, Server, TestApp, log, wait_for};
@@ -92,6 +92,57 @@ fn a_handle_that_is_built_by_each_worker_is_logged() {
 #[post("/with-postgres")]
 async fn with_postgres(_tx: Tx<sqlx::Postgres>) -> HttpResponse {
     HttpResponse::Ok().finish()
+}
+
+type PgTx = Tx<sqlx::Postgres>;
+
+/// What the macro cannot see: an alias, and a `Tx` that an alternative of `cfg` takes.
+#[idempotent(scope = "scope::global")]
+#[post("/with-alias")]
+async fn with_alias(#[cfg(all())] _tx: PgTx) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[idempotent(scope = "scope::global")]
+#[post("/with-optional-alias")]
+async fn with_optional_alias(_tx: Option<PgTx>) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[test]
+fn a_check_sees_a_transaction_behind_an_alias() {
+    let app = TestApp::new();
+    let refused = wait_for("the check", app.idempotency.check()).unwrap_err();
+    let shown = format!("{refused:?}");
+    for handler in ["`with_alias` (PostgreSQL)", "`with_optional_alias` (PostgreSQL)"] {
+        assert!(shown.contains(handler), "{shown}");
+    }
+}
+
+/// The types of a generic handler are not known to the check.
+#[idempotent(scope = "scope::global", method = "POST")]
+async fn generic<D: sqlx::Database>(_tx: Tx<D>) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[test]
+fn a_transaction_that_a_check_cannot_see_is_logged_once_with_handler_and_store() {
+    let app = TestApp::new();
+    let server = app.serve(|config| {
+        config.service(
+            web::resource("/generic-tx")
+                .name("generic")
+                .route(web::post().to(generic::<sqlx::Postgres>)),
+        );
+    });
+    let refused = server.send(&Request::post("/generic-tx").key("k"));
+    assert_problem(&refused, 500, "misconfigured", false);
+    let lines = log::captured();
+    let lines: Vec<_> = lines.lines().filter(|line| line.contains("/generic-tx")).collect();
+    let [line] = lines[..] else { panic!("{lines:?}") };
+    for part in ["ERROR", "handler=\"generic\"", "`Tx` of PostgreSQL", "`FaultyStore`, built at "] {
+        assert!(line.contains(part), "{line}");
+    }
 }
 
 #[test]

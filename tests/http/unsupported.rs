@@ -366,7 +366,7 @@ fn the_specification_lists_every_problem_with_each_of_its_statuses() {
     assert_eq!(in_flight["type"], "https://docs.example/errors/in_flight");
     let codes: std::collections::BTreeSet<_> =
         problems.iter().map(|problem| problem["code"].as_str().unwrap()).collect();
-    assert_eq!((problems.len(), codes.len()), (19, 17));
+    assert_eq!((problems.len(), codes.len()), (21, 17));
     let of = |code: &str| -> Vec<_> {
         let lines = problems.iter().filter(|problem| problem["code"] == code);
         lines
@@ -377,6 +377,14 @@ fn the_specification_lists_every_problem_with_each_of_its_statuses() {
     };
     assert_eq!(
         of("handler_timed_out"),
+        [(Some(503), Some(true), true), (Some(500), Some(false), true)]
+    );
+    assert_eq!(
+        of("handler_failed"),
+        [(Some(500), Some(true), true), (Some(500), Some(false), true)]
+    );
+    assert_eq!(
+        of("store_unavailable"),
         [(Some(503), Some(true), true), (Some(500), Some(false), true)]
     );
     assert_eq!(of("overloaded"), [(Some(503), Some(true), true), (Some(429), Some(true), true)]);

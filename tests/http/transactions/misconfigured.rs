@@ -36,8 +36,9 @@ fn a_misconfigured_application_is_reported_with_a_remedy() {
     for message in [
         "takes two `Tx`",
         "without `#[idempotent]` takes a `Tx`",
-        "the store has no transactions; use `SqliteStore` or `PostgresStore`",
-        "of a different database than the store's",
+        "takes a `Tx` of SQLite, and the store has no transactions (`MemoryStore`, built at ",
+        "; use `SqliteStore` or `PostgresStore`",
+        "takes a `Tx` of SQLite, a different database than the store's (`Arc<dyn ",
     ] {
         assert!(log.contains(message), "{message}");
     }

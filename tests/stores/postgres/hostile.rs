@@ -161,7 +161,7 @@ impl Fixture {
                 assert!(ending != AttemptOutcome::Stored && !completed && effects == 0, "{context}")
             }
             Ended | Escaped => {
-                assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+                assert_eq!(ending, AttemptOutcome::Held, "{context}");
                 assert!(matches!(state, Some(RecordState::Held)), "{context}");
                 assert!(effects == 0 || expected == Escaped || self.may_write(), "{context}");
                 assert!(effects == 1 || expected == Ended, "{context}");

@@ -98,7 +98,7 @@ async fn the_key_is_held_if_a_handler_commits_an_effect_outside_of_its_transacti
                 let attempt = fixture.work(attempt, script).await;
                 let ending = end(attempt, action).await;
                 let context = format!("{:?}, {sessions}, {script:?}, {action}", fixture.mode);
-                assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+                assert_eq!(ending, AttemptOutcome::Held, "{context}");
                 assert_held(&fixture, id, 1, &context).await;
             }
         }
@@ -148,7 +148,7 @@ async fn a_hold_that_fails_is_retried_and_no_request_runs_in_between() {
         sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
         let ending = end(attempt, "release").await;
         let context = format!("{:?}, {sessions}", fixture.mode);
-        assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+        assert_eq!(ending, AttemptOutcome::Held, "{context}");
         let meanwhile = fixture.begin(id).await;
         assert!(
             matches!(meanwhile, Admission::Rejected(Verdict::Held { .. })),
@@ -171,7 +171,7 @@ async fn a_handler_cannot_commit_the_transaction_of_its_claim() {
             let attempt = fixture.work(attempt, &[EFFECT, "COMMIT", EFFECT]).await;
             let ending = end(attempt, action).await;
             let context = format!("{:?}, {action}", fixture.mode);
-            assert_eq!(ending, AttemptOutcome::NotCommitted { transient: false }, "{context}");
+            assert_eq!(ending, AttemptOutcome::Held, "{context}");
             assert_held(fixture, id, 0, &context).await;
         }
     }
