@@ -5,7 +5,7 @@ use actix_web::{
     web::{Data, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
-use test_support::{Probe, Request, Server, TestApp, log, wait_for};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::assert_problem;
 
@@ -85,19 +85,4 @@ fn a_handle_that_is_built_by_each_worker_is_logged() {
     let reported =
         |line: &str| line.contains("ERROR") && line.contains("is built on a worker's thread");
     assert!(log::captured().lines().any(reported));
-}
-
-/// The handlers of this program take a `Tx` of SQLite, and no handle has a store in Postgres.
-#[idempotent(scope = "scope::global")]
-#[post("/with-postgres")]
-async fn with_postgres(_tx: Tx<sqlx::Postgres>) -> HttpResponse {
-    HttpResponse::Ok().finish()
-}
-
-#[test]
-fn a_check_names_the_handler_whose_transactions_no_store_has() {
-    let app = TestApp::new();
-    let refused = wait_for("the check", app.idempotency.check()).unwrap_err();
-    let shown = format!("{refused:?}");
-    assert!(shown.contains("`with_postgres` (PostgreSQL)"), "{shown}");
 }
