@@ -5,7 +5,7 @@ use actix_web::{
     web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
-use test_support::{Probe, Request, Server, TestApp, log, wait_for};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::assert_problem;
 
@@ -87,38 +87,6 @@ fn a_handle_that_is_built_by_each_worker_is_logged() {
     assert!(log::captured().lines().any(reported));
 }
 
-/// The handlers of this program take a `Tx` of SQLite, and no handle has a store in Postgres.
-#[idempotent(scope = "scope::global")]
-#[post("/with-postgres")]
-async fn with_postgres(_tx: Tx<sqlx::Postgres>) -> HttpResponse {
-    HttpResponse::Ok().finish()
-}
-
-type PgTx = Tx<sqlx::Postgres>;
-
-/// What the macro cannot see: an alias, and a `Tx` that an alternative of `cfg` takes.
-#[idempotent(scope = "scope::global")]
-#[post("/with-alias")]
-async fn with_alias(#[cfg(all())] _tx: PgTx) -> HttpResponse {
-    HttpResponse::Ok().finish()
-}
-
-#[idempotent(scope = "scope::global")]
-#[post("/with-optional-alias")]
-async fn with_optional_alias(_tx: Option<PgTx>) -> HttpResponse {
-    HttpResponse::Ok().finish()
-}
-
-#[test]
-fn a_check_sees_a_transaction_behind_an_alias() {
-    let app = TestApp::new();
-    let refused = wait_for("the check", app.idempotency.check()).unwrap_err();
-    let shown = format!("{refused:?}");
-    for handler in ["`with_alias` (PostgreSQL)", "`with_optional_alias` (PostgreSQL)"] {
-        assert!(shown.contains(handler), "{shown}");
-    }
-}
-
 /// The types of a generic handler are not known to the check.
 #[idempotent(scope = "scope::global", method = "POST")]
 async fn generic<D: sqlx::Database>(_tx: Tx<D>) -> HttpResponse {
@@ -143,12 +111,4 @@ fn a_transaction_that_a_check_cannot_see_is_logged_once_with_handler_and_store()
     for part in ["ERROR", "handler=\"generic\"", "`Tx` of PostgreSQL", "`FaultyStore`, built at "] {
         assert!(line.contains(part), "{line}");
     }
-}
-
-#[test]
-fn a_check_names_the_handler_whose_transactions_no_store_has() {
-    let app = TestApp::new();
-    let refused = wait_for("the check", app.idempotency.check()).unwrap_err();
-    let shown = format!("{refused:?}");
-    assert!(shown.contains("`with_postgres` (PostgreSQL)"), "{shown}");
 }

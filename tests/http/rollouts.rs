@@ -68,6 +68,7 @@ programs! {
     by_id { #[idempotent(scope = "user")] #[post("/orders/{id}/pay")] pay }
     by_order_id { #[idempotent(scope = "user")] #[post("/orders/{order_id}/pay")] pay }
     by_number { #[idempotent(scope = "user")] #[post("/orders/{id:[0-9]+}/pay")] pay }
+    by_two { #[idempotent(scope = "user")] #[post("/routes/{from}/{to}")] pay }
     moved_by_id {
         #[idempotent(scope = "user", name = "POST /orders/{id}/pay")]
         #[post("/payments/of/{order}")]
@@ -161,6 +162,11 @@ fn a_named_operation_is_still_told_apart_by_the_values_in_its_path() {
     assert_eq!(change(moved_by_id::services, moved_by_id::services, other), Retry::Refused);
     let fewer = [("POST", "/orders/7/pay"), ("POST", "/pay")];
     assert_eq!(change(by_id::services, less_by_id::services, fewer), Retry::Refused);
+    let divided = [("POST", "/routes/1/23"), ("POST", "/routes/12/3")];
+    assert_eq!(change(by_two::services, by_two::services, divided), Retry::Refused);
+    // A handler can tell them apart.
+    let encoded = [("POST", "/orders/A/pay"), ("POST", "/orders/%41/pay")];
+    assert_eq!(change(by_id::services, by_id::services, encoded), Retry::Refused);
 }
 
 #[test]
