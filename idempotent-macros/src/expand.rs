@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{GenericParam, ReturnType, Signature, Type, parse_quote, parse_quote_spanned};
+use syn::{GenericParam, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
 use crate::errors::Errors;
 use crate::model::attributes;

@@ -1,6 +1,6 @@
 #![deny(warnings)]
 
-use actix_web::{App, HttpResponse, post, web};
+use actix_web::{App, HttpResponse, post};
 use idempotent_actix::{
     idempotent,
     scope::{ScopeId, ScopeKey},
@@ -30,7 +30,7 @@ impl ScopeKey for Tenant {
 #[idempotent(scope = "user", in_flight = "poll")]
 #[post("/orders")]
 async fn create(
-    #[cfg(any())] user: web::ReqData<String>,
+    #[cfg(any())] user: Missing,
     #[cfg(all())] user: Tenant,
 ) -> HttpResponse {
     HttpResponse::Ok().body(user.0)
