@@ -244,9 +244,13 @@ impl Idempotency {
 pub(crate) struct HandleIdentity(Weak<Inner>);
 
 impl HandleIdentity {
+    pub(crate) fn exists(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     /// Whether this is the identity of another handle, which still exists.
     pub(crate) fn is_another(&self, handle: &Idempotency) -> bool {
-        self.0.strong_count() > 0 && !std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&handle.inner))
+        self.exists() && !std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&handle.inner))
     }
 }
 

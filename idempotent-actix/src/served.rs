@@ -45,7 +45,9 @@ pub(crate) fn note(
     SERVED.with_borrow_mut(|applications| {
         let served = applications.entry(request.resource_map()).or_default();
         let namespace = idempotency.namespace_of(operation);
-        if let Some(first) = served.get_mut(name) {
+        // An application whose handle is gone may have had its resources at the same address.
+        let first = served.get_mut(name).filter(|first| first.handle.exists());
+        if let Some(first) = first {
             if first.namespace == namespace {
                 first.compare(idempotency, operation, name);
             }
