@@ -1,13 +1,13 @@
 //! Builds the application's handle from its settings.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, panic::Location, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
 use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOptions};
 
 use crate::{
     fingerprint::FingerprintKeys,
-    idempotency::Idempotency,
+    idempotency::{Idempotency, Origin, short_name},
     problem::Problem,
     settings::{KeyRule, Settings, StoreFailurePolicy},
     spec,
@@ -15,14 +15,16 @@ use crate::{
 
 impl Idempotency {
     /// Creates a handle with this store and the default settings.
+    #[track_caller]
     pub fn new(store: impl Store) -> Self {
         Self::builder(store).build()
     }
 
     /// Returns a builder, to create a handle with this store and other settings.
-    pub fn builder(store: impl Store) -> IdempotencyBuilder {
+    pub fn builder<S: Store>(store: S) -> IdempotencyBuilder {
         let (store, options) = (Arc::new(store), RuntimeOptions::default());
-        IdempotencyBuilder { store, options, settings: Settings::default() }
+        let (store_name, settings) = (short_name::<S>(), Settings::default());
+        IdempotencyBuilder { store, store_name, options, settings }
     }
 }
 
@@ -34,6 +36,7 @@ impl Idempotency {
 /// [`record`](Self::record), [`abandoned`](Self::abandoned) and [`timeout`](Self::timeout).
 pub struct IdempotencyBuilder {
     store: Arc<dyn Store>,
+    store_name: &'static str,
     options: RuntimeOptions,
     settings: Settings,
 }
@@ -268,11 +271,13 @@ impl IdempotencyBuilder {
     /// Builds the handle. Call it before `HttpServer::new`, and put a clone of the handle into each
     /// `App::app_data`.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Idempotency {
         self.build_with(Runtime::shared)
     }
 
     /// Builds the handle with the runtime that this function creates.
+    #[track_caller]
     pub(crate) fn build_with(
         self,
         create: impl FnOnce(Arc<dyn Store>, RuntimeOptions) -> Runtime,
@@ -291,7 +296,8 @@ impl IdempotencyBuilder {
                 );
             }
         }
-        Idempotency::of_parts(runtime, self.settings)
+        let origin = Origin::new(self.store_name, Location::caller());
+        Idempotency::of_parts(runtime, self.settings, origin)
     }
 }
 

@@ -1,6 +1,11 @@
 //! The application's handle.
 
-use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error as StdError,
+    fmt,
+    sync::{Arc, Once, Weak},
+    time::Duration,
+};
 
 use actix_web::{HttpRequest, HttpResponse};
 use idempotent_core::{
@@ -19,6 +24,9 @@ use crate::{
 };
 
 mod check;
+mod origin;
+
+pub(crate) use self::origin::{Origin, short_name};
 
 /// The application's handle: a store, and the settings of all guarded handlers.
 ///
@@ -44,6 +52,9 @@ pub struct Idempotency {
 struct Inner {
     runtime: Runtime,
     settings: Settings,
+    origin: Origin,
+    /// Logs once that the process has other handles.
+    others: Once,
     operations: TaskTracker,
     in_flight: Arc<OperationLimiter>,
     /// Limits how many records are looked up for requests beyond the limits of `in_flight`.
@@ -51,10 +62,12 @@ struct Inner {
 }
 
 impl Idempotency {
-    pub(crate) fn of_parts(runtime: Runtime, settings: Settings) -> Self {
+    pub(crate) fn of_parts(runtime: Runtime, settings: Settings, origin: Origin) -> Self {
         let [in_flight, look_ups] = [settings.operations; 2].map(OperationLimiter::new);
         let operations = TaskTracker::new();
-        let inner = Arc::new(Inner { runtime, settings, operations, in_flight, look_ups });
+        let others = Once::new();
+        let inner = Inner { runtime, settings, origin, others, operations, in_flight, look_ups };
+        let inner = Arc::new(inner);
         check::register(&inner);
         Self { inner }
     }
@@ -62,6 +75,16 @@ impl Idempotency {
     /// Whether two handles are clones of each other.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// The identity of the handle and its clones.
+    pub(crate) fn identity(&self) -> HandleIdentity {
+        HandleIdentity(Arc::downgrade(&self.inner))
+    }
+
+    /// The store of the handle, and where the handle was built.
+    pub(crate) fn origin(&self) -> Origin {
+        self.inner.origin
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -149,12 +172,17 @@ impl Idempotency {
     ///
     /// Fails with a transient error if the store cannot be reached.
     ///
-    /// A `Tx` behind a type alias is not seen, nor are two `Idempotency` in one `App`: requests to
-    /// such a handler get 500 (`misconfigured`).
+    /// The `Tx` of a generic handler, and one inside an extractor of your own, are not seen:
+    /// requests to such a handler get 500 (`misconfigured`), and the log names it.
+    ///
+    /// If the process has other `Idempotency` of the same namespace, a warning names them, because
+    /// they may be in one `App` by mistake: a handler uses the innermost of those that apply to it,
+    /// and of two at one place the one that was added last.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
     pub async fn check(&self) -> Result<(), StoreError> {
+        self.log_others();
         self.check_operations()?;
         self.inner.runtime.check().await
     }
@@ -209,6 +237,20 @@ impl Idempotency {
         request: &HttpRequest,
     ) -> HttpResponse {
         outcome.attach((self.inner.settings.problems)(problem, request))
+    }
+}
+
+/// Identifies a handle without keeping its store open.
+pub(crate) struct HandleIdentity(Weak<Inner>);
+
+impl HandleIdentity {
+    pub(crate) fn exists(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Whether this is the identity of another handle, which still exists.
+    pub(crate) fn is_another(&self, handle: &Idempotency) -> bool {
+        self.exists() && !std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&handle.inner))
     }
 }
 

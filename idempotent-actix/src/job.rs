@@ -9,8 +9,8 @@ pub use idempotent_core::runtime::{
 };
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use idempotent_core::runtime::{JobTransaction, TransactionError};
-use idempotent_core::{Key, ScopeId, StoreError};
-use serde::{Serialize, de::DeserializeOwned};
+use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
+use serde::Serialize;
 
 use crate::{
     idempotency::{AmbiguousNamespace, Idempotency},
@@ -83,8 +83,8 @@ impl Idempotency {
     ) -> impl Future<Output = Result<Done<T>, RunError<E>>> + use<I, T, E, W, F>
     where
         I: Serialize + ?Sized,
-        T: Serialize + DeserializeOwned,
-        E: Serialize + DeserializeOwned,
+        T: Recordable,
+        E: Recordable,
         W: FnOnce(Operation) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
@@ -122,8 +122,8 @@ impl Idempotency {
     where
         C: 'static,
         I: Serialize + ?Sized,
-        T: Serialize + DeserializeOwned,
-        E: Serialize + DeserializeOwned,
+        T: Recordable,
+        E: Recordable,
         W: FnOnce(Operation, JobTransaction<C>) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {

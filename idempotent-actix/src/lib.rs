@@ -32,6 +32,7 @@ mod request;
 mod resources;
 mod run;
 pub mod scope;
+mod served;
 mod settings;
 mod shutdown;
 mod spec;

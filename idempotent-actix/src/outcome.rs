@@ -20,7 +20,7 @@ use idempotent_core::{Abandoned, RecordRule};
 /// | `Granted` | [`Ran`](Self::Ran) | the handler's |
 /// | `Granted` | [`HandlerFailed`](Self::HandlerFailed) | 500 `handler_failed` |
 /// | `Granted` | [`HandlerTimedOut`](Self::HandlerTimedOut) | 503 or 500 `handler_timed_out` |
-/// | `Granted` | [`BecameHeld`](Self::BecameHeld): the attempt's outcome is unknown | the handler's |
+/// | `Granted` | [`BecameHeld`](Self::BecameHeld): the attempt's outcome is unknown | the handler's; 500 `handler_failed` or `store_unavailable` |
 /// | `Granted` | [`Unavailable`](Self::Unavailable): its transaction could not begin or commit | 503 `store_unavailable` |
 /// | `Granted` | [`OutcomeUnknown`](Self::OutcomeUnknown): its record was lost, and a different request has the key | 409 `outcome_unknown` |
 /// | `Completed` | [`Replayed`](Self::Replayed) | the recorded response's |
@@ -50,8 +50,8 @@ pub enum RequestOutcome {
     /// The outcome became unknown with this request, and the key is held from now on.
     ///
     /// Either the response of this request's handler was not recorded under `abandoned = "hold"` or
-    /// was marked [`Disposition::Unknown`], or this request found that the lease of an earlier
-    /// attempt had expired under `"hold"` (409).
+    /// was marked [`Disposition::Unknown`], or its transaction was not committed (500), or this
+    /// request found that the lease of an earlier attempt had expired under `"hold"` (409).
     BecameHeld,
     /// The guard refused the request before it looked up the key (400, 401, 405, 413, or the
     /// response of the scope function's error).
@@ -122,6 +122,7 @@ pub enum Disposition {
     /// The key is released, so that the next request may differ. The record stays if a
     /// [step](crate::Operation::step) has begun or an earlier attempt was abandoned, because
     /// something may have been done: then only the same request runs, and another one gets 422.
+    /// Under `abandoned = "hold"` the key is held in that case.
     Retryable,
     /// It is unknown what was done: the response is not recorded, and the key is held until an
     /// operator resolves it, also under `abandoned = "retry"`.

@@ -11,8 +11,8 @@ pub use crate::{
         scope_by, scope_of, scope_of_request,
     },
     spec::{
-        Check, ClaimMode, InFlightRule, NamedTx, OperationSpec, OtherTx, Registered, RequestScope,
-        Resource, Route,
+        Check, ClaimMode, ExtractsNoTx, ExtractsTx, InFlightRule, OperationSpec, Registered,
+        RequestScope, Resource, Route, first_database,
         markers::{
             BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
             OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
@@ -48,11 +48,7 @@ macro_rules! __operation {
             $($rule: $crate::__private::Some($crate::__private::$kind::$value),)*
             scope: $crate::__request_scope!($($scope)*),
             extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
-            $(transaction: $crate::__private::Some(|| {
-                #[allow(unused_imports)]
-                use $crate::__private::OtherTx as _;
-                $crate::__private::NamedTx::<$tx>::TYPE.database()
-            }),)?
+            transaction: $crate::__transaction!($($(#[$cfg])* $extractor,)* $($tx)?),
             ..$crate::__private::operation_spec(
                 $crate::__private::package(
                     ::core::option_env!("CARGO_PKG_NAME"),
@@ -77,6 +73,10 @@ macro_rules! __request_scope {
     () => {
         $crate::__private::None
     };
+    (Alternatives $($(#[$cfg:meta])* ($($scope:tt)*))+) => {{
+        $($(#[$cfg])* let scope = $crate::__request_scope!($($scope)*);)+
+        scope
+    }};
     (Function($scope:expr)) => {
         $crate::__private::Some($crate::__private::RequestScope::Function($scope))
     };
@@ -109,6 +109,22 @@ macro_rules! __extractors {
         use $crate::__private::{IsNoExtractor as _, RunsExtractor as _};
         &[$($(#[$cfg])* |request| (&$crate::__private::Extractor::<$type>::NEW).check(request)),+]
     }};
+}
+
+/// Evaluates to the function that finds the database of a handler's `Tx`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __transaction {
+    () => { $crate::__private::None };
+    ($($(#[$cfg:meta])* $type:ty),+ $(,)?) => {
+        $crate::__private::Some(|| {
+            #[allow(unused_imports)]
+            use $crate::__private::ExtractsNoTx as _;
+            $crate::__private::first_database(&[
+                $($(#[$cfg])* $crate::__private::ExtractsTx::<$type>::TYPE.database()),+
+            ])
+        })
+    };
 }
 
 /// The type parameter of a guard whose key has this source.

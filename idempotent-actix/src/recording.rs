@@ -66,7 +66,16 @@ pub(crate) struct Limits {
     pub(crate) time: Duration,
 }
 
-/// Records a response, and returns the recording and the whole response.
+/// A response and its recording.
+pub(crate) struct Recorded {
+    pub(crate) recording: EncodedRecording,
+    /// The whole response.
+    pub(crate) response: HttpResponse,
+    /// Whether a limit was exceeded, so that only status and headers are recorded.
+    pub(crate) exceeds_limit: bool,
+}
+
+/// Records a response.
 ///
 /// A body within the limits is recorded. If the body is larger, if it streams for longer than the
 /// limit, or if it consists of server-sent events, only status and headers are recorded. The
@@ -77,7 +86,7 @@ pub(crate) struct Limits {
 pub(crate) fn record(
     response: HttpResponse,
     limits: Limits,
-) -> impl Future<Output = Result<(EncodedRecording, HttpResponse), Box<dyn StdError>>> {
+) -> impl Future<Output = Result<Recorded, Box<dyn StdError>>> {
     // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
     async move {
@@ -92,12 +101,14 @@ pub(crate) fn record(
             BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, Some(body)),
         };
         let recording = encode(head.head(), &recorded, limits.bytes);
+        let exceeds_limit =
+            matches!(recorded, RecordedBody::Omitted) && !is_event_stream(head.head());
         let body = match (recorded, rest) {
             (_, Some(rest)) => rest,
             (RecordedBody::Whole(whole), None) => BoxBody::new(whole),
             (RecordedBody::None | RecordedBody::Omitted, None) => BoxBody::new(body::None::new()),
         };
-        Ok((recording, head.set_body(body)))
+        Ok(Recorded { recording, response: head.set_body(body), exceeds_limit })
     }
 }
 

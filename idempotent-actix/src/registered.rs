@@ -1,5 +1,7 @@
 //! The handle that applies to a request, and the error if the application is misconfigured.
 
+use std::borrow::Cow;
+
 use actix_web::{Error, HttpMessage, HttpRequest, error::InternalError, web};
 
 use crate::{
@@ -19,11 +21,14 @@ impl Idempotency {
         match registered(request) {
             // actix-web finds the innermost value of each type, but does not report which of two
             // types is further inside.
-            (Some(plain), Some(data)) if !plain.is_same(data) => Err(misconfigured(
-                request,
-                "two `Idempotency` apply to this resource, one of them in `web::Data`; register \
-                 both without it",
-            )),
+            (Some(plain), Some(data)) if !plain.is_same(data) => {
+                let (one, other) = (plain.origin(), data.origin());
+                let reason = format!(
+                    "two `Idempotency` apply to this resource, one of them in `web::Data`; \
+                     register both without it ({one}; {other})"
+                );
+                Err(misconfigured(request, reason))
+            }
             (plain, data) => plain.or(data).ok_or_else(|| {
                 misconfigured(
                     request,
@@ -46,12 +51,15 @@ pub(crate) struct Misconfigured;
 
 /// The error of a request that cannot be run because the application is misconfigured.
 ///
-/// The reason is logged once for each request, even if several extractors find it, with the pattern
-/// of the resource: a path can contain a key. The handler does not run, even if it takes the
-/// extractor that found the reason as an `Option`.
-pub(crate) fn misconfigured(request: &HttpRequest, reason: &'static str) -> Error {
+/// The reason is logged once for each request, even if several extractors find it, with the name
+/// and the pattern of the resource: a path can contain a key. A route attribute names the resource
+/// like its handler. The handler does not run, even if it takes the extractor that found the reason
+/// as an `Option`.
+pub(crate) fn misconfigured(request: &HttpRequest, reason: impl Into<Cow<'static, str>>) -> Error {
+    let reason = reason.into();
     if request.extensions_mut().insert(Misconfigured).is_none() {
-        tracing::error!(pattern = request.match_pattern(), "{reason}");
+        let (handler, pattern) = (request.match_name(), request.match_pattern());
+        tracing::error!(handler, pattern, "{reason}");
     }
     let (kind, outcome) = (ProblemKind::Misconfigured, RequestOutcome::Unavailable);
     let (plain, data) = registered(request);

@@ -3,6 +3,7 @@
 use std::{
     any::TypeId,
     collections::{BTreeSet, HashMap},
+    fmt,
     marker::PhantomData,
     sync::LazyLock,
     time::Duration,
@@ -69,7 +70,7 @@ pub struct OperationSpec {
     pub extractors: &'static [fn(&HttpRequest) -> Check],
     /// The `in_flight` key; `None` is a conflict.
     pub in_flight: Option<InFlightRule>,
-    /// The database of the handler's `Tx`; `None` if the handler takes none.
+    /// Finds the database of the handler's `Tx`; `None` if the handler takes none.
     pub transaction: Option<fn() -> Option<TxDatabase>>,
 }
 
@@ -166,25 +167,36 @@ pub struct TxDatabase {
     pub(crate) name: &'static str,
 }
 
-/// A type that is named `Tx`, which may be the one of another crate.
-#[derive(Debug)]
-pub struct NamedTx<T>(PhantomData<T>);
+/// The type of a parameter, which may be a `Tx`, whatever its name is.
+pub struct ExtractsTx<T: ?Sized>(PhantomData<fn() -> T>);
 
-impl<T> NamedTx<T> {
+impl<T: ?Sized> fmt::Debug for ExtractsTx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExtractsTx")
+    }
+}
+
+impl<T: ?Sized> ExtractsTx<T> {
     /// The type `T`.
     pub const TYPE: Self = Self(PhantomData);
 }
 
 /// Finds the database of a type that is not the `Tx` of this crate: none. The method of the `Tx` of
 /// this crate is inherent, so it has precedence.
-pub trait OtherTx {
+pub trait ExtractsNoTx {
     /// Returns the database.
     fn database(&self) -> Option<TxDatabase> {
         None
     }
 }
 
-impl<T> OtherTx for NamedTx<T> {}
+impl<T: ?Sized> ExtractsNoTx for ExtractsTx<T> {}
+
+/// The first database of a handler's parameters.
+#[must_use]
+pub fn first_database(databases: &[Option<TxDatabase>]) -> Option<TxDatabase> {
+    databases.iter().copied().flatten().next()
+}
 
 /// How a key is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

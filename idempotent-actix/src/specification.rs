@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     idempotency::Idempotency,
     key_source::KeySource,
+    not_run::NOT_RUN,
     problem::ProblemKind,
     settings::{KeyRule, StoreFailurePolicy},
     spec::{ClaimMode, InFlightRule, OperationSpec, annotated},
@@ -58,8 +59,10 @@ impl Idempotency {
     ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
     ///   application.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
-    /// * A problem with several statuses is listed once for each status, and `when` states the
-    ///   condition.
+    /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs
+    ///   to the key: see [the page for API clients](crate::guide::for_api_clients#problems).
+    /// * A problem with several statuses, or with one that can be retried or not, is listed once
+    ///   for each case, and `when` states the condition.
     #[must_use]
     pub fn specification(&self) -> Value {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
@@ -93,6 +96,7 @@ impl Idempotency {
                 "per_principal": limits.per_principal,
             },
             "replay_marker": "idempotency-replayed",
+            "not_run_marker": NOT_RUN.as_str(),
             "when_store_fails": match settings.when_store_fails {
                 StoreFailurePolicy::Refuse => "refuse",
                 StoreFailurePolicy::RunUnguarded => "run_unguarded",
@@ -103,7 +107,7 @@ impl Idempotency {
     }
 }
 
-/// An entry for each status that a problem of this kind may have.
+/// An entry for each status and meaning that a problem of this kind may have.
 fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
     let url = format!("{documentation}{}", kind.code());
     kind.statuses().into_iter().map(move |(status, when, retryable)| {

@@ -2,6 +2,7 @@
 
 use std::{
     any::TypeId,
+    borrow::Cow,
     error::Error as StdError,
     fmt,
     future::{Ready, ready},
@@ -25,7 +26,7 @@ use crate::{
     operation::extraction::RequestOperation,
     problem::{self, HandlerProblem, ProblemKind},
     registered::misconfigured,
-    spec::{NamedTx, TxDatabase},
+    spec::{ExtractsTx, TxDatabase},
     tx_slot::TxSlot,
 };
 
@@ -97,13 +98,13 @@ use crate::{
 /// * On SQLite, `COMMIT` and `ROLLBACK` both roll everything back, as do errors after which SQLite
 ///   itself rolls back (`ON CONFLICT ROLLBACK`, a full disk). Nothing that the handler writes
 ///   afterwards is committed, and the client gets 500.
-/// * On Postgres, with either claim, the server refuses `COMMIT` and `PREPARE TRANSACTION`, and
-///   rolls everything back, as `ROLLBACK` does. The client gets 500. In the store's own sessions,
+/// * On Postgres, the key is then held, because what the handler has written since is unknown: with
+///   either claim, in any session, and whatever the status of the response is. The client gets 500.
+///   The server refuses `COMMIT` and `PREPARE TRANSACTION`, and rolls everything back, as
+///   `ROLLBACK` does, unless the handler executes `CLOSE ALL` before. In the store's own sessions,
 ///   whatever the handler writes afterwards fails, because they are read-only outside of the
-///   store's transactions, and the next request runs again.
-/// * In the sessions of an application's pool, or behind a pooler, what the handler writes
-///   afterwards is committed by itself. The key is then held, with either claim and whatever the
-///   status of the response is.
+///   store's transactions, unless it begins one with `READ WRITE` or `AND CHAIN`. In the sessions
+///   of an application's pool, or behind a pooler, it is committed by itself.
 pub struct Tx<D: Database> {
     slot: Rc<TxSlot>,
     transaction: Option<Box<dyn Transaction>>,
@@ -209,12 +210,23 @@ impl<D: Database> fmt::Debug for Tx<D> {
     }
 }
 
-impl<D: Database> NamedTx<Tx<D>> {
-    /// Returns the database of the `Tx`.
-    #[must_use]
-    pub fn database(&self) -> Option<TxDatabase> {
-        Some(TxDatabase { id: TypeId::of::<D>(), name: D::NAME })
-    }
+/// Types that contain a `Tx` of this database.
+macro_rules! extracts_tx {
+    ($(<$($parameter:ident),*> $type:ty;)*) => { $(
+        impl<D: Database $(, $parameter)*> ExtractsTx<$type> {
+            /// Returns the database of the `Tx`.
+            #[must_use]
+            pub fn database(&self) -> Option<TxDatabase> {
+                Some(TxDatabase { id: TypeId::of::<D>(), name: D::NAME })
+            }
+        }
+    )* };
+}
+
+extracts_tx! {
+    <> Tx<D>;
+    <> Option<Tx<D>>;
+    <E> Result<Tx<D>, E>;
 }
 
 impl<D: Database> FromRequest for Tx<D> {
@@ -228,38 +240,45 @@ impl<D: Database> FromRequest for Tx<D> {
 
 fn extract<D: Database>(request: &HttpRequest) -> Result<Tx<D>, Error> {
     let idempotency = Idempotency::of(request)?;
-    prepare::<D>(idempotency, request).map_err(|reason| {
-        tracing::error!(database = D::NAME, "a handler's `Tx` cannot be extracted");
-        misconfigured(request, reason)
-    })
+    prepare::<D>(idempotency, request).map_err(|reason| misconfigured(request, reason))
 }
 
 /// Creates the `Tx` of a request, or returns the reason why the request cannot have one.
 fn prepare<D: Database>(
     idempotency: &Idempotency,
     request: &HttpRequest,
-) -> Result<Tx<D>, &'static str> {
+) -> Result<Tx<D>, Cow<'static, str>> {
     let Some(operation) = RequestOperation::of(request) else {
         return Err(
             "a handler without `#[idempotent]` takes a `Tx`; annotate the handler, or take a \
-                    transaction of your pool",
+                    transaction of your pool"
+                .into(),
         );
     };
     match idempotency.runtime().transactions().map(|transactions| transactions.database()) {
         Some(database) if database == TypeId::of::<D>() => {}
         Some(_) => {
-            return Err(
-                "a handler takes a `Tx` of a different database than the store's; use the store's",
-            );
+            let (database, origin) = (D::NAME, idempotency.origin());
+            return Err(format!(
+                "a handler takes a `Tx` of {database}, a different database than the store's \
+                 ({origin}); use the store's"
+            )
+            .into());
         }
         None => {
-            return Err("a handler takes a `Tx`, and the store has no transactions; use \
-                        `SqliteStore` or `PostgresStore`");
+            let (database, origin) = (D::NAME, idempotency.origin());
+            return Err(format!(
+                "a handler takes a `Tx` of {database}, and the store has no transactions \
+                 ({origin}); use `SqliteStore` or `PostgresStore`"
+            )
+            .into());
         }
     }
     let slot = Rc::<TxSlot>::default();
     if request.extensions_mut().insert(slot.clone()).is_some() {
-        return Err("a handler takes two `Tx`, but its response is recorded in one transaction");
+        return Err(
+            "a handler takes two `Tx`, but its response is recorded in one transaction".into()
+        );
     }
     let (transaction, database, idempotency) = (None, PhantomData, idempotency.clone());
     Ok(Tx { slot, transaction, operation, idempotency, database })

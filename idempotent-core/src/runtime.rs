@@ -37,6 +37,7 @@ mod operation;
 mod options;
 mod parts;
 mod process;
+mod recordable;
 mod renewer;
 mod resume;
 mod run;
@@ -51,6 +52,7 @@ pub use operation::{
     HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
 };
 pub use options::RuntimeOptions;
+pub use recordable::Recordable;
 pub use resume::{Resumption, decode_input, is_input_of};
 pub use run::{
     ClaimMode, Done, Failure, Job, JobTransaction, RunError, TransactionError, recording_of,

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{GenericParam, ReturnType, Signature, Type, parse_quote, parse_quote_spanned};
+use syn::{GenericParam, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
 use crate::errors::Errors;
 use crate::model::attributes;
@@ -176,7 +176,7 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let (durations, rules) = (durations(args), rules(args));
     let (krate, name) = (args.krate(), args.name.value().map_or("", String::as_str));
     let key_from = key_source(args).map(|source| quote!(key_from: #source,));
-    let transaction = transaction_type(handler);
+    let transaction = validate::transaction::in_tuple(handler);
     let handler = handler.signature.ident.unraw().to_string();
     let routes = routes(routing, &handler);
     let key = variant(args.key.value().unwrap_or(&"Required"));
@@ -231,13 +231,17 @@ fn scope_for_lookup(
     }
     let request = local("__request");
     Some(match scope {
-        ScopeSource::Parameter(Parameter { name, ty, .. }) => {
-            let (krate, name) = (krate_at(args, ty.span()), at(name, ty.span()));
-            let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
-            let scope = quote!(|#name: #ty| #scope);
-            let find = quote!(#krate::__private::scope_of_request(#request, #scope));
-            let found = args.poll().map(|_| variant("Found"));
-            quote!(#found Parameter(|#request| #find) of #ty)
+        ScopeSource::Parameter(parameter) if parameter.cfg.is_empty() => {
+            parameter_scope(args, parameter)
+        }
+        // Alternatives of `cfg` may have different types.
+        ScopeSource::Parameter(Parameter { name, .. }) => {
+            let same = handler.parameters.iter().filter(|parameter| parameter.name == *name);
+            let alternatives = same.map(|parameter| {
+                let (cfg, scope) = (&parameter.cfg, parameter_scope(args, parameter));
+                quote!(#(#cfg)* (#scope))
+            });
+            quote!(Alternatives #(#alternatives)*)
         }
         ScopeSource::Function(path) => {
             let krate = krate_at(args, path.span());
@@ -247,12 +251,14 @@ fn scope_for_lookup(
     })
 }
 
-/// The type of the handler's `Tx`, for checks. `None` for a generic handler, whose types a static
-/// cannot name, and where `cfg` decides whether there is one.
-fn transaction_type(handler: &Handler) -> Option<&Type> {
-    let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
-    let mut types = parameters.flat_map(|parameter| validate::transaction::values(&parameter.ty));
-    types.next().filter(|_| handler.has_static_types())
+fn parameter_scope(args: &Args, Parameter { name, ty, .. }: &Parameter) -> TokenStream {
+    let (request, name) = (local("__request"), at(name, ty.span()));
+    let krate = krate_at(args, ty.span());
+    let scope = quote_spanned!(ty.span()=> #krate::__private::scope_of(&#name));
+    let scope = quote!(|#name: #ty| #scope);
+    let find = quote!(#krate::__private::scope_of_request(#request, #scope));
+    let found = args.poll().map(|_| variant("Found"));
+    quote!(#found Parameter(|#request| #find) of #ty)
 }
 
 /// The types of the other parameters, whose extractors a lookup runs.

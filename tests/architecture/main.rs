@@ -10,6 +10,7 @@
 )]
 
 mod crates;
+mod guides;
 mod messages;
 mod modules;
 mod packages;

@@ -70,6 +70,7 @@ const ACTIX: &[&str] = &[
     "specification",
     "shutdown",
     "registered",
+    "served",
     "not_run",
     "builder",
     "idempotency",

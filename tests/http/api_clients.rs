@@ -14,8 +14,9 @@ mod table;
 use std::time::Duration;
 
 use idempotent_client::{Error, Idempotency, redirect_policy};
-use reqwest::{Response, redirect::Policy};
+use reqwest::{Response, Url, redirect::Policy};
 use reqwest_middleware::ClientWithMiddleware;
+use tokio::net::TcpSocket;
 
 /// Short pauses, and a deadline that no test reaches by itself.
 fn idempotency() -> Idempotency {
@@ -34,6 +35,14 @@ fn builder() -> reqwest::ClientBuilder {
 /// For clients with further middleware.
 fn http() -> reqwest::Client {
     builder().redirect(redirect_policy(Policy::default())).build().unwrap()
+}
+
+/// A URL at which nothing listens. No other test gets its port as long as the socket lives.
+fn closed() -> (TcpSocket, Url) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/orders", socket.local_addr().unwrap()).parse().unwrap();
+    (socket, url)
 }
 
 /// Runs a future to its end, on a runtime with timers and sockets.

@@ -16,6 +16,8 @@ use test_support::{Fault, Op, Probe, Request, TestApp, log};
 
 use super::handlers::{User, assert_problem};
 
+mod stuck;
+
 type Response = actix_web::Result<HttpResponse>;
 
 #[idempotent(scope = "_user")]

@@ -1,7 +1,10 @@
 //! Headers that belong to one connection, one moment or one client are never replayed.
 
+use std::time::Duration;
+
 use actix_web::HttpResponse;
-use test_support::{Request, TestApp};
+use idempotent_actix::{EXPOSED_HEADERS, problem};
+use test_support::{Request, TestApp, wait_for};
 
 use super::handlers::all;
 
@@ -117,16 +120,43 @@ fn replay_markers_that_the_handler_sets_are_removed() {
     assert_eq!(app.probe.runs(), 1);
 }
 
+/// What JavaScript may read of a response from another origin without a CORS configuration, and
+/// what concerns the connection.
+const READABLE: [&str; 7] = [
+    "cache-control",
+    "connection",
+    "content-length",
+    "content-type",
+    "date",
+    "transfer-encoding",
+    "vary",
+];
+
 #[test]
 fn the_headers_that_the_library_adds_are_exposed() {
     for name in [
         "idempotency-replayed",
         "idempotency-replay",
+        "idempotency-not-run",
         "retry-after",
         "location",
         "link",
         "stripe-should-retry",
     ] {
-        assert!(idempotent_actix::EXPOSED_HEADERS.contains(&name), "{name}");
+        assert!(EXPOSED_HEADERS.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn a_client_in_a_browser_sees_every_header_of_a_refusal() {
+    let app = TestApp::set(|builder| builder.problems(problem::stripe));
+    let server = app.serve(all);
+    assert!(wait_for("the drain", app.idempotency.drain(Duration::from_secs(5))));
+    let refused = server.send(&Request::post("/payments").user("alice").key("k"));
+    assert_eq!(refused.status, 503);
+    assert!(refused.header("idempotency-not-run").is_some());
+    for (name, _) in &refused.headers {
+        let is_seen = READABLE.contains(&name.as_str()) || EXPOSED_HEADERS.contains(&name.as_str());
+        assert!(is_seen, "{name}");
     }
 }

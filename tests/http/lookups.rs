@@ -20,6 +20,7 @@ use test_support::{ClientResponse, Fault, Op, Probe, Request, Server, TestApp, l
 
 use super::handlers::{User, assert_problem, pay};
 
+mod candidates;
 mod locations;
 
 #[idempotent(scope = "_user", in_flight = "poll")]

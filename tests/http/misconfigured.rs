@@ -2,10 +2,10 @@
 
 use actix_web::{
     App, HttpResponse, post,
-    web::{Data, ServiceConfig},
+    web::{self, Data, ServiceConfig},
 };
 use idempotent_actix::{Idempotency, Operation, Tx, idempotent, scope, store::MemoryStore};
-use test_support::{Probe, Request, Server, TestApp, log, wait_for};
+use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::assert_problem;
 
@@ -87,17 +87,28 @@ fn a_handle_that_is_built_by_each_worker_is_logged() {
     assert!(log::captured().lines().any(reported));
 }
 
-/// The handlers of this program take a `Tx` of SQLite, and no handle has a store in Postgres.
-#[idempotent(scope = "scope::global")]
-#[post("/with-postgres")]
-async fn with_postgres(_tx: Tx<sqlx::Postgres>) -> HttpResponse {
+/// The types of a generic handler are not known to the check.
+#[idempotent(scope = "scope::global", method = "POST")]
+async fn generic<D: sqlx::Database>(_tx: Tx<D>) -> HttpResponse {
     HttpResponse::Ok().finish()
 }
 
 #[test]
-fn a_check_names_the_handler_whose_transactions_no_store_has() {
+fn a_transaction_that_a_check_cannot_see_is_logged_once_with_handler_and_store() {
     let app = TestApp::new();
-    let refused = wait_for("the check", app.idempotency.check()).unwrap_err();
-    let shown = format!("{refused:?}");
-    assert!(shown.contains("`with_postgres` (PostgreSQL)"), "{shown}");
+    let server = app.serve(|config| {
+        config.service(
+            web::resource("/generic-tx")
+                .name("generic")
+                .route(web::post().to(generic::<sqlx::Postgres>)),
+        );
+    });
+    let refused = server.send(&Request::post("/generic-tx").key("k"));
+    assert_problem(&refused, 500, "misconfigured", false);
+    let lines = log::captured();
+    let lines: Vec<_> = lines.lines().filter(|line| line.contains("/generic-tx")).collect();
+    let [line] = lines[..] else { panic!("{lines:?}") };
+    for part in ["ERROR", "handler=\"generic\"", "`Tx` of PostgreSQL", "`FaultyStore`, built at "] {
+        assert!(line.contains(part), "{line}");
+    }
 }

@@ -6,10 +6,13 @@ use actix_web::{
     HttpResponse, HttpResponseBuilder,
     body::{BodySize, MessageBody},
     http::StatusCode,
+    post,
+    web::Data,
 };
 use bytes::Bytes;
 use futures_util::stream;
-use test_support::{Probe, Request, TestApp};
+use idempotent_actix::{idempotent, scope};
+use test_support::{Probe, Request, TestApp, log};
 
 use super::handlers::{all, assert_problem};
 
@@ -65,6 +68,29 @@ fn assert_body_omitted(app: &TestApp, bytes: usize) {
     }
     assert_problem(&server.send(&pay().body("other")), 422, "key_reused", false);
     assert_eq!(app.probe.runs(), 1);
+}
+
+#[idempotent(scope = "scope::global")]
+#[post("/large")]
+async fn large(probe: Data<Probe>) -> HttpResponse {
+    probe.run().await
+}
+
+#[test]
+fn a_handler_whose_responses_are_too_large_is_logged_once() {
+    let app = app(|_| streamed(201, LIMIT + 1));
+    let server = app.serve(|config| {
+        config.service(large);
+    });
+    for key in ["k1", "k2", "k2"] {
+        assert_eq!(server.send(&Request::post("/large").key(key)).status, 201);
+    }
+    let lines = log::captured();
+    let lines: Vec<_> = lines.lines().filter(|line| line.contains("handler=\"large\"")).collect();
+    let [line] = lines[..] else { panic!("{lines:?}") };
+    for part in ["WARN", "response_limit=1000", "stream_limit=5s", "status and headers"] {
+        assert!(line.contains(part), "{line}");
+    }
 }
 
 #[test]

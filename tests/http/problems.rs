@@ -98,7 +98,7 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "handler_failed",
         500,
         "The handler failed unexpectedly",
-        "Part of the operation may have been done. If you retry, use the same key.",
+        "Check what this request did. Sending it again will not run it.",
         false,
     ),
     (

@@ -18,7 +18,7 @@ enum Retry {
 /// The program before and the program after a change, each in a module of its own, because the name
 /// of a handler's function is the name of its resource.
 macro_rules! programs {
-    ($($program:ident { $(#[$attribute:meta])* $handler:ident })*) => { $(
+    ($($program:ident { $(#[$attribute:meta])* $handler:ident $(does $work:ident)? })*) => { $(
         mod $program {
             #[allow(unused_imports, reason = "a program has one of the methods")]
             use actix_web::{HttpResponse, post, put, web::{Data, ServiceConfig}};
@@ -31,6 +31,7 @@ macro_rules! programs {
             $(#[$attribute])*
             async fn $handler(user: User, probe: Data<Probe>) -> HttpResponse {
                 probe.note(user.0);
+                $($work(&probe).await;)?
                 probe.run().await
             }
 
@@ -59,9 +60,15 @@ programs! {
         #[post("/v1/pay")]
         pay
     }
+    other_function {
+        #[idempotent(scope = "user", fingerprint = "other_bytes")] #[post("/v1/pay")] pay
+    }
+    function { #[idempotent(scope = "user", fingerprint = "bytes")] #[post("/v1/pay")] pay }
+    other_behavior { #[idempotent(scope = "user")] #[post("/v1/pay")] pay does charge_twice }
     by_id { #[idempotent(scope = "user")] #[post("/orders/{id}/pay")] pay }
     by_order_id { #[idempotent(scope = "user")] #[post("/orders/{order_id}/pay")] pay }
     by_number { #[idempotent(scope = "user")] #[post("/orders/{id:[0-9]+}/pay")] pay }
+    by_two { #[idempotent(scope = "user")] #[post("/routes/{from}/{to}")] pay }
     moved_by_id {
         #[idempotent(scope = "user", name = "POST /orders/{id}/pay")]
         #[post("/payments/of/{order}")]
@@ -70,8 +77,43 @@ programs! {
     less_by_id { #[idempotent(scope = "user", name = "POST /orders/{id}/pay")] #[post("/pay")] pay }
 }
 
+macro_rules! deriving {
+    ($($program:ident $path:literal)*) => { $(
+        mod $program {
+            use actix_web::{post, web::ServiceConfig};
+            use idempotent_actix::{Operation, idempotent};
+
+            use super::*;
+
+            #[idempotent(scope = "_user")]
+            #[post($path)]
+            async fn derive(_user: User, operation: Operation) -> String {
+                operation.derive_key("charge").to_string()
+            }
+
+            pub(super) fn services(config: &mut ServiceConfig) {
+                config.service(derive);
+            }
+        }
+    )* };
+}
+
+deriving! { deriving "/v1/derive" deriving_moved "/v2/derive" }
+
 fn text(request: &actix_web::HttpRequest) -> Option<String> {
     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
+}
+
+fn bytes(_: &actix_web::HttpRequest, body: &[u8]) -> Vec<u8> {
+    body.to_vec()
+}
+
+fn other_bytes(_: &actix_web::HttpRequest, body: &[u8]) -> Vec<u8> {
+    body.iter().rev().copied().collect()
+}
+
+async fn charge_twice(probe: &test_support::Probe) {
+    probe.run().await;
 }
 
 type Services = fn(&mut ServiceConfig);
@@ -120,6 +162,11 @@ fn a_named_operation_is_still_told_apart_by_the_values_in_its_path() {
     assert_eq!(change(moved_by_id::services, moved_by_id::services, other), Retry::Refused);
     let fewer = [("POST", "/orders/7/pay"), ("POST", "/pay")];
     assert_eq!(change(by_id::services, less_by_id::services, fewer), Retry::Refused);
+    let divided = [("POST", "/routes/1/23"), ("POST", "/routes/12/3")];
+    assert_eq!(change(by_two::services, by_two::services, divided), Retry::Refused);
+    // A handler can tell them apart.
+    let encoded = [("POST", "/orders/A/pay"), ("POST", "/orders/%41/pay")];
+    assert_eq!(change(by_id::services, by_id::services, encoded), Retry::Refused);
 }
 
 #[test]
@@ -157,9 +204,37 @@ fn other_times_and_rules_replay_what_was_recorded() {
 }
 
 #[test]
+fn another_behavior_replays_what_was_recorded() {
+    assert_eq!(same_path(plain::services, other_behavior::services), Retry::Replayed);
+}
+
+#[test]
 fn another_scope_has_other_keys_and_another_fingerprint_refuses_them() {
     assert_eq!(same_path(plain::services, other_scope::services), Retry::RunsAgain);
     assert_eq!(same_path(plain::services, json::services), Retry::Refused);
+    assert_eq!(same_path(plain::services, function::services), Retry::Refused);
+    assert_eq!(same_path(function::services, other_function::services), Retry::Refused);
+    assert_eq!(same_path(function::services, function::services), Retry::Replayed);
+}
+
+/// With `"none"` and a function of the application, the content type does not count.
+#[test]
+fn another_content_type_is_another_request() {
+    let typed = |content_type| {
+        let request = Request::post("/v1/pay").user("alice").key("k");
+        request.header("Content-Type", content_type).body("{\"amount\":1}")
+    };
+    for (services, expected) in [
+        (plain::services as Services, Retry::Refused),
+        (json::services, Retry::Refused),
+        (function::services, Retry::Replayed),
+    ] {
+        let app = TestApp::new();
+        let (before, after) = (app.serve(services), app.serve(services));
+        let first = before.send(&typed("application/json"));
+        assert_eq!(outcome(&first), Retry::RunsAgain);
+        assert_eq!(outcome(&after.send(&typed("application/vnd.shop+json"))), expected);
+    }
 }
 
 /// Sends a request to an instance with one set of settings, and again to one with others.
@@ -180,6 +255,29 @@ fn another_namespace_has_other_keys() {
     let store = |app: &TestApp| Idempotency::builder(app.store.clone()).namespace("store").build();
     assert_eq!(with_settings([shop, store]), Retry::RunsAgain);
     assert_eq!(with_settings([shop, shop]), Retry::Replayed);
+}
+
+/// Without a namespace, the package of the handler (`tests`) is the namespace, so a renamed package
+/// is another namespace.
+#[test]
+fn a_renamed_package_has_other_keys_unless_the_namespace_was_set_before() {
+    let by_default = |app: &TestApp| Idempotency::new(app.store.clone());
+    let set = |app: &TestApp| Idempotency::builder(app.store.clone()).namespace("tests").build();
+    let renamed =
+        |app: &TestApp| Idempotency::builder(app.store.clone()).namespace("renamed").build();
+    assert_eq!(with_settings([by_default, renamed]), Retry::RunsAgain);
+    assert_eq!(with_settings([by_default, set]), Retry::Replayed);
+    assert_eq!(with_settings([set, by_default]), Retry::Replayed);
+}
+
+/// Derived keys follow the record id.
+#[test]
+fn a_renamed_operation_has_other_derived_keys() {
+    let app = TestApp::new();
+    let derived = |name: &str| TestApp::id("alice", name, "k").derive_key("charge").to_string();
+    let (before, after) = (app.serve(deriving::services), app.serve(deriving_moved::services));
+    assert_eq!(before.send(&pay("POST", "/v1/derive")).text(), derived("POST /v1/derive"));
+    assert_eq!(after.send(&pay("POST", "/v2/derive")).text(), derived("POST /v2/derive"));
 }
 
 #[test]

@@ -113,6 +113,21 @@ fn a_method_that_is_not_guarded_is_not_allowed() {
     send(&server, "POST", "/by-hand").assert_replays(&first);
 }
 
+/// Of several patterns actix-web reports only the first.
+#[test]
+fn the_patterns_of_one_resource_are_several_operations() {
+    let app = TestApp::new();
+    let server = app.serve(|config: &mut ServiceConfig| {
+        let resource = web::resource(["/charges/{id}", "/reversals/{id}"]);
+        config.service(resource.route(web::post().to(by_hand)));
+    });
+    for (path, runs) in [("/charges/7", 1), ("/reversals/7", 2)] {
+        let first = send(&server, "POST", path);
+        send(&server, "POST", path).assert_replays(&first);
+        assert_eq!((first.status, app.probe.runs()), (201, runs), "{path}");
+    }
+}
+
 #[test]
 fn one_handler_on_two_routes_is_two_operations() {
     let app = TestApp::new();

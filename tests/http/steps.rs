@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use actix_web::{
-    HttpResponse, ResponseError as _,
+    HttpResponse, Responder, ResponseError as _,
     error::{ErrorBadRequest, ErrorServiceUnavailable},
     post,
     web::{self, Data, ServiceConfig},
 };
-use idempotent_actix::{Operation, OperationError, Reconciliation, idempotent};
+use idempotent_actix::{Disposition, Operation, OperationError, Reconciliation, idempotent};
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
 
 use super::handlers::{User, assert_problem};
@@ -68,6 +68,18 @@ async fn hold_late(
     operation.point_of_no_return().await?;
     probe.run().await;
     Err(ErrorServiceUnavailable("the bank did not respond"))
+}
+
+/// A handler that reports that nothing was done, though a step was.
+#[idempotent(scope = "_user", abandoned = "hold")]
+#[post("/retryable_after_a_step")]
+async fn retryable_after_a_step(
+    _user: User,
+    operation: Operation,
+    probe: Data<Probe>,
+) -> actix_web::Result<impl Responder> {
+    charge(&operation, &probe, "charge").await?;
+    Ok(Disposition::Retryable.with(HttpResponse::ServiceUnavailable()))
 }
 
 /// The same, where the point of no return is implied by a step.
@@ -134,7 +146,7 @@ async fn unknown(_user: User, operation: Operation, probe: Data<Probe>) -> Respo
 }
 
 fn services(config: &mut ServiceConfig) {
-    config.service(unknown);
+    config.service(unknown).service(retryable_after_a_step);
     config.service(steps).service(renamed).service(hold_late).service(hold_after_step);
     config.service(no_point).service(namesake);
 }
@@ -208,6 +220,18 @@ fn a_panic_before_the_first_step_releases_and_a_failure_in_it_holds() {
         "outcome_unknown",
         false,
     );
+}
+
+#[test]
+fn a_key_that_is_held_in_place_of_its_release_is_logged() {
+    let app = TestApp::new();
+    let server = app.serve(services);
+    let request = Request::post("/retryable_after_a_step").user("alice").key("held-after-a-step");
+    assert_eq!(server.send(&request).status, 503);
+    assert_problem(&server.send(&request), 409, "outcome_unknown", false);
+    let id = TestApp::id("alice", "POST /retryable_after_a_step", "held-after-a-step").short();
+    let held = format!("its key is held until it is resolved id={id}");
+    assert!(log::captured().contains(&held), "{held}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::handlers::assert_problem;
 mod database;
 mod first_use;
 mod handlers;
+mod held;
 mod misconfigured;
 mod nested;
 mod policies;

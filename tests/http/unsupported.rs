@@ -307,6 +307,8 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         (&100.into(), &200.into())
     );
     assert_eq!(specification["when_store_fails"], "run_unguarded");
+    let markers = (&specification["replay_marker"], &specification["not_run_marker"]);
+    assert_eq!(markers, (&"idempotency-replayed".into(), &"idempotency-not-run".into()));
     let operations = specification["operations"].as_array().unwrap();
     let find = |path: Option<&str>, name: &str| {
         let mut found = operations.iter().filter(|operation| {
@@ -364,7 +366,7 @@ fn the_specification_lists_every_problem_with_each_of_its_statuses() {
     assert_eq!(in_flight["type"], "https://docs.example/errors/in_flight");
     let codes: std::collections::BTreeSet<_> =
         problems.iter().map(|problem| problem["code"].as_str().unwrap()).collect();
-    assert_eq!((problems.len(), codes.len()), (19, 17));
+    assert_eq!((problems.len(), codes.len()), (21, 17));
     let of = |code: &str| -> Vec<_> {
         let lines = problems.iter().filter(|problem| problem["code"] == code);
         lines
@@ -375,6 +377,14 @@ fn the_specification_lists_every_problem_with_each_of_its_statuses() {
     };
     assert_eq!(
         of("handler_timed_out"),
+        [(Some(503), Some(true), true), (Some(500), Some(false), true)]
+    );
+    assert_eq!(
+        of("handler_failed"),
+        [(Some(500), Some(true), true), (Some(500), Some(false), true)]
+    );
+    assert_eq!(
+        of("store_unavailable"),
         [(Some(503), Some(true), true), (Some(500), Some(false), true)]
     );
     assert_eq!(of("overloaded"), [(Some(503), Some(true), true), (Some(429), Some(true), true)]);

@@ -24,7 +24,8 @@ async fn fenced_verdict(attempt: Attempt) -> Verdict {
         AttemptOutcome::Fenced(verdict) => verdict,
         ending @ (AttemptOutcome::Stored
         | AttemptOutcome::Deferred
-        | AttemptOutcome::NotCommitted { .. }) => {
+        | AttemptOutcome::NotCommitted { .. }
+        | AttemptOutcome::Held) => {
             panic!("not fenced: {ending:?}")
         }
     }

@@ -11,7 +11,7 @@ use std::{
 
 use idempotent_core::{
     ConnectError, OwnerToken, Store, connect,
-    store::{memory::MemoryStore, sqlite::SqliteStore},
+    store::{memory::MemoryStore, postgres::PostgresStore, sqlite::SqliteStore},
 };
 
 use crate::support::File;
@@ -118,6 +118,9 @@ async fn a_password_that_is_not_percent_encoded_is_refused_and_not_shown() {
             assert!(shown.contains("percent-encoded"), "{url}: {shown}");
             assert!(["zq", "qz", "usr"].iter().all(|part| !shown.contains(part)), "{shown}");
         }
+        // The rest of such a URL would be ignored.
+        let error = connect_error(&format!("{scheme}://127.0.0.1:1/0#part")).await;
+        assert!(error_chain(&error).contains("percent-encoded"), "{error:?}");
     }
 }
 
@@ -139,7 +142,16 @@ async fn an_error_at_start_reads_as_its_message_and_its_causes() {
     }
     let shown = format!("{:?}", connect_error("postgres://127.0.0.1:1/d").await);
     assert!(shown.ends_with(": Connection refused (os error 111)"), "{shown}");
-    let store = SqliteStore::connect(&File::new().url()).await.unwrap();
+    let file = File::new();
+    let store = SqliteStore::connect(&file.url()).await.unwrap();
+    let missing = format!("{:?}", store.check().await.unwrap_err());
+    let (begin, end) =
+        ("sqlite: failed to check: the table has", "`migrate()` on the store at start");
+    assert!(missing.starts_with(begin) && missing.ends_with(end), "{missing}");
+    let down = PostgresStore::connect("postgres://127.0.0.1:1/d").await.unwrap_err();
+    let shown = format!("{down:?}");
+    assert!(shown.ends_with(": Connection refused (os error 111) (transient)"), "{shown}");
+    assert_eq!(shown.matches("Connection refused").count(), 1, "{shown}");
     let refused = store.table("a b").unwrap_err();
     assert_eq!(format!("{refused:?}"), refused.to_string());
 }

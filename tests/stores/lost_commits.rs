@@ -321,7 +321,7 @@ async fn a_commit_that_did_not_happen_is_reported() {
 async fn a_commit_that_did_not_happen_is_held_with_the_hold_policy() {
     let fixture = Fixture::new(LostCommit::BeforeTheCommit, false).await;
     let policy = Policy::DEFAULT.with_abandoned(OnAbandon::Hold);
-    assert_eq!(fixture.run(&policy).await.1, AttemptOutcome::NotCommitted { transient: true });
+    assert_eq!(fixture.run(&policy).await.1, AttemptOutcome::Held);
     assert_eq!((fixture.state().await, fixture.effects().await), (Some(RecordState::Held), 0));
     assert!(matches!(fixture.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));
 }

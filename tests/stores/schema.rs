@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use idempotent_actix::Idempotency;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, Policy, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence},
@@ -121,11 +122,11 @@ async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
         let file = File::new();
         let store = file.open().await;
         store.migrate().await.unwrap();
-        let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
-        runtime.check().await.unwrap();
+        let idempotency = Idempotency::new(store.clone());
+        idempotency.check().await.unwrap();
         let alter = alter.replace(" r", " idempotency_records");
         sqlx::raw_sql(sqlx::AssertSqlSafe(alter)).execute(&file.pool().await).await.unwrap();
-        for checked in [runtime.check().await, store.migrate().await] {
+        for checked in [idempotency.check().await, store.migrate().await] {
             match checked {
                 Ok(()) => assert_eq!(named, ""),
                 Err(error) => {

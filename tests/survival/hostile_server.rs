@@ -38,10 +38,6 @@ use Act::{Drop, Refuse, Send};
 trait Hostile: TransferDatabase {
     /// Acts after which the effects are committed with the record, or not at all.
     const ACTS: &'static [Act];
-    /// Acts that are only allowed if the claim is part of the transaction: with `claim = "lease"`,
-    /// what a handler commits itself stays, and can be done again.
-    const COMMITS: &'static [Act];
-
     async fn send(connection: &mut Self::Connection, text: &'static str)
     -> Result<(), sqlx::Error>;
 }
@@ -65,7 +61,6 @@ impl Hostile for Sqlite {
         ),
         Refuse,
     ];
-    const COMMITS: &'static [Act] = &[];
 
     async fn send(
         connection: &mut Self::Connection,
@@ -93,8 +88,6 @@ impl Hostile for Postgres {
         Send(&["SELECT pg_terminate_backend(pg_backend_pid())"]),
         Drop("SELECT pg_sleep(0.005)"),
         Refuse,
-    ];
-    const COMMITS: &'static [Act] = &[
         Send(&["COMMIT"]),
         Send(&["COMMIT", "BEGIN"]),
         Send(&["COMMIT AND CHAIN"]),
@@ -128,8 +121,7 @@ async fn transfer<D: Hostile>(
     Form(order): Form<Order>,
     mut tx: Tx<D>,
 ) -> actix_web::Result<HttpResponse> {
-    let acts = [D::ACTS, D::COMMITS].concat();
-    move_money(&order, &mut tx, &acts).await
+    move_money(&order, &mut tx).await
 }
 
 #[idempotent(scope = "scope::bearer_token", ttl = "24h", lease = "5s", method = "POST")]
@@ -137,14 +129,10 @@ async fn transfer_with_lease<D: Hostile>(
     Form(order): Form<Order>,
     mut tx: Tx<D>,
 ) -> actix_web::Result<HttpResponse> {
-    move_money(&order, &mut tx, D::ACTS).await
+    move_money(&order, &mut tx).await
 }
 
-async fn move_money<D: Hostile>(
-    order: &Order,
-    tx: &mut Tx<D>,
-    acts: &[Act],
-) -> actix_web::Result<HttpResponse> {
+async fn move_money<D: Hostile>(order: &Order, tx: &mut Tx<D>) -> actix_web::Result<HttpResponse> {
     let Order { from, to, amount } = order;
     let mut changes = [(from, -amount), (to, *amount)];
     changes.sort();
@@ -161,7 +149,7 @@ async fn move_money<D: Hostile>(
     let connection = tx.connection().await?;
     D::insert(connection, &booking).await.map_err(ErrorServiceUnavailable)?;
     if fastrand::bool() {
-        let act = fastrand::choice(acts).copied().unwrap();
+        let act = fastrand::choice(D::ACTS).copied().unwrap();
         let _ = writeln!(std::io::stdout(), "act: {act:?}");
         match act {
             // The handler ignores the errors.

@@ -87,6 +87,9 @@
 //! (`--complete-every`). A refund does not run again: the request gets 409 `outcome_unknown`. A
 //! transfer (`transfers.rs`) is never made twice: it is committed together with its record.
 //!
+//! A refund (`/v1/refunds`) without an amount returns everything that is left of the payment. So
+//! one whose amount is blank, null, a list or misspelled gets 400, before its key is claimed.
+//!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
 

@@ -1,7 +1,7 @@
 //! What the annotated handlers need.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -29,6 +29,31 @@ fn is_served(database: TxDatabase) -> bool {
 }
 
 impl Idempotency {
+    /// Logs once that this process has other handles of the same namespace, which may be in one
+    /// `App` by mistake. That cannot be seen when they are added: an `App` drops the earlier one.
+    pub(super) fn log_others(&self) {
+        let handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let namespace = self.inner.runtime.namespace();
+        let handles = handles.iter().filter_map(Weak::upgrade);
+        let others = handles.filter(|other| {
+            !Arc::ptr_eq(other, &self.inner) && other.runtime.namespace() == namespace
+        });
+        let others: BTreeSet<_> = others.map(|other| other.origin.to_string()).collect();
+        if others.is_empty() {
+            return;
+        }
+        self.inner.others.call_once(|| {
+            let others = Vec::from_iter(others).join("; ");
+            let handle = self.origin();
+            tracing::warn!(
+                namespace, %handle, others,
+                "this process has several `Idempotency` of one namespace; if they are added to one \
+                 `App`, a handler uses the innermost, or of two at one place the last. If that is \
+                 meant, give each a namespace"
+            );
+        });
+    }
+
     /// Verifies what the annotated handlers need of the settings, of each other, and of a store.
     pub(super) fn check_operations(&self) -> Result<(), StoreError> {
         annotated().try_for_each(|operation| self.policy(operation).map(drop)).map_err(error)?;
@@ -82,8 +107,9 @@ struct NoTransactions {
 /// Two handlers have the same name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the handlers `{}` and `{}` have the same `name = \"{}\"`, so that each refuses the keys of \
-     the other; give each a name of its own",
+    "the handlers `{}` and `{}` have the same `name = \"{}\"`, so that a key that was used at one \
+     of them is not free at the other, which may get its response; give each a name of its own, or \
+     give one handler both routes with `#[routes]`",
     other.handler, operation.handler, operation.name
 )]
 struct SameName {

@@ -99,7 +99,7 @@ kinds! {
         "The idempotency key was used for a different request",
         "This request was not run. Check what the earlier one did before you use a new key.";
     /// 500: the handler panicked, the body of its response failed, its transaction was not
-    /// committed, or the store lost its record while it ran.
+    /// committed, or the store lost its record while it ran. Not retryable if the key is held.
     HandlerFailed = INTERNAL_SERVER_ERROR, "handler_failed", retryable: true,
         "The handler failed unexpectedly",
         PARTLY_DONE;
@@ -124,7 +124,7 @@ kinds! {
         "Too many operations are in progress",
         NOT_RUN;
     /// 503: the store cannot be reached. The handler did not run, or its transaction could not
-    /// begin or commit.
+    /// begin or commit. The status is 500 if the handler ran and the key is held.
     StoreUnavailable = SERVICE_UNAVAILABLE, "store_unavailable", retryable: true,
         "The idempotency store is unavailable",
         NOT_RUN;
@@ -138,8 +138,9 @@ impl ProblemKind {
     /// Returns the usual status of the response.
     ///
     /// A [`Problem`](super::Problem) may have another status:
-    /// [`HandlerTimedOut`](Self::HandlerTimedOut) has 500 if the key is held, and
-    /// [`Overloaded`](Self::Overloaded) has 429 if a limit of the principal was reached.
+    /// [`HandlerTimedOut`](Self::HandlerTimedOut) and [`StoreUnavailable`](Self::StoreUnavailable)
+    /// have 500 if the key is held, and [`Overloaded`](Self::Overloaded) has 429 if a limit of the
+    /// principal was reached.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         self.facts().status
@@ -171,22 +172,21 @@ impl ProblemKind {
     }
 
     /// Every status of this kind, the usual one first. Each has the condition under which the
-    /// response has that status, if the kind has several, and whether the same request may be sent
-    /// again.
+    /// response has that status, if the kind has several or one of two meanings, and whether the
+    /// same request may be sent again.
     pub(crate) fn statuses(self) -> Vec<(StatusCode, Option<&'static str>, bool)> {
         let usual = self.status();
-        if self == Self::HandlerTimedOut {
-            return vec![
-                (usual, Some("the next request with this key will run the operation again"), true),
-                (
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    Some(
-                        "the operation must not be repeated, so the key is blocked until an \
-                         operator resolves it",
-                    ),
-                    false,
-                ),
-            ];
+        let held = "the operation must not be repeated, so the key is blocked until an operator \
+                    resolves it";
+        let held = (StatusCode::INTERNAL_SERVER_ERROR, Some(held), false);
+        if matches!(self, Self::HandlerTimedOut | Self::HandlerFailed) {
+            let again = "the next request with this key will run the operation again";
+            return vec![(usual, Some(again), true), held];
+        }
+        if self == Self::StoreUnavailable {
+            let again =
+                "the next request with this key will run the operation, or find its outcome";
+            return vec![(usual, Some(again), true), held];
         }
         if self == Self::Overloaded {
             return vec![

@@ -15,9 +15,10 @@ use super::{HandlerProblem, Problem, ProblemKind};
 
 /// The response headers of the guard that JavaScript in a browser can read only if a CORS
 /// configuration exposes them. Pass them to `actix_cors::Cors::expose_headers`.
-pub const EXPOSED_HEADERS: [&str; 6] = [
+pub const EXPOSED_HEADERS: [&str; 7] = [
     "idempotency-replayed",
     "idempotency-replay",
+    "idempotency-not-run",
     "retry-after",
     "location",
     "link",

@@ -1,6 +1,12 @@
 //! One attempt: runs the handler, and ends the attempt according to its response.
 
-use std::{borrow::Cow, error::Error as StdError, panic::AssertUnwindSafe};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    error::Error as StdError,
+    panic::AssertUnwindSafe,
+    sync::{Mutex, PoisonError},
+};
 
 use actix_web::HttpResponse;
 use futures_util::{FutureExt, future::Either};
@@ -19,7 +25,7 @@ use crate::{
     outcome::{Disposition, RequestOutcome},
     problem::{HandlerProblem, ProblemKind},
     recording,
-    spec::ClaimMode,
+    spec::{ClaimMode, OperationSpec},
     tx_slot::{Returned, TxSlot},
 };
 
@@ -93,7 +99,12 @@ impl KeyedRun {
                 return Either::Left(Box::pin(self.abandon(attempt, reason, failure)));
             }
         };
-        let (id, held) = (*attempt.id(), matches!(end, AttemptEnd::Hold));
+        let held = match end {
+            AttemptEnd::Record(_) => false,
+            AttemptEnd::Release => attempt.operation().release_holds(),
+            AttemptEnd::Hold => true,
+        };
+        let id = *attempt.id();
         Either::Right(async move {
             let outcome = match end {
                 AttemptEnd::Record(recording) if has_failed(&response) => {
@@ -130,8 +141,11 @@ impl KeyedRun {
         match disposition {
             Disposition::Final => {
                 let limits = self.idempotency.settings().recording;
-                let recorded = recording::record(response, limits).await;
-                recorded.map(|(recording, response)| (AttemptEnd::Record(recording), response))
+                let recorded = recording::record(response, limits).await?;
+                if recorded.exceeds_limit {
+                    log_omitted(self.operation, limits);
+                }
+                Ok((AttemptEnd::Record(recorded.recording), recorded.response))
             }
             Disposition::Retryable => Ok((AttemptEnd::Release, response)),
             Disposition::Unknown => Ok((AttemptEnd::Hold, response)),
@@ -163,6 +177,10 @@ impl KeyedRun {
             AttemptOutcome::NotCommitted { transient } => {
                 return self.refusals().not_committed(transient);
             }
+            AttemptOutcome::Held => {
+                log_held(id);
+                return self.refusals().became_held();
+            }
         }
         let response = match handler_problem(&response) {
             Some(HandlerProblem { kind: ProblemKind::OutcomeUnknown, .. }) => {
@@ -175,10 +193,7 @@ impl KeyedRun {
         if !held {
             return response;
         }
-        tracing::warn!(
-            id = %id.short(),
-            "the outcome of an operation is unknown; its key is held until it is resolved"
-        );
+        log_held(id);
         RequestOutcome::BecameHeld.attach(response)
     }
 
@@ -199,9 +214,33 @@ impl KeyedRun {
             AttemptOutcome::Stored
             | AttemptOutcome::Deferred
             | AttemptOutcome::NotCommitted { .. } => self.refusals().abandoned(failure, policy),
+            AttemptOutcome::Held => self.refusals().abandoned(failure, Abandoned::Hold),
             AttemptOutcome::Fenced(verdict) => self.reject(verdict),
         }
     }
+}
+
+/// Logs once for each handler that its responses are not recorded whole.
+fn log_omitted(operation: &'static OperationSpec, limits: recording::Limits) {
+    static LOGGED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !logged.insert(std::ptr::from_ref(operation).addr()) {
+        return;
+    }
+    drop(logged);
+    let (handler, bytes, time) = (operation.handler, limits.bytes, limits.time);
+    tracing::warn!(
+        handler, response_limit = bytes, stream_limit = ?time,
+        "a response was larger than `response_limit`, or streamed for longer than `stream_limit`; \
+         its replays, and those of such responses of this handler, have only status and headers"
+    );
+}
+
+fn log_held(id: RecordId) {
+    tracing::warn!(
+        id = %id.short(),
+        "the outcome of an operation is unknown; its key is held until it is resolved"
+    );
 }
 
 /// Ends an attempt whose handler has kept its transaction. The effects cannot be committed, so the
@@ -209,6 +248,10 @@ impl KeyedRun {
 async fn abandon_without_transaction(attempt: Attempt) -> AttemptOutcome {
     log_missing();
     let policy = attempt.operation().abandoned();
-    attempt.abandon(policy).await;
-    AttemptOutcome::NotCommitted { transient: false }
+    match (attempt.abandon(policy).await, policy) {
+        (AttemptOutcome::Fenced(_), _) | (_, Abandoned::Retry) => {
+            AttemptOutcome::NotCommitted { transient: false }
+        }
+        (_, Abandoned::Hold) => AttemptOutcome::Held,
+    }
 }

@@ -121,13 +121,29 @@ impl Refusals<'_> {
     /// The attempt was abandoned: its handler panicked or took too long.
     pub(super) fn abandoned(self, failure: HandlerFailure, policy: Abandoned) -> HttpResponse {
         let kind = failure.kind();
-        let mut problem = self.idempotency.problem(kind, kind.advice());
         if policy == Abandoned::Hold {
-            problem = problem.not_retryable().with_status(StatusCode::INTERNAL_SERVER_ERROR);
-        } else if failure == HandlerFailure::TimedOut {
+            return self.run_and_held(kind, failure.outcome());
+        }
+        let mut problem = self.idempotency.problem(kind, kind.advice());
+        if failure == HandlerFailure::TimedOut {
             problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
         }
         self.idempotency.render(&problem, failure.outcome(), self.request)
+    }
+
+    /// The handler responded, but its transaction was not committed, or the handler has ended it,
+    /// and the key is held.
+    pub(super) fn became_held(self) -> HttpResponse {
+        self.run_and_held(ProblemKind::HandlerFailed, RequestOutcome::BecameHeld)
+    }
+
+    /// A problem of a request that was run, and whose key is held. A client or a proxy that knows
+    /// statuses only must not send it again, as it would after 503.
+    fn run_and_held(self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
+        let detail = "Check what this request did. Sending it again will not run it.";
+        let problem = self.idempotency.problem(kind, detail).not_retryable();
+        let problem = problem.with_status(StatusCode::INTERNAL_SERVER_ERROR);
+        self.idempotency.render(&problem, outcome, self.request)
     }
 
     /// The handler of a request that runs without a claim has not done all of its work. Another
@@ -157,16 +173,17 @@ impl Refusals<'_> {
     pub(super) fn handler_problem(self, problem: HandlerProblem, held: bool) -> HttpResponse {
         let HandlerProblem { kind, retryable } = problem;
         let outcome = outcome_of(kind);
-        let detail = if held {
-            ProblemKind::OutcomeUnknown.advice()
-        } else if kind == ProblemKind::StoreUnavailable {
+        if held {
+            return self.run_and_held(kind, outcome);
+        }
+        let detail = if kind == ProblemKind::StoreUnavailable {
             "The operation was not completed. Send the request again with the same key."
         } else if retryable {
             kind.advice()
         } else {
             "Part of the operation may have been done. The reason is in the server's log."
         };
-        if retryable && !held {
+        if retryable {
             return self.refuse_with(kind, detail, outcome);
         }
         let problem = self.idempotency.problem(kind, detail).not_retryable();

@@ -14,6 +14,7 @@ use crate::{
     outcome::RequestOutcome,
     problem::ProblemKind,
     request::RequestContent,
+    served,
     spec::{ClaimMode, InFlightRule},
     tx_slot::TxSlot,
 };
@@ -54,6 +55,7 @@ impl KeyedRun {
     /// The record that the request claims, and what it shows about the operation.
     pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
+        served::note(&self.request, &self.idempotency, self.operation, &name);
         Subject::new(RecordId::new(namespace, scope, &name, self.context.key()))
             .with_operation(&name)
     }

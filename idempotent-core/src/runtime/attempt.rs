@@ -112,6 +112,9 @@ pub enum AttemptOutcome {
         /// Whether a repeated request may succeed.
         transient: bool,
     },
+    /// The attempt's transaction was not committed, or its handler has ended it, and the key is
+    /// held: a repeated request does not run. The attempt's response must not reach its client.
+    Held,
 }
 
 impl Attempt {

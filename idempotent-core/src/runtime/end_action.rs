@@ -9,7 +9,7 @@ use crate::{
     lease::Lease,
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{Store, TransactionClaim},
+    store::{Store, TransactionClaim, commit_if_passed},
 };
 
 /// A call to the store that ends an attempt.
@@ -27,6 +27,8 @@ pub(super) enum EndAction {
     /// committed. Contains another claim of the key, which is granted once the transaction is
     /// rolled back.
     HoldIfCommitted(Box<Claim>),
+    /// Holds a key whose handler has ended the transaction of its claim. Contains that claim.
+    HoldAgain(Box<Claim>),
 }
 
 impl EndAction {
@@ -39,6 +41,7 @@ impl EndAction {
             Self::Abandon(policy) => store.abandon(lease, *policy),
             Self::GiveBack => Box::pin(give_back(store, lease)),
             Self::HoldIfCommitted(probe) => Box::pin(hold_if_committed(store, lease, probe)),
+            Self::HoldAgain(claim) => Box::pin(hold_again(store, lease, claim)),
         }
     }
 
@@ -61,6 +64,22 @@ async fn give_back(store: &dyn Store, lease: &Lease) -> Result<Fence, StoreError
         Some(found) if found.record.attempt > 1 => store.abandon(lease, Abandoned::Retry).await,
         Some(_) | None => store.release(lease).await,
     }
+}
+
+/// Claims a key again whose claim has ended with its transaction, and holds it.
+async fn hold_again(store: &dyn Store, lease: &Lease, claim: &Claim) -> Result<Fence, StoreError> {
+    let Some(transactions) = store.transactions() else { return Ok(Fence::Fenced) };
+    let claimed = transactions.claim(&lease.id, claim, Duration::ZERO).await?;
+    let mut transaction = match claimed {
+        TransactionClaim::Granted { transaction, .. } => transaction,
+        // Another attempt may be rolled back.
+        TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => {
+            return Err(StoreError::transient("runtime", "hold a key", InDoubt));
+        }
+        TransactionClaim::Rejected(_) => return Ok(Fence::Fenced),
+    };
+    let held = transaction.abandon(lease, Abandoned::Hold).await;
+    commit_if_passed(transaction, held).await
 }
 
 async fn hold_if_committed(

@@ -263,6 +263,13 @@ impl Operation {
         self.state().unknown
     }
 
+    /// Returns whether [`Attempt::release`](super::Attempt::release) holds the key instead: part of
+    /// the operation may have been done, and the attempt's rule is to hold it then.
+    #[must_use]
+    pub fn release_holds(&self) -> bool {
+        self.abandoned() == Abandoned::Hold && (self.recovering() || self.has_begun())
+    }
+
     /// Whether part of the operation may have been done.
     pub(super) fn has_begun(&self) -> bool {
         self.state().began

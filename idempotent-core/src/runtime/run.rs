@@ -1,7 +1,7 @@
 //! Runs an operation that is not an HTTP request: a message of a queue, a scheduled job, a
 //! mutation, an item of a batch.
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 pub use self::{
     job::{ClaimMode, Job},
@@ -10,7 +10,7 @@ pub use self::{
     transaction::{JobTransaction, TransactionError},
 };
 use self::{prepared::Prepared, transaction::TransactionSlot};
-use super::{Operation, Runtime};
+use super::{Operation, Runtime, recordable::Recordable};
 use crate::{key::Key, scope::ScopeId};
 
 mod ending;
@@ -91,8 +91,8 @@ impl Runtime {
     ) -> impl Future<Output = Result<Done<T>, RunError<E>>> + use<I, T, E, W, F>
     where
         I: Serialize + ?Sized,
-        T: Serialize + DeserializeOwned,
-        E: Serialize + DeserializeOwned,
+        T: Recordable,
+        E: Recordable,
         W: FnOnce(Operation) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
@@ -140,8 +140,8 @@ impl Runtime {
     where
         C: 'static,
         I: Serialize + ?Sized,
-        T: Serialize + DeserializeOwned,
-        E: Serialize + DeserializeOwned,
+        T: Recordable,
+        E: Recordable,
         W: FnOnce(Operation, JobTransaction<C>) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {

@@ -117,7 +117,10 @@ const NAME: &str = "postgres";
 /// Time limits of the store's statements:
 ///
 /// * A statement waits at most 100 ms for another transaction's lock (a batch 20 ms), and the
-///   server ends it after 9 seconds (a renewal after 3 seconds, a batch after 1 second).
+///   server ends it after 9 seconds (a renewal after 3 seconds, a batch after 1 second). In a
+///   [shared](Self::from_pool) pool, a single statement waits for up to 10 seconds for a lock on
+///   the table, except a claim in a transaction, which gives up after about 600 ms. A completion in
+///   a handler's transaction waits for up to 10 seconds for such a lock in any session.
 /// * A claim of a locked record returns that the key is in flight.
 /// * A takeover of a locked record is repeated for about a second in all, and releases its
 ///   connection between the attempts. After that it returns that the key is in flight.
@@ -151,15 +154,17 @@ const NAME: &str = "postgres";
 /// The record is completed in the transaction that the store has begun, or not at all. A handler
 /// must not end that transaction itself (`COMMIT`, `ROLLBACK`, `PREPARE TRANSACTION`), and must not
 /// execute `RESET ALL` in it. The completion then fails, even if the handler begins another
-/// transaction.
+/// transaction. After the end of the transaction the runtime holds the key, because what the
+/// handler has written since is unknown. Each transaction has an advisory lock, so that another
+/// session can find out whether it is open while the handler's last statement still runs.
 ///
 /// The server refuses such a `COMMIT` or `PREPARE TRANSACTION`, and rolls the transaction back. For
 /// this purpose the store declares a cursor, `idempotent_guard`, so a handler must not execute
 /// `CLOSE ALL`, and cannot change the isolation level. What a handler writes after the end of the
 /// transaction fails (`25006`): the store's sessions for handlers have
-/// `default_transaction_read_only`, and only the store's transactions may write. In the sessions of
-/// a [shared](Self::from_pool) pool, or behind a pooler, the store cannot set that. What the
-/// handler writes there is committed by itself, and the runtime holds the key.
+/// `default_transaction_read_only`, and only transactions that are begun with `READ WRITE` may
+/// write. In the sessions of a [shared](Self::from_pool) pool, or behind a pooler, the store cannot
+/// set that. What the handler writes there is committed by itself.
 ///
 /// With `claim = "transaction"` the transaction takes an advisory lock of the key, and inserts the
 /// record when it is completed. The number of the lock is 64 bits of the record's id, which is a
@@ -267,7 +272,8 @@ impl PostgresStore {
 
     /// Creates a store that shares a pool with the application. Renewals get a separate connection,
     /// and [batches](#group-commit) two to four, opened with the pool's options. The pool's
-    /// `after_connect` is called for these too, on the thread of the store's connections.
+    /// `after_connect` is called for these too, on the thread of the store's connections; the time
+    /// limits that it sets are replaced there by the store's.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.
     ///

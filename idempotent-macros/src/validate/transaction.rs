@@ -1,4 +1,5 @@
-//! The `Tx` parameter, recognized by its name: a macro cannot see through a type alias.
+//! The `Tx` parameter, recognized by its name: a macro cannot see through a type alias. What the
+//! generated code does with a `Tx` depends on its type instead.
 
 use quote::ToTokens;
 use syn::{LitStr, Type, TypeGroup, TypeParen};
@@ -49,6 +50,25 @@ pub(crate) fn values(ty: &Type) -> Vec<&Type> {
     let Type::Path(path) = ty else { return Vec::new() };
     let own = path.path.segments.last().is_some_and(|name| name.ident == "Tx");
     Vec::from_iter(own.then_some(ty))
+}
+
+/// The type of a `Tx` in a tuple, for checks, which see any other by the types of the parameters.
+/// `None` for a generic handler, whose types a static cannot name, and where `cfg` decides whether
+/// there is one.
+pub(crate) fn in_tuple(handler: &Handler) -> Option<&Type> {
+    let parameters = handler.parameters.iter().filter(|parameter| parameter.cfg.is_empty());
+    let mut types = parameters.filter_map(|parameter| first_in_tuple(&parameter.ty));
+    types.next().filter(|_| handler.has_static_types())
+}
+
+fn first_in_tuple(ty: &Type) -> Option<&Type> {
+    match ty {
+        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
+            first_in_tuple(elem)
+        }
+        Type::Tuple(_) => values(ty).into_iter().next(),
+        _ => None,
+    }
 }
 
 /// Whether the type mentions a `Tx` anywhere.

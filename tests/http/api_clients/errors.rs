@@ -1,16 +1,13 @@
 //! What an operation without a definitive response says.
 
-use std::{
-    net::TcpListener,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::time::{Duration, UNIX_EPOCH};
 
 use idempotent_client::{Error, ErrorKind, IdempotentRequest, Key, Outcome};
-use reqwest::{Body, Url};
+use reqwest::Body;
 use reqwest_middleware::ClientBuilder;
 
 use super::{
-    client, http, idempotency, received,
+    client, closed, http, idempotency, received,
     scripted::{
         Line::{self, Close, Ignore, NotRun},
         Scripted, respond,
@@ -30,9 +27,7 @@ fn error_of(script: impl IntoIterator<Item = Line>) -> Error {
 
 #[test]
 fn an_operation_that_reached_no_server_was_not_done() {
-    // The port is closed again.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url: Url = format!("http://{address}/orders").parse().unwrap();
+    let (_socket, url) = closed();
     let sent =
         client(&idempotency()).post(url).idempotent().deadline(Duration::from_millis(100)).send();
     let error = wait(sent).unwrap_err();

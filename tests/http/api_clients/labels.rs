@@ -20,7 +20,7 @@ use super::{
         Line::{self, Close, NotRun},
         Scripted, respond,
     },
-    stores::{Hanging, Own},
+    stores::{Own, Slow},
     wait,
 };
 
@@ -242,11 +242,12 @@ fn the_deadline_covers_the_store() {
     let deadline = Duration::from_millis(300);
     let hanging = |calls: &'static [&'static str], script: Vec<Line>| {
         let store = Own::default();
-        let idempotency = idempotency().pending(Hanging(store.clone(), calls)).deadline(deadline);
+        let slow = Slow(store.clone(), calls, Duration::from_secs(60 * 60));
+        let idempotency = idempotency().pending(slow).deadline(deadline);
         (client(&idempotency), store, Scripted::new(script))
     };
     let took = |started: Instant| assert!(started.elapsed() < Duration::from_secs(5));
-    wait(async {
+    let calls = async {
         // Several calls do not wait for each other.
         let (client, _, server) = hanging(&["begin"], vec![]);
         let started = Instant::now();
@@ -270,5 +271,20 @@ fn the_deadline_covers_the_store() {
         assert_eq!(refused, (ErrorKind::Deadline, Outcome::Unknown));
         took(started);
         assert!(store.has_open());
-    });
+    };
+    let limit = Duration::from_secs(30);
+    wait(async { tokio::time::timeout(limit, calls).await.expect("a call hangs") });
+}
+
+#[test]
+fn the_time_that_the_store_takes_counts() {
+    let slow = Slow(Own::default(), &["begin"], Duration::from_secs(2));
+    let client = client(&idempotency().pending(slow).deadline(Duration::from_secs(3)));
+    // It closes each connection.
+    let server = Scripted::new([]);
+    let started = Instant::now();
+    let outcome = kind(wait(client.post(server.url()).idempotent().send()));
+    assert_eq!(outcome, (ErrorKind::Deadline, Outcome::Unknown));
+    assert!(!server.requests().is_empty(), "it was sent after the store had stored it");
+    assert!(started.elapsed() < Duration::from_millis(4_500), "{:?}", started.elapsed());
 }

@@ -151,6 +151,29 @@ fn resuming_can_be_a_task() {
 }
 
 #[test]
+fn a_resumed_operation_may_have_been_run_whatever_responds_now() {
+    let directory = TempDir::new().unwrap();
+    let refused = || respond(401, &[], "in front");
+    let replay = respond(201, &[("idempotency-replayed", "true")], "one");
+    let script = [Ignore, refused(), refused(), NotRun(503, "overloaded"), replay];
+    let server = Scripted::new(script);
+    wait(async {
+        let file = directory.path().join("pending.db");
+        let client_of_first = client(&started(&file).await);
+        die_after(1, &server, client_of_first.post(server.url()).idempotent().send()).await;
+        let idempotency = started(&file).await;
+        let client = client(&idempotency);
+        for kind in [ErrorKind::Refused, ErrorKind::Deadline] {
+            let resumed = resume(idempotency.resume(&client)).await.remove(0);
+            let error = resumed.result.unwrap_err();
+            assert_eq!((error.kind(), error.outcome()), (kind, Outcome::Unknown));
+        }
+        let resumed = resume(idempotency.resume(&client)).await.remove(0);
+        assert_eq!(received(resumed.result).await, (201, "one".into()));
+    });
+}
+
+#[test]
 fn an_operation_that_is_not_retracted_may_be_done() {
     let server = Scripted::new([NotRun(503, "overloaded")]);
     let client = client(&idempotency().pending(Unretracting(Own::default())));

@@ -1,13 +1,13 @@
 //! Redirects of guarded requests.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use idempotent_client::{ErrorKind, IdempotentRequest, Outcome};
 use reqwest::{Url, redirect::Policy};
 use reqwest_middleware::ClientBuilder;
 
 use super::{
-    builder, client, idempotency, received,
+    builder, client, closed, idempotency, received,
     scripted::{
         Line::{self, Close},
         Scripted, respond,
@@ -78,6 +78,15 @@ fn a_request_is_repeated_at_another_path_of_its_server() {
 }
 
 #[test]
+fn a_chain_of_redirects_ends() {
+    let server = Scripted::new((0..60).map(|_| respond(307, &[("location", "/orders?a=b")], "")));
+    let error = wait(client(&idempotency()).post(server.url()).idempotent().send()).unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Refused, Outcome::Unknown));
+    // Ten redirects, and the same once more.
+    assert_eq!((error.attempts(), server.requests().len()), (2, 22));
+}
+
+#[test]
 fn the_application_can_allow_another_server() {
     let other = Scripted::new([respond(201, &[], "done")]);
     let server = Scripted::new([to(&other.url(), 307)]);
@@ -93,9 +102,7 @@ fn the_application_can_allow_another_server() {
 
 #[test]
 fn a_server_that_redirects_to_one_that_is_down_may_have_run_the_request() {
-    // The port is closed again.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let closed: Url = format!("http://{address}/orders").parse().unwrap();
+    let (_socket, closed) = closed();
     let server = Scripted::new((0..100).map(|_| to(&closed, 307)));
     let allowed = idempotency().allow_redirects_to(closed.clone());
     let deadline = Duration::from_millis(300);
@@ -121,4 +128,9 @@ fn a_client_that_follows_every_redirect_does_not_take_the_page_for_the_outcome()
     let error = wait(client.post(server.url()).idempotent().send()).unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Refused, Outcome::Unknown));
     assert_eq!(login.requests().len(), 2);
+    // What is marked as recorded is.
+    let moved = Scripted::new([respond(201, &[("idempotency-replayed", "true")], "one")]);
+    let server = Scripted::new([to(&moved.url(), 302)]);
+    let sent = client.post(server.url()).idempotent().send();
+    assert_eq!(wait(async { received(sent.await).await }), (201, "one".into()));
 }

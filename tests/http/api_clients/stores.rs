@@ -1,6 +1,9 @@
 //! Stores of pending operations that an application has written.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use idempotent_client::{Key, PendingOperation, PendingState, PendingStore, StoredRequest};
@@ -152,19 +155,19 @@ impl PendingStore for Broken {
     }
 }
 
-/// A store whose calls of these names never end.
-pub(super) struct Hanging(pub(super) Own, pub(super) &'static [&'static str]);
+/// A store whose calls of these names take this long.
+pub(super) struct Slow(pub(super) Own, pub(super) &'static [&'static str], pub(super) Duration);
 
-impl Hanging {
+impl Slow {
     async fn reach(&self, name: &str) {
         if self.1.contains(&name) {
-            std::future::pending::<()>().await;
+            tokio::time::sleep(self.2).await;
         }
     }
 }
 
 #[async_trait]
-impl PendingStore for Hanging {
+impl PendingStore for Slow {
     async fn begin(&self, new: &PendingOperation) -> Result<Option<PendingOperation>, BoxError> {
         self.reach("begin").await;
         self.0.begin(new).await

@@ -95,3 +95,15 @@ async fn on_postgres_a_run_inside_an_open_transaction_works() {
         assert_done(ran.await, 7, false);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_a_run_in_another_database_inside_an_open_transaction_works() {
+    for claim in [ClaimMode::Lease, ClaimMode::Transaction] {
+        let (database, other) =
+            (SqliteConnection::database().await, SqliteConnection::database().await);
+        let ran = run_around(&database, claim, async || {
+            assert_done(run_inner(&other.runtime).await, 1, false);
+        });
+        assert_done(ran.await, 7, false);
+    }
+}

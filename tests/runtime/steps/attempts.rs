@@ -48,7 +48,57 @@ async fn after_the_attempt_no_step_runs() {
         ] {
             assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
         }
+        // What is to be stored with the end comes too late.
+        operation.transaction_begun();
+        let noted = operation.set_reference("pi_1").await;
+        assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
         assert_eq!(store.calls(Op::Note), 0);
+    }
+}
+
+/// The outcome is decided as soon as it is sent.
+#[tokio::test]
+async fn while_the_attempt_ends_no_step_begins() {
+    for op in [Op::Complete, Op::Release, Op::Abandon] {
+        let store = FaultyStore::default();
+        let attempt = proceed(&runtime(&store), "k", "b", &Policy::DEFAULT).await;
+        let operation = attempt.operation().clone();
+        store.set_fault(op, 1, Fault::HangBefore);
+        let ending = tokio::spawn(async move {
+            match op {
+                Op::Complete => attempt.complete(&response("done")).await,
+                Op::Release => attempt.release().await,
+                _ => attempt.abandon(Abandoned::Retry).await,
+            }
+        });
+        until("the end is sent", || store.begun(op) == 1).await;
+        let (ran, outcome) = step(&operation, "charge", 1).await;
+        assert!(!ran && matches!(outcome, Err(OperationError::Ended)), "{op:?}: {outcome:?}");
+        store.resume();
+        assert_eq!(in_time(ending).await.unwrap(), AttemptOutcome::Stored, "{op:?}");
+    }
+}
+
+/// Between the beginning of a step and its effect it reads the record, and notes the input.
+#[tokio::test]
+async fn a_step_that_began_before_the_end_of_the_attempt_runs_nothing_after_it() {
+    for op in [Op::LookUp, Op::Note] {
+        let store = FaultyStore::default();
+        let runtime = runtime(&store);
+        let mut attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
+        if op == Op::LookUp {
+            drop(attempt);
+            attempt = expect_attempt(abandon(&store, &runtime, &Policy::DEFAULT).await);
+        }
+        let operation = attempt.operation().clone();
+        operation.set_input(&7).unwrap();
+        store.set_fault(op, 1, Fault::HangAfter);
+        let stepping = tokio::spawn(async move { step(&operation, "charge", 1).await });
+        until("the call is sent", || store.begun(op) == 1).await;
+        assert_eq!(attempt.complete(&response("done")).await, AttemptOutcome::Stored);
+        store.resume();
+        let (ran, outcome) = in_time(stepping).await.unwrap();
+        assert!(!ran && matches!(outcome, Err(OperationError::Ended)), "{op:?}: {outcome:?}");
     }
 }
 

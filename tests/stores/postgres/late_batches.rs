@@ -31,7 +31,7 @@ use test_support::{
 };
 use tokio::{
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{id, number, request, sql, store};
@@ -198,14 +198,17 @@ async fn a_dead_connection_of_a_batch_costs_no_step() {
     let (store, proxy) = behind_proxy(&url).await;
     assert_eq!(store.claim(&id(), &request()).await.unwrap(), GRANTED);
     proxy.silence();
+    let began = Instant::now();
     let stuck = spawn(&store, |store| async move { store.claim(&id(), &request()).await });
     let batches = || postgres_batches(&store)[0].batches;
     while batches() < 2 {
         sleep(Duration::from_millis(1)).await;
     }
     let leases = claim_neighbors(&store).await;
-    // It is executed on another connection.
+    // It is executed on another connection, after three seconds: its caller has ten.
     assert_eq!(stuck.await.unwrap().unwrap(), GRANTED);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
 
     let lease = claim_neighbors(&direct).await.remove(0);
     proxy.silence();

@@ -167,10 +167,29 @@ async fn a_table_that_was_dropped_without_its_list_is_refused_with_both_ways_out
     store.claim(&id(), &request()).await.unwrap();
 }
 
+const NO_KEY: &str = "its column `id` is not unique";
+
 #[tokio::test]
 async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
     for (alter, named) in [
-        ("DROP CONSTRAINT idempotency_records_pkey", "its column `id` is not unique"),
+        ("DROP CONSTRAINT idempotency_records_pkey", NO_KEY),
+        ("DROP CONSTRAINT idempotency_records_pkey, ADD UNIQUE (id, owner)", NO_KEY),
+        ("DROP CONSTRAINT idempotency_records_pkey, ADD UNIQUE (id) DEFERRABLE", NO_KEY),
+        (
+            "DROP CONSTRAINT idempotency_records_pkey;
+             CREATE INDEX ON idempotency_records (id)",
+            NO_KEY,
+        ),
+        (
+            "DROP CONSTRAINT idempotency_records_pkey;
+             CREATE UNIQUE INDEX ON idempotency_records (id) WHERE state = 1",
+            NO_KEY,
+        ),
+        (
+            "DROP CONSTRAINT idempotency_records_pkey;
+             CREATE UNIQUE INDEX ON idempotency_records (id)",
+            "",
+        ),
         ("ADD COLUMN tenant text NOT NULL", "its columns tenant must not be null"),
         ("ADD COLUMN tenant text NOT NULL DEFAULT ''", ""),
         ("RENAME COLUMN kept TO kept_before", "it lacks the columns kept"),

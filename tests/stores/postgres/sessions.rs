@@ -2,6 +2,7 @@
 //! transaction open.
 
 use std::{
+    num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,17 +11,20 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
     internals::batched_postgres,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
     store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
-use sqlx::{PgConnection, PgPool, postgres::PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::time::timeout;
 
 use super::{database, id, number, request, sql, with};
 
 const DONE: Bytes = Bytes::from_static(b"done");
+const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 const COUNT: &str = "SELECT count(*) FROM";
 
 /// A database with a table of records in `public` and one in `tenant`.
@@ -99,7 +103,7 @@ async fn check_names_the_difference_between_connections() {
     let grant = "DO $$ BEGIN CREATE ROLE idempotent_other SUPERUSER; \
                  EXCEPTION WHEN duplicate_object THEN NULL; END $$";
     sql(&url, grant).await;
-    // The pool's single connection is opened first.
+    // The pool's single connection is opened first, then one for renewals and one for batches.
     let by_schema: fn(usize) -> _ = |before| match before {
         0 => "SET search_path TO tenant",
         _ => "SET search_path TO public",
@@ -108,11 +112,19 @@ async fn check_names_the_difference_between_connections() {
         0 => "SET ROLE idempotent_other",
         _ => "SELECT 1",
     };
-    for (hook, words) in [
-        (by_schema, ["the schema `public`", "finds it in the schema `tenant`"]),
-        (by_role, ["for steps have the role `idempotent_other`", "for renewals `"]),
+    let of_batches: fn(usize) -> _ = |before| match before {
+        2 => "SET search_path TO tenant",
+        _ => "SET search_path TO public",
+    };
+    let plain = with(&url, "statement-cache-capacity=0");
+    for (url, hook, words) in [
+        (&url, by_schema, ["the schema `public`", "for steps finds it in the schema `tenant`"]),
+        (&url, by_role, ["for steps have the role `idempotent_other`", "for renewals `"]),
+        (&url, of_batches, ["the schema `public`", "for batches finds it in the schema `tenant`"]),
+        // Plain statements are sent on connections of the store.
+        (&plain, by_schema, ["`public`", "for transactions finds it in the schema `tenant`"]),
     ] {
-        let store = PostgresStore::from_pool(pool(&url, 1, hook).await).await.unwrap();
+        let store = PostgresStore::from_pool(pool(url, 1, hook).await).await.unwrap();
         let error = store.check().await.unwrap_err();
         assert!(!error.is_transient(), "{error}");
         for word in words {
@@ -132,6 +144,56 @@ async fn check_names_the_difference_between_connections() {
     }
     let named = PostgresStore::from_pool(pool(&url, 1, by_schema).await).await.unwrap();
     named.schema("tenant").unwrap().check().await.unwrap();
+}
+
+/// The pool's own connections follow its options, which the application can change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_names_connections_that_find_another_table() {
+    let (url, other) = (two_tables().await, two_tables().await);
+    let pool = PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap();
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap().schema("tenant").unwrap();
+    store.check().await.unwrap();
+    pool.set_connect_options(other.parse().unwrap());
+    pool.acquire().await.unwrap().close().await.unwrap();
+    let error = store.check().await.unwrap_err();
+    let expected = "connections for steps and for renewals find different tables";
+    assert!(!error.is_transient() && message(&error).contains(expected), "{}", message(&error));
+}
+
+/// A handler may leave its session changed, and may keep its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_is_not_disturbed_by_handlers() {
+    let store = PostgresStore::connect(&two_tables().await).await.unwrap();
+    let store = store.max_transactions(NonZeroU16::MIN);
+    let mut transaction = store.transactions().unwrap().begin().await.unwrap();
+    send(&mut *transaction, "SET SESSION search_path TO tenant").await;
+    transaction.commit().await.unwrap();
+    store.check().await.unwrap();
+    let transaction = store.transactions().unwrap().begin().await.unwrap();
+    store.check().await.unwrap();
+    assert!(transaction.roll_back().await);
+}
+
+/// The store calls the hook through a pool with the application's options.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_opens_no_more_connections_than_it_uses() {
+    let url = two_tables().await;
+    let opened = Arc::new(AtomicUsize::new(0));
+    let options = PgPoolOptions::new().min_connections(3).max_connections(3).after_connect({
+        let opened = opened.clone();
+        move |_, _| {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(()) })
+        }
+    });
+    let pool = options.connect(&url).await.unwrap();
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    store.check().await.unwrap();
+    while pool.size() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(opened.load(Ordering::Relaxed), 5, "three, one for renewals, and one for batches");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,4 +296,97 @@ async fn a_connection_on_which_the_application_left_a_transaction_open_is_not_us
     // The pool's next connection serves the application.
     let one: i32 = sqlx::query_scalar("SELECT 1").fetch_one(&pool).await.unwrap();
     assert_eq!(one, 1);
+}
+
+/// The hook removes all limits, as an application does that computes long reports.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limits_of_batches_and_renewals_replace_those_of_the_hook() {
+    let url = database().await;
+    let hook = |_| "SET lock_timeout = 0; SET statement_timeout = 0; SET enable_hashjoin = on";
+    let store = PostgresStore::from_pool(pool(&url, 4, hook).await).await.unwrap();
+    store.migrate().await.unwrap();
+    let store = batched_postgres(store);
+    let (lease, claim) = new_claim();
+    assert_eq!(store.claim(&lease.id, &claim).await.unwrap(), GRANTED);
+    let renewal = [Renewal::new(lease, claim.lease)];
+    assert_eq!(store.renew(&renewal).await.unwrap(), [RenewOutcome::Renewed]);
+    let mut operator = PgConnection::connect(&url).await.unwrap();
+    let lock = "BEGIN; LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(lock).execute(&mut operator).await.unwrap();
+    let renewed = timeout(Duration::from_secs(5), store.renew(&renewal)).await;
+    assert!(renewed.expect("the renewal waits for the table").unwrap_err().is_transient());
+    let batch = store.clone();
+    let claimed = tokio::spawn(async move { batch.claim(&id(), &request()).await });
+    // A batch without the store's limits waits for 3 s.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND query LIKE '%LATERAL%'";
+    assert_eq!(number(&url, waiting).await, 0, "the batch waits for the table");
+    operator.close().await.unwrap();
+    assert_eq!(claimed.await.unwrap().unwrap(), GRANTED);
+}
+
+/// Each connection of the pool may have one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_fails_although_all_connections_have_an_open_transaction() {
+    let url = two_tables().await;
+    let pool = PgPoolOptions::new().max_connections(3).connect(&url).await.unwrap();
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    store.check().await.unwrap();
+    let leak_all = async |statements: &'static [&'static str]| {
+        let connections = join_all((0..3).map(|_| pool.acquire())).await;
+        for connection in connections {
+            let mut connection = connection.unwrap();
+            for text in statements {
+                let _ = sqlx::raw_sql(*text).execute(&mut *connection).await;
+            }
+        }
+    };
+    for leaked in [&["BEGIN"][..], &["BEGIN", "SELECT 1 / 0"]] {
+        let (lease, claim) = new_claim();
+        leak_all(leaked).await;
+        let granted = ClaimOutcome::Granted { attempt: 1 };
+        assert_eq!(store.claim(&lease.id, &claim).await.unwrap(), granted, "{leaked:?}");
+        leak_all(leaked).await;
+        assert_eq!(store.release(&lease).await.unwrap(), Fence::Passed, "{leaked:?}");
+        leak_all(leaked).await;
+        let transaction = begin(&store, &lease, &claim).await;
+        assert!(transaction.roll_back().await, "{leaked:?}");
+    }
+}
+
+/// The store resets only sessions of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_settings_of_an_applications_session_stay() {
+    let url = two_tables().await;
+    let pool = pool(&url, 1, |_| "SET search_path TO tenant").await;
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    for _ in 0..2 {
+        let (lease, claim) = new_claim();
+        let transaction = begin(&store, &lease, &claim).await;
+        let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
+        assert_eq!(fence, Fence::Passed);
+        let path: String = sqlx::query_scalar("SHOW search_path").fetch_one(&pool).await.unwrap();
+        assert_eq!(path, "tenant");
+    }
+}
+
+/// The driver still counts the statement of the completion as prepared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_statements_a_handler_has_dropped_is_not_used_again() {
+    let store = PostgresStore::connect(&two_tables().await).await.unwrap();
+    let store = store.max_transactions(NonZeroU16::MIN);
+    for dropped in [false, true, false] {
+        let (lease, claim) = new_claim();
+        store.claim(&lease.id, &claim).await.unwrap();
+        let mut transaction = store.transactions().unwrap().begin().await.unwrap();
+        if dropped {
+            send(&mut *transaction, "DEALLOCATE ALL").await;
+            assert!(transaction.complete(&lease, &DONE).await.is_err());
+            transaction.roll_back().await;
+        } else {
+            let completed = transaction.complete_and_commit(&lease, &DONE).await;
+            assert_eq!(completed.unwrap(), Fence::Passed);
+        }
+    }
 }

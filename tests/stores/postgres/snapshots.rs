@@ -8,6 +8,7 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Fence},
     store::{Store as _, TransactionClaim, postgres::PostgresStore},
 };
+use sqlx::PgPool;
 use tokio::time::sleep;
 
 use super::{
@@ -72,18 +73,26 @@ async fn claim_until_completed(store: PostgresStore, id: RecordId) -> ClaimOutco
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn above_read_committed_a_claim_does_not_read_in_its_transaction() {
     let url = with(&database().await, "options=-cdefault_transaction_isolation%3Dserializable");
-    for url in [with(&url, "statement-cache-capacity=64"), url.clone()] {
-        let store = PostgresStore::connect(&url).await.unwrap();
-        store.migrate().await.unwrap();
-        let other = PostgresStore::connect(&url).await.unwrap();
-        for _ in 0..100 {
+    let prepared = with(&url, "statement-cache-capacity=64");
+    let store = PostgresStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let pool = PgPool::connect(&prepared).await.unwrap();
+    for other in [
+        PostgresStore::connect(&prepared).await.unwrap(),
+        PostgresStore::connect(&url).await.unwrap(),
+        PostgresStore::from_pool(pool).await.unwrap(),
+    ] {
+        for _ in 0..150 {
             let id = id();
             let (lease, transaction) = granted(&store, &id).await;
-            let duplicate = tokio::spawn(claim_until_completed(other.clone(), id));
+            let duplicates =
+                [(); 8].map(|()| tokio::spawn(claim_until_completed(other.clone(), id)));
             sleep(Duration::from_micros(fastrand::u64(0..3_000))).await;
             let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
             assert_eq!(fence, Fence::Passed);
-            assert_eq!(duplicate.await.unwrap(), ClaimOutcome::Completed(DONE));
+            for duplicate in duplicates {
+                assert_eq!(duplicate.await.unwrap(), ClaimOutcome::Completed(DONE));
+            }
         }
         let id = id();
         let (lease, transaction) = granted(&store, &id).await;

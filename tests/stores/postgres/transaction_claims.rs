@@ -9,7 +9,7 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence, Note},
     store::{Transaction, TransactionClaim, postgres::PostgresStore},
 };
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::time::sleep;
 
 use super::{id, number, request, store};
@@ -314,7 +314,8 @@ async fn duplicates_that_wait_for_other_processes_leave_the_connections_to_new_k
 async fn a_claim_in_a_transaction_waits_briefly_for_a_locked_table() {
     let (store, url) = store().await;
     let plain = PostgresStore::connect(&super::with(&url, "statement-cache-capacity=0")).await;
-    for store in [store, plain.unwrap()] {
+    let shared = PostgresStore::from_pool(PgPool::connect(&url).await.unwrap()).await;
+    for store in [store, plain.unwrap(), shared.unwrap()] {
         // A session in which the store has prepared its statements, and a new one.
         for warm in [false, true] {
             if warm {

@@ -12,6 +12,8 @@ use test_support::{
     servers::redis::{IN_MEMORY, Server},
 };
 
+use tokio::task::JoinHandle;
+
 use super::helpers::{GRANTED, complete, key, lease, request};
 
 /// How long the store waits by default while nothing arrives.
@@ -90,4 +92,36 @@ async fn a_silent_connection_does_not_close_the_others() {
     assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     // The new connection for requests, and the query.
     assert_eq!(accepted(&server), before + 2);
+}
+
+/// Fails if each call on a silent connection waits for as long as the first one did.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_calls_on_a_silent_connection_move_to_another_one() {
+    let server = Server::start(IN_MEMORY);
+    let (store, proxy) = open_through_proxy(&server).await;
+    let (id, claim) = (key(), request());
+    assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    proxy.silence();
+    let renewal = Renewal::new(lease(id, &claim), claim.lease);
+    let claim_new = || {
+        let store = store.clone();
+        tokio::spawn(async move {
+            assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
+            Instant::now()
+        })
+    };
+    let first = claim_new();
+    let mut later = None::<JoinHandle<Instant>>;
+    let started = Instant::now();
+    while !first.is_finished() || !later.as_ref().is_some_and(JoinHandle::is_finished) {
+        assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
+        if later.is_none() && started.elapsed() > LIMIT * 3 / 4 {
+            later = Some(claim_new());
+        }
+        tokio::time::sleep(LIMIT / 100).await;
+    }
+    let (first, later) = (first.await.unwrap(), later.unwrap().await.unwrap());
+    assert!(first - started >= LIMIT, "the connection was not silent");
+    let apart = later.saturating_duration_since(first);
+    assert!(apart < LIMIT / 2, "{apart:?}");
 }

@@ -99,6 +99,10 @@ async fn an_operation_is_retracted_only_by_its_only_call() {
         assert!(!store.retract(&first.key).await.unwrap(), "its outcome is known");
         store.forget(&first.key).await.unwrap();
         store.begin(&first).await.unwrap();
+        store.finish(&first.key).await.unwrap();
+        assert!(!store.retract(&first.key).await.unwrap(), "it was done by this call");
+        store.forget(&first.key).await.unwrap();
+        store.begin(&first).await.unwrap();
         assert!(store.retract(&first.key).await.unwrap());
         assert!(!store.retract(&first.key).await.unwrap());
         assert_eq!(other.pending().await.unwrap(), []);

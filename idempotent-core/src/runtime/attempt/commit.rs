@@ -19,8 +19,10 @@ const IN_DOUBT: Duration = Duration::from_secs(2);
 /// The outcome of a commit that was not acknowledged.
 enum CommitOutcome {
     Committed,
-    /// The key is free for the next attempt, or held.
+    /// The key is free for the next attempt.
     NotCommitted,
+    /// Not committed as the action says, and the key is held.
+    Held,
     /// Another attempt owns the key, or an operator has resolved it.
     Fenced,
 }
@@ -67,6 +69,7 @@ impl Inner {
                 self.parts.waiters.wake(&self.lease.id);
                 AttemptOutcome::NotCommitted { transient: error.is_transient() }
             }
+            Ok(CommitOutcome::Held) => self.held(),
             // Dropping `self` gives a lease up in the background.
             Err(unknown) => {
                 self.log_failure(&unknown);
@@ -103,7 +106,7 @@ impl Inner {
                 return self.end_in_doubt();
             }
             if self.hold_after_rollback().await {
-                return AttemptOutcome::NotCommitted { transient: false };
+                return self.held();
             }
             return self.outcome(Fence::Passed).await;
         }
@@ -117,8 +120,11 @@ impl Inner {
                 if !self.parts.store.roll_back(transaction).await {
                     return self.end_in_doubt();
                 }
-                let held = self.hold_after_rollback().await;
-                AttemptOutcome::NotCommitted { transient: error.is_transient() && !held }
+                if self.hold_after_rollback().await {
+                    return self.held();
+                }
+                let transient = error.is_transient();
+                AttemptOutcome::NotCommitted { transient }
             }
         }
     }
@@ -131,6 +137,8 @@ impl Inner {
             Some(_) => self.hold_in_new_transaction().await,
         };
         let id = self.lease.id;
+        // What fails is repeated in the background.
+        let is_held = !matches!(held, Ok(Fence::Fenced));
         match held {
             Ok(Fence::Passed) => tracing::error!(
                 %id,
@@ -142,16 +150,29 @@ impl Inner {
                 "a handler ended its transaction itself, and what it has written since may be \
                  committed; another attempt has its key"
             ),
-            // Dropping `self` holds a lease in the background.
+            // Dropping `self` holds a lease.
             Err(error) if self.open.is_none() => self.log_failure(&error),
-            Err(error) => tracing::error!(
-                %id, %error, cause = error.source(),
-                "a handler ended its transaction itself, and what it has written since may be \
-                 committed; holding its key failed"
-            ),
+            Err(error) => {
+                tracing::error!(
+                    %id, %error, cause = error.source(),
+                    "a handler ended its transaction itself, and what it has written since may be \
+                     committed; holding its key failed, and is retried in the background"
+                );
+                let hold = EndAction::HoldAgain(Box::new(self.claim.clone()));
+                self.parts.deferrals.defer(self.deferred(hold));
+            }
+        }
+        if is_held {
+            return self.held();
         }
         self.parts.waiters.wake(&id);
         AttemptOutcome::NotCommitted { transient: false }
+    }
+
+    /// The outcome of an attempt whose key is held.
+    fn held(&self) -> AttemptOutcome {
+        self.parts.waiters.wake(&self.lease.id);
+        AttemptOutcome::Held
     }
 
     async fn hold_lease(&mut self) -> Result<Fence, StoreError> {
@@ -202,12 +223,14 @@ impl Inner {
             "a handler responded but kept its transaction, which is rolled back; drop `Tx` before \
              the handler returns"
         );
-        if self.open.is_none() {
-            self.end(EndAction::Abandon(self.operation.abandoned())).await;
+        let is_held = if self.open.is_none() {
+            let policy = self.operation.abandoned();
+            let ended = self.end(EndAction::Abandon(policy)).await;
+            policy == Abandoned::Hold && !matches!(ended, AttemptOutcome::Fenced(_))
         } else {
-            self.hold_after_rollback().await;
-        }
-        AttemptOutcome::NotCommitted { transient: false }
+            self.hold_after_rollback().await
+        };
+        if is_held { self.held() } else { AttemptOutcome::NotCommitted { transient: false } }
     }
 
     /// Between the loss of the acknowledgment and this call the server may still commit; the
@@ -219,6 +242,7 @@ impl Inner {
             self.parts.renewer.leases.remove(&self.lease);
         }
         match self.send_after_renewals(&abandon).await? {
+            Fence::Passed if abandon.keeps_lease() => Ok(CommitOutcome::Held),
             Fence::Passed => Ok(CommitOutcome::NotCommitted),
             Fence::Fenced => self.read_commit(is_completed).await,
         }
@@ -236,15 +260,15 @@ impl Inner {
         match store.limit(claimed).await? {
             TransactionClaim::Granted { transaction, .. } => {
                 store.roll_back(transaction).await;
-                self.hold_if_committed().await?;
-                Ok(CommitOutcome::NotCommitted)
+                let held = self.hold_if_committed().await?;
+                Ok(if held { CommitOutcome::Held } else { CommitOutcome::NotCommitted })
             }
             TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => {
                 self.resolve_in_flight(action).await
             }
             // The handler has committed its claim, whose lease has expired since.
             TransactionClaim::Rejected(ClaimOutcome::Held { newly: true, .. }) => {
-                Ok(CommitOutcome::NotCommitted)
+                Ok(CommitOutcome::Held)
             }
             TransactionClaim::Rejected(_) => self.read_action(action).await,
         }
@@ -254,7 +278,7 @@ impl Inner {
     /// committed without its completion.
     async fn resolve_in_flight(&self, action: &EndAction) -> Result<CommitOutcome, StoreError> {
         if self.hold_if_committed().await? {
-            return Ok(CommitOutcome::NotCommitted);
+            return Ok(CommitOutcome::Held);
         }
         // Between the probe and the lookup the server may finish the commit in doubt; reading the
         // record again finds its outcome.
@@ -338,9 +362,10 @@ async fn commit_with(
             return transaction.complete_and_commit(lease, recording).await;
         }
         EndAction::Abandon(policy) => transaction.abandon(lease, *policy).await,
-        EndAction::Release | EndAction::GiveBack | EndAction::HoldIfCommitted(_) => {
-            Ok(Fence::Fenced)
-        }
+        EndAction::Release
+        | EndAction::GiveBack
+        | EndAction::HoldIfCommitted(_)
+        | EndAction::HoldAgain(_) => Ok(Fence::Fenced),
     };
     commit_if_passed(transaction, fence).await
 }

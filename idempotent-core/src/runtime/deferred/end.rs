@@ -84,7 +84,7 @@ impl DeferredEnd {
     pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.action {
             EndAction::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
-            EndAction::Abandon(Abandoned::Hold) => {
+            EndAction::Abandon(Abandoned::Hold) | EndAction::HoldAgain(_) => {
                 Some(ClaimOutcome::Held { newly: false, reference: None })
             }
             EndAction::Abandon(Abandoned::Retry)

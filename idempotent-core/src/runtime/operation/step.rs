@@ -5,7 +5,9 @@ use std::{fmt, marker::PhantomData};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Operation, OperationError, passed};
-use crate::{protocol::Note, record_id::DerivedKey, store::Transaction};
+use crate::{
+    protocol::Note, record_id::DerivedKey, runtime::recordable::Recordable, store::Transaction,
+};
 
 /// A step of an operation, from [`Operation::step`]. Its methods run it, or return the result that
 /// an earlier attempt has recorded.
@@ -103,7 +105,7 @@ impl<'a, W> Step<'a, W> {
     /// If the future is dropped, the step may have been done without being recorded.
     pub async fn run<T, E, F>(self, effect: impl FnOnce(DerivedKey) -> F) -> Result<T, E>
     where
-        T: Serialize + DeserializeOwned,
+        T: Recordable,
         E: From<W>,
         W: From<OperationError>,
         F: Future<Output = Result<T, E>>,
@@ -129,7 +131,7 @@ impl<'a, W> Step<'a, W> {
     ) -> Result<T, E>
     where
         X: HandlerTransaction,
-        T: Serialize + DeserializeOwned,
+        T: Recordable,
         E: From<W> + From<X::Error>,
         W: From<OperationError>,
     {
@@ -208,7 +210,7 @@ impl<R, W> ReconciledStep<'_, R, W> {
     /// As for [`Step::run`].
     pub async fn run<T, E, F, G>(self, effect: impl FnOnce(DerivedKey) -> F) -> Result<T, E>
     where
-        T: Serialize + DeserializeOwned,
+        T: Recordable,
         E: From<W>,
         W: From<OperationError>,
         R: FnOnce(DerivedKey) -> G,

@@ -73,6 +73,7 @@ where
         AttemptOutcome::NotCommitted { transient } => {
             return Err(RunError::NotCommitted { transient });
         }
+        AttemptOutcome::Held => return Err(RunError::Held { reference: operation.reference() }),
     }
     if let Err(
         RunError::Unknown { .. } | RunError::Held { .. } | RunError::Other { held: true, .. },
@@ -106,9 +107,6 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
 ) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
     let operation = attempt.operation();
     let hold = AttemptEnd::Abandon(Abandoned::Hold);
-    // Whether the release of the key holds it, because part of the operation may have been done.
-    let release_holds = operation.abandoned() == Abandoned::Hold
-        && (operation.recovering() || operation.has_begun());
     let (end, error) = match failure {
         Failure::Other(source) if operation.abandoned() == Abandoned::Hold => {
             (hold, RunError::Other { source, held: true })
@@ -120,7 +118,7 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
             (hold, RunError::Unknown { error })
         }
         Failure::Unknown(error) => (hold, RunError::Unknown { error }),
-        Failure::Retryable(error) if release_holds => {
+        Failure::Retryable(error) if operation.release_holds() => {
             (AttemptEnd::Release, RunError::Unknown { error })
         }
         Failure::Retryable(error) => (AttemptEnd::Release, RunError::Retryable { error }),
@@ -139,9 +137,13 @@ async fn not_committed<E>(attempt: Attempt) -> RunError<E> {
         id = %attempt.id().short(),
         "the work of a run has kept its transaction, which is rolled back; drop it before the end"
     );
-    let policy = attempt.operation().abandoned();
-    attempt.abandon(policy).await;
-    RunError::NotCommitted { transient: false }
+    let (policy, reference) = (attempt.operation().abandoned(), attempt.operation().reference());
+    match (attempt.abandon(policy).await, policy) {
+        (AttemptOutcome::Fenced(_), _) | (_, Abandoned::Retry) => {
+            RunError::NotCommitted { transient: false }
+        }
+        (_, Abandoned::Hold) => RunError::Held { reference },
+    }
 }
 
 async fn abandon_panicked(attempt: Attempt) {

@@ -38,20 +38,22 @@ impl PostgresStore {
         &self,
         id: &RecordId,
         claim: &Claim,
-        repeated: bool,
+        mut repeated: bool,
     ) -> Result<ClaimOutcome, StoreError> {
-        match self.claim_unless_locked(id, claim).await? {
+        match self.claim_unless_locked(id, claim, &mut repeated).await? {
             Some(outcome) => Ok(outcome),
             None if repeated => Err(StoreError::transient(NAME, "claim", ClaimContention)),
             None => Ok(IN_FLIGHT),
         }
     }
 
-    /// Claims alone; returns `None` if another transaction has locked the key or its record.
+    /// Claims alone; returns `None` if another transaction has locked the key or its record. Sets
+    /// `repeated` if that may be this claim, because a statement was sent again.
     async fn claim_unless_locked(
         &self,
         id: &RecordId,
         claim: &Claim,
+        repeated: &mut bool,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
         let statements = self.statements("claim").await?;
         let (mut rounds, mut checks) = (0, 0);
@@ -67,10 +69,11 @@ impl PostgresStore {
             // or a transaction may have its lock, and the statement then returns no row; it is
             // repeated for about 100 ms (case `one_of_many_concurrent_claims_wins`).
             let rows = match self
-                .try_execute_on(
+                .try_execute_noting(
                     &self.pools.steps,
                     &statements.claim(id, claim),
                     Resend::UnlessLocked,
+                    repeated,
                 )
                 .await
             {
@@ -95,8 +98,8 @@ impl PostgresStore {
             // Between the read and the write another process may take the key; the statement, which
             // repeats every guard and names the attempt or the owner that was read, then changes
             // nothing (case `one_of_many_concurrent_takeovers_wins`).
-            let expired = record.is_expired(now);
-            match self.write_claim(id, claim, &record, expired, &new).await {
+            let write = (&record, record.is_expired(now), &new);
+            match self.write_claim(id, claim, write, repeated).await {
                 Ok(true) => return Ok(Some(outcome)),
                 Ok(false) => rounds += 1,
                 Err(error) if waited_for_an_existing_record(&error) => return Ok(None),
@@ -119,14 +122,14 @@ impl PostgresStore {
     }
 
     /// Writes the record that the state machine has decided on; returns `false` if the record has
-    /// changed since it was read.
+    /// changed since it was read. Sets `repeated` as
+    /// [`try_execute_noting`](Self::try_execute_noting) does.
     pub(super) async fn write_claim(
         &self,
         id: &RecordId,
         claim: &Claim,
-        seen: &Record,
-        expired: bool,
-        new: &Record,
+        (seen, expired, new): (&Record, bool, &Record),
+        repeated: &mut bool,
     ) -> Result<bool, sqlx::Error> {
         let statements = self.try_statements().await?;
         let lease = Lease { id: *id, owner: seen.owner };
@@ -145,7 +148,8 @@ impl PostgresStore {
         // A second execution changes nothing, and the next round finds what the first one did. It
         // may wait longer than the claim: the transaction that locks a visible record is usually
         // about to commit.
-        Ok(!self.try_execute_on(&self.pools.steps, &statement, Resend::Always).await?.is_empty())
+        let (steps, resend) = (&self.pools.steps, Resend::Always);
+        Ok(!self.try_execute_noting(steps, &statement, resend, repeated).await?.is_empty())
     }
 
     /// Renews the lease of a claim that was sent again. The statement skips a record that another

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::{
     NAME,
     error::{ErrorKind, NoResponse, error_kind, is_reply, store_error},
-    lifecycle::PgLifecycle,
+    lifecycle::{Hooks, PgLifecycle},
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
     statement::{BY_ID, BY_INDEX},
@@ -69,12 +69,6 @@ impl Pools {
             self.health.invalidate_idle();
             self.transactions.close_idle_shared();
         }
-    }
-
-    /// Whether a handler that has ended its transaction by SQL cannot write any more: the session
-    /// has [`TRANSACTIONS_ONLY`].
-    pub(super) fn are_read_only_after_transactions(&self) -> bool {
-        self.server.own_sessions && self.transactions.is_own()
     }
 
     /// The connections of each kind. An application's pool has one kind for two uses.
@@ -242,13 +236,17 @@ fn owner(
 ) -> (Arc<ServerHealth>, OpenPool) {
     let options = options.clone().disable_statement_logging();
     let health = ServerHealth::new(options, !server.own_sessions);
-    let lifecycle: Arc<dyn ConnectionLifecycle<PgConnection>> =
-        Arc::new(PgLifecycle { health: health.clone(), hooks });
+    let healthy = health.clone();
     let own = move |max_size, options: &PgConnectOptions, settings: &[(&str, &str)]| {
         let options = options.clone().disable_statement_logging();
-        let options =
-            if server.own_sessions { with_settings(options, server, settings) } else { options };
-        ConnectionPool::with_lifecycle(max_size, options, LIFETIME, Some(lifecycle.clone()))
+        let (options, settings) = match server.own_sessions {
+            true => (with_settings(options, server, settings), settings),
+            false => (options, &[][..]),
+        };
+        let hooks = hooks.clone().map(|hooks| Hooks::new(hooks, settings));
+        let lifecycle: Arc<dyn ConnectionLifecycle<PgConnection>> =
+            Arc::new(PgLifecycle { health: healthy.clone(), hooks });
+        ConnectionPool::with_lifecycle(max_size, options, LIFETIME, Some(lifecycle))
             .map_err(to_store_error)
     };
     (health, Box::new(own))

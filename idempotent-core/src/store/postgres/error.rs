@@ -186,14 +186,27 @@ const CANCELLED: &str = "57014";
 /// wait for the whole table has no context.
 pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
     reply(error).is_some_and(|reply| {
-        [LOCKED, CANCELLED].contains(&reply.code()) && reply.r#where().is_some()
+        [LOCKED, CANCELLED].contains(&reply.code()) && reply.r#where().is_some_and(names_a_record)
     })
 }
 
 /// The same for a statement that changes a record which has just been read. If several sessions
 /// wait for one record, the errors of all but the first have no context.
 pub(super) fn waited_for_an_existing_record(error: &sqlx::Error) -> bool {
-    waited_for_a_record(error) || error_kind(error) == ErrorKind::LockTimeout
+    let waited = |reply: &PgDatabaseError| reply.code() == LOCKED && reply.r#where().is_none();
+    waited_for_a_record(error) || reply(error).is_some_and(waited)
+}
+
+/// Whether the context of an error is that of a wait for a record, in whatever language the server
+/// has: a single line with the record's place in the table, such as `(0,1)`. Of a statement in a
+/// trigger or in another function, the context has more lines, or no such place.
+fn names_a_record(context: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_place = |rest: &str| {
+        let place = rest.split_once(')').and_then(|(place, _)| place.split_once(','));
+        place.is_some_and(|(page, item)| is_number(page) && is_number(item))
+    };
+    context.lines().count() == 1 && context.split('(').skip(1).any(is_place)
 }
 
 pub(super) fn store_error(
@@ -295,6 +308,18 @@ mod tests {
         let pooler = classify_reply("08P01", PgSeverity::Fatal);
         let lost = ErrorClass::new(Unknown, Temporary, Unusable);
         assert_eq!(pooler, (ErrorKind::Other, lost));
+    }
+
+    #[test]
+    fn the_context_of_a_wait_for_a_record_is_told_from_that_of_a_trigger() {
+        let record = "while inserting index tuple (0,1) in relation \"idempotency_records\"";
+        let german = "beim Einfügen von Indextupel (12,3) in Relation »idempotency_records«";
+        let simple = "PL/pgSQL function audit(integer,integer) line 3 at PERFORM";
+        let nested = "SQL statement \"SELECT f(1,2)\"\nPL/pgSQL function audit() line 1 at PERFORM";
+        let elsewhere =
+            "while updating tuple (0,1) in relation \"audit\"\nSQL statement \"UPDATE\"";
+        let told = [record, german, simple, nested, elsewhere].map(names_a_record);
+        assert_eq!(told, [true, true, false, false, false]);
     }
 
     #[test]

@@ -100,6 +100,18 @@ impl PostgresStore {
         statement: &Statement<'_>,
         resend: Resend,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
+        self.try_execute_noting(connections, statement, resend, &mut false).await
+    }
+
+    /// The same. Sets `repeated` if the statement was sent again without a response to the first
+    /// one, which the server may still be executing.
+    pub(super) async fn try_execute_noting(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        statement: &Statement<'_>,
+        resend: Resend,
+        repeated: &mut bool,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut verified = resend == Resend::UnlessLost;
         let (mut conflicts, mut waits, mut replaced) = (0, 0, false);
         loop {
@@ -128,6 +140,7 @@ impl PostgresStore {
                 waits += 1;
             } else if replace {
                 (verified, replaced) = (true, true);
+                *repeated |= error_class(&error).effect == Effect::Unknown;
             } else {
                 return Err(error);
             }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::{
-    Connection as _, PgConnection, PgPool, Postgres, SqlSafeStr as _,
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, SqlSafeStr as _,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -36,8 +36,42 @@ pub(super) const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The lifecycle of a store's connections.
 pub(super) struct PgLifecycle {
     pub(super) health: Arc<ServerHealth>,
-    /// The options of the application's pool, whose hook prepares each new session.
-    pub(super) hooks: Option<PgPoolOptions>,
+    pub(super) hooks: Option<Hooks>,
+}
+
+/// How the application's pool prepares each new session, and what the store then sets in it.
+pub(super) struct Hooks {
+    options: PgPoolOptions,
+    settings: String,
+}
+
+impl Hooks {
+    /// The store's settings replace those of the application's hook.
+    pub(super) fn new(options: PgPoolOptions, settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().map(|(name, value)| format!("SET {name} = '{value}'; "));
+        Self { options, settings: settings.collect() }
+    }
+
+    /// Opens a connection as an application's pool does: only sqlx can call the pool's
+    /// `after_connect`. This pool opens nothing by itself, and is closed when the connection has
+    /// left it.
+    async fn open(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+        let pool = self
+            .options
+            .clone()
+            .min_connections(0)
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(self.options.get_acquire_timeout().min(RESPONSE_TIMEOUT))
+            .connect_lazy_with(options.clone());
+        let mut connection = pool.acquire().await.map(PoolConnection::detach)?;
+        if !self.settings.is_empty() {
+            let set = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
+            set.execute(&mut connection).await?;
+        }
+        Ok(connection)
+    }
 }
 
 #[async_trait]
@@ -47,7 +81,7 @@ impl ConnectionLifecycle<PgConnection> for PgLifecycle {
             let opened = PgConnection::connect_with(options);
             return self.health.exchange(RESPONSE_TIMEOUT, opened).await;
         };
-        self.health.exchange(RESPONSE_TIMEOUT, open_with(hooks, options)).await
+        self.health.exchange(RESPONSE_TIMEOUT, hooks.open(options)).await
     }
 
     async fn acquire(&self, pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
@@ -91,23 +125,6 @@ impl ConnectionLifecycle<PgConnection> for PgLifecycle {
     fn reclaim(&self, connection: PooledConnection<PgConnection>, base_depth: Option<usize>) {
         spawn(reclaim(self.health.clone(), connection, base_depth));
     }
-}
-
-/// Opens a connection as an application's pool does: only sqlx can call the pool's `after_connect`.
-/// This pool opens nothing by itself, and is closed when the connection has left it.
-async fn open_with(
-    hooks: &PgPoolOptions,
-    options: &PgConnectOptions,
-) -> Result<PgConnection, sqlx::Error> {
-    let pool = hooks
-        .clone()
-        .min_connections(0)
-        .max_connections(1)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        .acquire_timeout(hooks.get_acquire_timeout().min(RESPONSE_TIMEOUT))
-        .connect_lazy_with(options.clone());
-    pool.acquire().await.map(PoolConnection::detach)
 }
 
 impl PgLifecycle {

@@ -18,7 +18,7 @@ use super::{
     error::{ErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
-    server::{Server, StatementMode},
+    server::Server,
     server_health::{MAX_WAIT, ServerHealth},
     statement::Statement,
     statements::{NewRecord, Statements},
@@ -34,7 +34,8 @@ use crate::{
         Transaction, TransactionClaim, Transactions,
         error_class::Effect,
         sql::{
-            ClaimContention, OpenTransaction, PooledConnection, UnexpectedTransactionState, fence,
+            ClaimContention, ConnectionPool, OpenTransaction, PooledConnection,
+            UnexpectedTransactionState, fence,
         },
     },
 };
@@ -56,8 +57,12 @@ struct PgTransaction {
     token: TransactionToken,
     /// Whether a handler has used the connection since the transaction was last proved to be open.
     unverified: bool,
-    /// See [`Pools`](super::connect::Pools::are_read_only_after_transactions).
-    read_only_after: bool,
+    /// Where the store asks whether the transaction is open while its connection is busy.
+    steps: ConnectionPool<PgConnection>,
+    /// The key of an advisory lock that ends with the transaction.
+    lock: String,
+    /// Whether the handler was found to have ended the transaction.
+    has_escaped: bool,
     /// The record that the end of the attempt has to insert.
     new_record: Option<NewRecord>,
     /// Whether the new record was inserted, after the savepoint.
@@ -69,6 +74,7 @@ impl PostgresStore {
         &self,
         open: OpenTransaction<PgConnection>,
         statements: &Arc<Statements>,
+        lock: String,
     ) -> PgTransaction {
         let (server, health) = (self.pools.server, self.pools.health.clone());
         PgTransaction {
@@ -78,7 +84,9 @@ impl PostgresStore {
             health,
             token: TransactionToken::new(),
             unverified: false,
-            read_only_after: self.pools.are_read_only_after_transactions(),
+            steps: self.pools.steps.clone(),
+            lock,
+            has_escaped: false,
             new_record: None,
             inserted: false,
         }
@@ -164,14 +172,22 @@ impl PgTransaction {
         operation: &'static str,
         statement: Statement<'_>,
     ) -> Result<Fence, StoreError> {
-        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
-        let health = self.health.clone();
-        let rows = health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await;
+        let rows = self.send(operation, statement).await?;
         let rows = self.check_response(operation, rows).await?;
         let changed = rows.first().map(|row| row.try_get("changed")).transpose();
         let passed = changed.map_err(|error| self.store_error(operation, error))?.unwrap_or(false);
         self.unverified = !passed;
         Ok(fence(passed))
+    }
+
+    /// Sends a statement, unless the connection was closed by an earlier call that has failed.
+    async fn send(
+        &mut self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, StoreError> {
+        self.not_closed(operation)?;
+        Ok(self.fetch(statement).await)
     }
 
     /// Inserts a record with the first statement for it.
@@ -180,9 +196,7 @@ impl PgTransaction {
         operation: &'static str,
         statement: Statement<'_>,
     ) -> Result<Fence, StoreError> {
-        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
-        let health = self.health.clone();
-        let rows = health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await;
+        let rows = self.send(operation, statement).await?;
         // Without a row, either the record exists or the transaction is not the store's.
         let fence = match &rows {
             Ok(rows) if rows.is_empty() => {
@@ -200,6 +214,7 @@ impl PgTransaction {
 
     /// Proves that the transaction is open and can be committed, where no completion has proved it.
     async fn verify(&mut self, operation: &'static str) -> Result<(), StoreError> {
+        self.not_closed(operation)?;
         // A new token: the response of the statement before may still be unread.
         self.token = TransactionToken::new();
         let (health, verify) = (self.health.clone(), AssertSqlSafe(self.token.verify()));
@@ -227,7 +242,8 @@ impl PgTransaction {
             Ok(_) => None,
             Err(error) => Some(error),
         };
-        if error.as_ref().is_none_or(is_reply) && self.escaped().await {
+        let is_answered = |error| is_reply(error) || matches!(error, sqlx::Error::Protocol(_));
+        if error.as_ref().is_none_or(is_answered) && self.escaped().await {
             self.close();
             return Err(StoreError::escaped(NAME, operation, UnexpectedTransactionState));
         }
@@ -237,27 +253,6 @@ impl PgTransaction {
         };
         self.close_if_unusable(&error);
         Err(self.store_error(operation, error))
-    }
-
-    /// Inserts the record of the claim, unless it exists.
-    async fn insert(&mut self, operation: &'static str) -> Result<Fence, StoreError> {
-        let Some(new) = self.take_new_record() else { return Ok(Fence::Passed) };
-        let statements = self.statements.clone();
-        let statement = statements.insert_in_transaction(&new, self.token.0);
-        let inserted = on_io_thread(operation, self.insert_with(operation, statement)).await;
-        self.set_inserted(new, &inserted);
-        inserted
-    }
-
-    /// The record that must be inserted before it can be changed.
-    fn take_new_record(&mut self) -> Option<NewRecord> {
-        self.new_record.take_if(|_| !self.inserted)
-    }
-
-    /// Remembers a record until the transaction ends: an undo removes it.
-    fn set_inserted(&mut self, new: NewRecord, inserted: &Result<Fence, StoreError>) {
-        self.inserted = matches!(inserted, Ok(Fence::Passed));
-        self.new_record = Some(new);
     }
 
     /// Closes the connection after an error that makes it unusable, which rolls the transaction
@@ -296,6 +291,7 @@ impl Transaction for PgTransaction {
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
+        self.not_closed("undo")?;
         self.roll_back_to_savepoint().await.map_err(|error| {
             self.close_if_unusable(&error);
             self.store_error("undo", error)
@@ -349,7 +345,7 @@ impl Transaction for PgTransaction {
             self.roll_back().await;
             return Err(StoreError::transient(NAME, "commit", ClaimContention));
         }
-        if self.unverified && self.open.as_ref().is_some_and(OpenTransaction::is_outermost) {
+        if self.unverified {
             let verified = on_io_thread("commit", self.verify("commit")).await;
             if verified.is_err() {
                 self.roll_back().await;

@@ -9,7 +9,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use deadpool::managed::{self, Metrics, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
-use sqlx::{Connection, pool::PoolConnection};
+use sqlx::{Connection, Database, pool::PoolConnection};
 use tokio::{runtime::Handle, time::timeout};
 
 use self::connection::ConnectionInner;
@@ -157,6 +157,21 @@ pub(crate) fn in_runtime() -> Result<(), sqlx::Error> {
     Handle::try_current().map(drop).map_err(|_| sqlx::Error::Configuration(NoRuntime.into()))
 }
 
+/// Logs that the application's pool has no free connection. The size is the application's setting,
+/// which the error does not name.
+fn log_exhausted<D: Database>(pool: &sqlx::Pool<D>, error: &sqlx::Error) {
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        let max_connections = pool.options().get_max_connections();
+        let acquire_timeout = pool.options().get_acquire_timeout();
+        tracing::warn!(
+            max_connections,
+            ?acquire_timeout,
+            "no connection of the application's pool was free in time; raise its \
+             `max_connections` above the number of handlers that have a `Tx` at the same time"
+        );
+    }
+}
+
 impl<C: Connection> ConnectionPool<C> {
     /// Creates a pool of the store's own connections; the first is opened when it is needed.
     #[cfg(feature = "sqlite")]
@@ -211,10 +226,13 @@ impl<C: Connection> ConnectionPool<C> {
                 Ok(Err(PoolError::Closed)) => return Err(sqlx::Error::PoolClosed),
                 Ok(Err(_)) | Err(_) => return Err(sqlx::Error::PoolTimedOut),
             },
-            PoolInner::Shared(pool) => ConnectionInner::Shared(match &self.lifecycle {
-                Some(lifecycle) => lifecycle.acquire(pool).await?,
-                None => Box::pin(pool.acquire()).await?,
-            }),
+            PoolInner::Shared(pool) => {
+                let acquired = match &self.lifecycle {
+                    Some(lifecycle) => lifecycle.acquire(pool).await,
+                    None => Box::pin(pool.acquire()).await,
+                };
+                ConnectionInner::Shared(acquired.inspect_err(|error| log_exhausted(pool, error))?)
+            }
         };
         Ok(PooledConnection {
             inner: Some(inner),

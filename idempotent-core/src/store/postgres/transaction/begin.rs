@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr, postgres::PgRow};
 
-use super::{PgTransaction, claim_settings};
+use super::{PgTransaction, TransactionToken, claim_settings};
 use crate::{
     record_id::RecordId,
     store::{
@@ -50,14 +50,16 @@ pub(super) struct Locking {
 
 impl PostgresStore {
     pub(super) async fn begin_transaction(&self) -> Result<PgTransaction, sqlx::Error> {
+        let key = TransactionToken::new().0.to_string();
+        let lock = format!("; SELECT pg_advisory_xact_lock({key}); SAVEPOINT {}", savepoint());
         let begin = async |connection| {
-            let (open, begun) = self.open(connection, None).await?;
+            let (open, begun) = self.open(connection, &lock, None).await?;
             checked(open, begun).await.map(|(open, _)| open)
         };
         let statements = self.try_statements().await?;
         let connection = self.pools.transactions.get().await?;
         let open = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
-        Ok(self.new_transaction(open, statements))
+        Ok(self.new_transaction(open, statements, key))
     }
 
     /// Begins a transaction and takes the lock of a key in it, unless another transaction has it.
@@ -73,17 +75,17 @@ impl PostgresStore {
             && server.own_sessions
             && server.settings.hex_output
             && server.settings.isolation == Isolation::READ_COMMITTED;
+        let key = statements.names.lock_key(id);
         let lock = if reads {
             lock_and_read(&statements.in_session.lock_and_read(id))
         } else {
-            let names = &statements.names;
-            lock(&names.lock_key(id), &names.fill(TABLE), server)
+            lock(&key, &statements.names.fill(TABLE), server)
         };
         let begin = async |mut connection| {
             if reads {
                 connection = self.prepared(connection, &statements.in_session).await?;
             }
-            let (open, rows) = self.open(connection, Some(&lock)).await?;
+            let (open, rows) = self.open(connection, "", Some(&lock)).await?;
             let (open, rows) = checked(open, rows).await?;
             if is_locked(&rows)? {
                 return Ok((Some(open), rows));
@@ -92,7 +94,7 @@ impl PostgresStore {
             Ok((None, rows))
         };
         let (open, mut rows) = self.begin_retrying(connection, RESPONSE_TIMEOUT, begin).await?;
-        let transaction = open.map(|open| self.new_transaction(open, statements));
+        let transaction = open.map(|open| self.new_transaction(open, statements, key));
         rows.retain(|row| row.try_column("now").is_ok());
         Ok(Locking { transaction, read: reads.then_some(rows) })
     }
@@ -120,24 +122,20 @@ impl PostgresStore {
         Ok(connection)
     }
 
-    /// Begins a transaction that a handler cannot commit. Executes the statements that take the
-    /// lock of a key in it, and returns their rows. Without a lock, the transaction has a savepoint
-    /// only where that is needed to find out [whether it has ended](PgTransaction::escaped).
+    /// Begins a transaction that a handler cannot commit. Executes further statements, and those
+    /// that lock a key, whose rows it returns. They take an advisory lock and set a savepoint; both
+    /// show [whether the transaction has ended](PgTransaction::escaped).
     async fn open(
         &self,
         connection: PooledConnection<PgConnection>,
+        more: &str,
         lock: Option<&str>,
     ) -> Result<Opened, sqlx::Error> {
         let server = self.pools.server;
-        let guard = if lock.is_some() || self.pools.are_read_only_after_transactions() {
-            GUARD.to_owned()
-        } else {
-            format!("{GUARD}; SAVEPOINT {}", savepoint())
-        };
         if !connection.is_own() {
-            let begin = format!("BEGIN READ WRITE; {}; {guard}", set_mark_and_bound(server));
-            let begin = AssertSqlSafe(begin).into_sql_str();
-            let mut open = OpenTransaction::begin(connection, begin).await?;
+            let set = set_mark_and_bound(server);
+            let begin = AssertSqlSafe(format!("BEGIN READ WRITE; {set}; {GUARD}{more}"));
+            let mut open = OpenTransaction::begin(connection, begin.into_sql_str()).await?;
             let rows = match lock {
                 None => Ok(Vec::new()),
                 Some(lock) => {
@@ -147,14 +145,16 @@ impl PostgresStore {
             };
             return Ok((open, rows));
         }
-        let lock = lock.unwrap_or_default();
+        let lock = lock.map(|lock| format!("; {lock}")).unwrap_or_default();
         let begin = if server.own_sessions {
             // The session's settings apply to this message's own transaction until they are reset.
             let isolation = server.settings.isolation.0;
             let set = set_mark();
-            format!("{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {guard}; {lock}")
+            format!(
+                "{CLEAN}BEGIN ISOLATION LEVEL {isolation}, READ WRITE; {set}; {GUARD}{more}{lock}"
+            )
         } else {
-            format!("BEGIN READ WRITE; {}; {guard}; {lock}", set_mark_and_bound(server))
+            format!("BEGIN READ WRITE; {}; {GUARD}{more}{lock}", set_mark_and_bound(server))
         };
         let mut open = OpenTransaction::by_message(connection).await?;
         let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.connection_mut()).await;

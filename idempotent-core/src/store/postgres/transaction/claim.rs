@@ -29,6 +29,9 @@ use crate::{
 
 /// How long a claim waits for one of the store's connections before it reads the record.
 const READ_AFTER: Duration = Duration::from_millis(50);
+/// How long it waits for this read. In a session of the application, the server does not limit the
+/// wait for a locked table; it limits that of the transaction, which begins next.
+const READ_LIMIT: Duration = Duration::from_millis(500);
 
 /// The first pause between two claims of a key that another transaction has locked, on average; it
 /// doubles up to [`LONGEST_PAUSE`].
@@ -90,7 +93,10 @@ impl PostgresStore {
         {
             return connection.map(Ok).map_err(|error| self.store_error("claim", error));
         }
-        if let Some(outcome) = Box::pin(self.outcome_without_write(id, claim)).await? {
+        let read = timeout(READ_LIMIT, Box::pin(self.outcome_without_write(id, claim))).await;
+        if let Ok(read) = read
+            && let Some(outcome) = read?
+        {
             return Ok(Err(outcome));
         }
         connection.await.map(Ok).map_err(|error| self.store_error("claim", error))
@@ -169,7 +175,8 @@ impl PostgresStore {
         // A claim that is not granted is written outside the transaction.
         if new.owner != claim.owner {
             transaction.roll_back_empty().await;
-            return match self.write_claim(id, claim, &record, false, &new).await {
+            let write = (&record, false, &new);
+            return match self.write_claim(id, claim, write, &mut false).await {
                 Ok(true) => Ok(Round::Done(TransactionClaim::Rejected(outcome))),
                 Ok(false) => Ok(Round::Retry),
                 Err(error) => self.round_of(error),
