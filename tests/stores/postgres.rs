@@ -47,6 +47,7 @@ mod sqlstates;
 mod state_machine;
 mod time_limits;
 mod transaction_claims;
+mod triggers;
 
 /// A number that is unique in this process.
 fn unique() -> u32 {

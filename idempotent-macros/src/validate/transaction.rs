@@ -62,13 +62,11 @@ pub(crate) fn in_tuple(handler: &Handler) -> Option<&Type> {
 }
 
 fn first_in_tuple(ty: &Type) -> Option<&Type> {
-    match ty {
-        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
-            first_in_tuple(elem)
-        }
-        Type::Tuple(_) => values(ty).into_iter().next(),
-        _ => None,
+    if let Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) = ty {
+        return first_in_tuple(elem);
     }
+    let Type::Tuple(_) = ty else { return None };
+    values(ty).into_iter().next()
 }
 
 /// Whether the type mentions a `Tx` anywhere.

@@ -19,7 +19,7 @@ use idempotent_actix::{
 use sqlx::{
     AssertSqlSafe, ConnectOptions, PgPool, SqlitePool,
     postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::SqliteConnectOptions,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 use test_support::{Probe, Server, servers::postgres::Postgres, wait_for};
 use tokio::runtime::Runtime;
@@ -65,9 +65,10 @@ impl Database {
         RUNTIME.block_on(async {
             let store = SqliteStore::connect(&format!("sqlite:{}", file.display())).await.unwrap();
             store.migrate().await.unwrap();
-            let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
-                .await
-                .unwrap();
+            // One connection, so that `ROLLBACK` ends what `BEGIN` began.
+            let pool = SqlitePoolOptions::new().max_connections(1);
+            let options = SqliteConnectOptions::new().filename(&file);
+            let pool = pool.connect_with(options).await.unwrap();
             let database = Self::new(probe, Arc::new(store), Pool::Sqlite(pool));
             database.run(&EFFECTS.replace("BYTES", "blob")).await;
             database

@@ -65,10 +65,12 @@ async fn while_the_attempt_ends_no_step_begins() {
         let operation = attempt.operation().clone();
         store.set_fault(op, 1, Fault::HangBefore);
         let ending = tokio::spawn(async move {
-            match op {
-                Op::Complete => attempt.complete(&response("done")).await,
-                Op::Release => attempt.release().await,
-                _ => attempt.abandon(Abandoned::Retry).await,
+            if op == Op::Complete {
+                attempt.complete(&response("done")).await
+            } else if op == Op::Release {
+                attempt.release().await
+            } else {
+                attempt.abandon(Abandoned::Retry).await
             }
         });
         until("the end is sent", || store.begun(op) == 1).await;

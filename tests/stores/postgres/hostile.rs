@@ -149,10 +149,7 @@ impl Fixture {
         let context =
             format!("{:?}, {script:?}: {ending:?}, {effects} effects, {state:?}", self.mode);
         let completed = matches!(state, Some(RecordState::Completed(_)));
-        let expected = match expected {
-            Together if completed => Stored,
-            expected => expected,
-        };
+        let expected = if expected == Together && completed { Stored } else { expected };
         match expected {
             Stored => {
                 assert!(ending == AttemptOutcome::Stored && completed && effects == 1, "{context}")

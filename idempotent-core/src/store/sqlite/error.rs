@@ -102,6 +102,8 @@ pub(super) fn store_error(
         class.into_error(NAME, operation, missing)
     } else if has_code(&error, &[READ_ONLY]) && class.cause == Permanent {
         class.into_error(NAME, operation, ReadOnly(error))
+    } else if let sqlx::Error::AnyDriverError(own) = error {
+        class.into_error(NAME, operation, own)
     } else {
         class.into_error(NAME, operation, error)
     }
