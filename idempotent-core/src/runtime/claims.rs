@@ -53,6 +53,11 @@ impl ClaimResponse {
     }
 }
 
+/// A claim was sent again, and a lock was found that its first sending may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the outcome of an earlier sending of the claim is unknown")]
+struct MayBeItself;
+
 /// A claim whose outcome is unknown, and which is given back when dropped.
 ///
 /// Between the store's commit and its acknowledgment, which may be lost or dropped, this process
@@ -188,11 +193,19 @@ impl Claims {
                 pending.claim = None;
             }
         })?;
-        // If the claim was sent twice, the attempt in flight may be its own first sending.
-        if sends.into_inner() == 1 || !matches!(outcome, ClaimOutcome::InFlight { .. }) {
-            pending.claim = None;
+        // If the claim was sent twice, the attempt in flight may be its own first sending: always
+        // if the store cannot see a record, and only its lock.
+        let resent = sends.into_inner() > 1;
+        match outcome {
+            ClaimOutcome::InFlight { lease_left: Duration::ZERO, .. } if resent => {
+                Err(StoreError::transient("runtime", "claim", MayBeItself))
+            }
+            ClaimOutcome::InFlight { .. } if resent => Ok(outcome),
+            outcome => {
+                pending.claim = None;
+                Ok(outcome)
+            }
         }
-        Ok(outcome)
     }
 
     /// Claims again, for up to `wait`, whenever the key may be free.
