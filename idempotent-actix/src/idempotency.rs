@@ -82,6 +82,11 @@ impl Idempotency {
         HandleIdentity(Arc::downgrade(&self.inner))
     }
 
+    /// The address of what all clones of the handle share.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
     /// The store of the handle, and where the handle was built.
     pub(crate) fn origin(&self) -> Origin {
         self.inner.origin

@@ -195,17 +195,16 @@ impl Claims {
         })?;
         // If the claim was sent twice, the attempt in flight may be its own first sending: always
         // if the store cannot see a record, and only its lock.
-        let resent = sends.into_inner() > 1;
-        match outcome {
-            ClaimOutcome::InFlight { lease_left: Duration::ZERO, .. } if resent => {
-                Err(StoreError::transient("runtime", "claim", MayBeItself))
+        if sends.into_inner() > 1
+            && let ClaimOutcome::InFlight { lease_left, .. } = outcome
+        {
+            if lease_left.is_zero() {
+                return Err(StoreError::transient("runtime", "claim", MayBeItself));
             }
-            ClaimOutcome::InFlight { .. } if resent => Ok(outcome),
-            outcome => {
-                pending.claim = None;
-                Ok(outcome)
-            }
+            return Ok(outcome);
         }
+        pending.claim = None;
+        Ok(outcome)
     }
 
     /// Claims again, for up to `wait`, whenever the key may be free.
