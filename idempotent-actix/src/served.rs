@@ -9,7 +9,7 @@ use std::{
 use actix_web::{HttpRequest, dev::ResourceMap};
 
 use crate::{
-    idempotency::{HandleIdentity, Idempotency, Origin},
+    idempotency::{HandleIdentity, HandleOrigin, Idempotency},
     spec::OperationSpec,
 };
 
@@ -21,7 +21,7 @@ struct Served {
     operation: &'static OperationSpec,
     namespace: String,
     handle: HandleIdentity,
-    origin: Origin,
+    origin: HandleOrigin,
     reported: bool,
 }
 

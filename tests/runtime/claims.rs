@@ -94,7 +94,7 @@ async fn a_claim_whose_acknowledgment_was_lost_is_given_back() {
 }
 
 /// The second transmission of a claim may find the first one while it is being committed. No
-/// handler runs, and nobody is told that another request is in flight.
+/// handler runs, and no client reads that another request is in flight.
 #[tokio::test]
 async fn a_claim_that_finds_its_own_first_transmission_in_flight_is_given_back() {
     let store = FaultyStore::default();
