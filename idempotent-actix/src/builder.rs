@@ -7,7 +7,7 @@ use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOpt
 
 use crate::{
     fingerprint::FingerprintKeys,
-    idempotency::{Idempotency, Origin, short_name},
+    idempotency::{HandleOrigin, Idempotency, short_name},
     problem::Problem,
     settings::{KeyRule, Settings, StoreFailurePolicy},
     spec,
@@ -296,7 +296,7 @@ impl IdempotencyBuilder {
                 );
             }
         }
-        let origin = Origin::new(self.store_name, Location::caller());
+        let origin = HandleOrigin::new(self.store_name, Location::caller());
         Idempotency::of_parts(runtime, self.settings, origin)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 mod check;
 mod origin;
 
-pub(crate) use self::origin::{Origin, short_name};
+pub(crate) use self::origin::{HandleOrigin, short_name};
 
 /// The application's handle: a store, and the settings of all guarded handlers.
 ///
@@ -52,7 +52,7 @@ pub struct Idempotency {
 struct Inner {
     runtime: Runtime,
     settings: Settings,
-    origin: Origin,
+    origin: HandleOrigin,
     /// Logs once that the process has other handles.
     others: Once,
     operations: TaskTracker,
@@ -62,7 +62,7 @@ struct Inner {
 }
 
 impl Idempotency {
-    pub(crate) fn of_parts(runtime: Runtime, settings: Settings, origin: Origin) -> Self {
+    pub(crate) fn of_parts(runtime: Runtime, settings: Settings, origin: HandleOrigin) -> Self {
         let [in_flight, look_ups] = [settings.operations; 2].map(OperationLimiter::new);
         let operations = TaskTracker::new();
         let others = Once::new();
@@ -82,8 +82,13 @@ impl Idempotency {
         HandleIdentity(Arc::downgrade(&self.inner))
     }
 
+    /// The address of what all clones of the handle share.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
     /// The store of the handle, and where the handle was built.
-    pub(crate) fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> HandleOrigin {
         self.inner.origin
     }
 

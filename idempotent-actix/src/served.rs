@@ -1,7 +1,7 @@
 //! Which handler and which handle serve the operations of an application, to report two of them.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeSet, HashMap},
     sync::{Mutex, PoisonError},
 };
@@ -9,7 +9,7 @@ use std::{
 use actix_web::{HttpRequest, dev::ResourceMap};
 
 use crate::{
-    idempotency::{HandleIdentity, Idempotency, Origin},
+    idempotency::{HandleIdentity, HandleOrigin, Idempotency},
     spec::OperationSpec,
 };
 
@@ -21,7 +21,7 @@ struct Served {
     operation: &'static OperationSpec,
     namespace: String,
     handle: HandleIdentity,
-    origin: Origin,
+    origin: HandleOrigin,
     reported: bool,
 }
 
@@ -32,11 +32,28 @@ thread_local! {
     /// The operations of each application of this thread, which its resources identify.
     static SERVED: RefCell<HashMap<*const ResourceMap, HashMap<String, Served>>> =
         RefCell::default();
+
+    /// The application, the handle and the handler of the last request: most requests are like the
+    /// one before, and two of an operation take turns.
+    static LAST: Cell<[usize; 3]> = const { Cell::new([0; 3]) };
 }
 
 /// Notes what serves an operation. Logs once if another handler or another handle serves the
 /// operation of this name too: keys are then shared, or not shared, by mistake.
 pub(crate) fn note(
+    request: &HttpRequest,
+    idempotency: &Idempotency,
+    operation: &'static OperationSpec,
+    name: &str,
+) {
+    let application = std::ptr::from_ref(request.resource_map()).addr();
+    let this = [application, idempotency.address(), std::ptr::from_ref(operation).addr()];
+    if LAST.replace(this) != this {
+        compare(request, idempotency, operation, name);
+    }
+}
+
+fn compare(
     request: &HttpRequest,
     idempotency: &Idempotency,
     operation: &'static OperationSpec,

@@ -4,18 +4,18 @@ use std::{any::type_name, fmt, panic::Location};
 
 /// The store of a handle, and the place where the handle was built, for messages about two handles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct HandleOrigin {
     store: &'static str,
     built_at: &'static Location<'static>,
 }
 
-impl Origin {
+impl HandleOrigin {
     pub(crate) fn new(store: &'static str, built_at: &'static Location<'static>) -> Self {
         Self { store, built_at }
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for HandleOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { store, built_at } = self;
         write!(f, "`{store}`, built at {}:{}", built_at.file(), built_at.line())
@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn the_name_of_a_type_has_no_path() {
-        assert_eq!(short_name::<super::Origin>(), "Origin");
+        assert_eq!(short_name::<super::HandleOrigin>(), "HandleOrigin");
         assert_eq!(short_name::<u8>(), "u8");
-        assert_eq!(short_name::<Arc<super::Origin>>().split('<').next(), Some("Arc"));
+        assert_eq!(short_name::<Arc<super::HandleOrigin>>().split('<').next(), Some("Arc"));
     }
 }

@@ -53,6 +53,11 @@ impl ClaimResponse {
     }
 }
 
+/// A claim was sent again, and a lock was found that its first sending may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the outcome of an earlier sending of the claim is unknown")]
+struct MayBeItself;
+
 /// A claim whose outcome is unknown, and which is given back when dropped.
 ///
 /// Between the store's commit and its acknowledgment, which may be lost or dropped, this process
@@ -188,10 +193,17 @@ impl Claims {
                 pending.claim = None;
             }
         })?;
-        // If the claim was sent twice, the attempt in flight may be its own first sending.
-        if sends.into_inner() == 1 || !matches!(outcome, ClaimOutcome::InFlight { .. }) {
-            pending.claim = None;
+        // If the claim was sent twice, the attempt in flight may be its own first sending: always
+        // if the store cannot see a record, and only its lock.
+        if sends.into_inner() > 1
+            && let ClaimOutcome::InFlight { lease_left, .. } = outcome
+        {
+            if lease_left.is_zero() {
+                return Err(StoreError::transient("runtime", "claim", MayBeItself));
+            }
+            return Ok(outcome);
         }
+        pending.claim = None;
         Ok(outcome)
     }
 

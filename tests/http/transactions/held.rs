@@ -1,5 +1,5 @@
 //! A handler with `abandoned = "hold"` whose transaction is not committed leaves its key held, and
-//! its client is told so.
+//! the problem that its client gets says so.
 
 use test_support::Probe;
 

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use idempotent_core::{Store, protocol::ClaimOutcome};
+use idempotent_core::{Policy, Store, protocol::ClaimOutcome, runtime::Admission};
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{cuts::proxied_store, database, id, number, request, sql, store};
-use test_support::proxy::{Cut, Direction, Plan};
+use test_support::{
+    cuts::{digest, runtime},
+    proxy::{Cut, Direction, Plan},
+};
 
 /// Makes each insert of a record slow, in one of these ways.
 fn trigger(action: &str) -> String {
@@ -32,17 +35,13 @@ async fn a_claim_that_is_sent_again_is_never_in_flight_because_of_its_first_send
     sql(&url, trigger("PERFORM pg_sleep(1)")).await;
     let (direction, outage) = (Direction::ToServer, false);
     store.count(Some(Plan { direction, after: to_server, cut: Cut::Fin, outage })).await;
-    let (id, claim) = (id(), request());
-    let mut failures = 0;
-    let outcome = loop {
-        match store.proxied.claim(&id, &claim).await {
-            Ok(outcome) => break outcome,
-            Err(error) => assert!(error.is_transient(), "{error:?}"),
-        }
-        failures += 1;
-    };
+    // The store sends the claim again, and so does the runtime.
+    let begun = runtime(store.proxied.clone()).begin(id(), digest(), &Policy::DEFAULT).await;
     assert_eq!(store.proxy.cuts(), 1);
-    assert_eq!(outcome, granted, "after {failures} failures");
+    match begun {
+        Ok(admission) => assert!(matches!(admission, Admission::Proceed(_)), "{admission:?}"),
+        Err(error) => assert!(error.is_transient(), "{error:?}"),
+    }
 }
 
 /// A trigger on the table waits for something else than the record.

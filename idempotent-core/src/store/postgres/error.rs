@@ -318,8 +318,8 @@ mod tests {
         let nested = "SQL statement \"SELECT f(1,2)\"\nPL/pgSQL function audit() line 1 at PERFORM";
         let elsewhere =
             "while updating tuple (0,1) in relation \"audit\"\nSQL statement \"UPDATE\"";
-        let told = [record, german, simple, nested, elsewhere].map(names_a_record);
-        assert_eq!(told, [true, true, false, false, false]);
+        let are_waits = [record, german, simple, nested, elsewhere].map(names_a_record);
+        assert_eq!(are_waits, [true, true, false, false, false]);
     }
 
     #[test]
