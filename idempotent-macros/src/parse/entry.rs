@@ -126,9 +126,10 @@ impl<'a> Entries<'a> {
         for tokens in split_at_commas(tokens) {
             let entry = Entry::parse('=', &tokens).or_else(|| with_colon(&tokens, keys, errors));
             let Some(entry) = entry else {
-                let other_key = matches!(
-                    tokens.first(), Some(TokenTree::Ident(key)) if key != "scope" && known(keys, key).is_some()
-                );
+                let other_key = tokens.first().is_some_and(|token| match token {
+                    TokenTree::Ident(key) => key != "scope" && known(keys, key).is_some(),
+                    TokenTree::Group(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+                });
                 let reported = report_malformed(tokens, keys, errors);
                 without_key = without_key.or((!other_key).then_some(reported));
                 continue;
