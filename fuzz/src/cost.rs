@@ -19,8 +19,9 @@ use idempotent_core::{
 use crate::Target;
 
 /// The lengths that are compared, and how much more the longer one may cost: for a parser that
-/// reads the rest again for each part, it is 64 times as much.
-const SHORT: usize = 32 << 10;
+/// reads the rest again for each part, it is 64 times as much. They are short enough that such a
+/// parser ends.
+const SHORT: usize = 4 << 10;
 const LONG: usize = 8 * SHORT;
 const MOST: u32 = 24;
 /// What costs less is not compared.
@@ -148,7 +149,9 @@ impl Server {
     fn new() -> Self {
         let system = rt::System::new();
         let call = system.block_on(async {
-            let idempotency = Idempotency::new(MemoryStore::new());
+            // Above every length that is measured.
+            let idempotency =
+                Idempotency::builder(MemoryStore::new()).body_limit(8 << 20).build();
             let app = App::new().app_data(idempotency).service(json).service(form);
             let service = Rc::new(test::init_service(app).await);
             let call = move |request: test::TestRequest| {
