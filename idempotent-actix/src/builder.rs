@@ -7,7 +7,7 @@ use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOpt
 
 use crate::{
     fingerprint::FingerprintKeys,
-    idempotency::{Idempotency, Origin, short_name},
+    idempotency::{Idempotency, SettingOrigin, short_name},
     problem::Problem,
     settings::{KeyRule, Settings, StoreFailurePolicy},
     spec,
@@ -289,14 +289,14 @@ impl IdempotencyBuilder {
                 tracing::info!(namespace, "idempotency keys belong to this namespace")
             }
             None => {
-                let packages = spec::packages().join(", ");
+                let packages = declaration::packages().join(", ");
                 tracing::info!(
                     packages,
                     "idempotency keys belong to the namespace of their handler's package"
                 );
             }
         }
-        let origin = Origin::new(self.store_name, Location::caller());
+        let origin = SettingOrigin::new(self.store_name, Location::caller());
         Idempotency::of_parts(runtime, self.settings, origin)
     }
 }

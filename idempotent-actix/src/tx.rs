@@ -22,11 +22,11 @@ use idempotent_core::{
 use sqlx::Database;
 
 use crate::{
+    declaration::{ExtractsTx, TxDatabase},
+    handle_of_request::misconfigured,
     idempotency::Idempotency,
     operation::extraction::RequestOperation,
     problem::{self, HandlerProblem, ProblemKind},
-    registered::misconfigured,
-    spec::{ExtractsTx, TxDatabase},
     tx_slot::TxSlot,
 };
 

@@ -11,9 +11,9 @@ use crate::model::attributes;
 use crate::model::handler::{Handler, Parameter, Unparsed};
 use crate::model::route::{self, Routing};
 use crate::parse::entry::{Setting, Written};
-use crate::parse::key_from::KeySource;
+use crate::parse::key_from::KeyPlace;
 use crate::parse::keys::Args;
-use crate::parse::values::Fingerprint;
+use crate::parse::values::Comparison;
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
@@ -147,8 +147,8 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
     };
     let body = marker(match args.fingerprint.value() {
         None => "Raw",
-        Some(Fingerprint::Supplied(supplied)) => supplied,
-        Some(Fingerprint::Custom(_)) => "Whole",
+        Some(Comparison::Supplied(supplied)) => supplied,
+        Some(Comparison::Custom(_)) => "Whole",
     });
     let (guard, key) = (local("__guard"), marker(args.key.value().unwrap_or(&"Required")));
     let origin = key_source(args).map(|source| {
@@ -161,11 +161,11 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
 /// The source of the keys, if the attribute names one.
 fn key_source(args: &Args) -> Option<TokenStream> {
     Some(match args.key_from.value()? {
-        KeySource::Supplied(place, name) => {
+        KeyPlace::Supplied(place, name) => {
             let place = variant(place.variant);
             quote!(#place(#name))
         }
-        KeySource::Custom(path) => quote!(Function(#path)),
+        KeyPlace::Custom(path) => quote!(Function(#path)),
     })
 }
 
@@ -184,8 +184,8 @@ fn operation(args: &Args, handler: &Handler, validated: &Validated<'_>) -> Token
     let tx = transaction.map(|tx| quote!(tx: #tx,));
     let fingerprint = variant(match args.fingerprint.value() {
         None => "Raw",
-        Some(Fingerprint::Supplied(supplied)) => supplied,
-        Some(Fingerprint::Custom(_)) => "Custom",
+        Some(Comparison::Supplied(supplied)) => supplied,
+        Some(Comparison::Custom(_)) => "Custom",
     });
     quote! {
         #krate::__private::operation! {
@@ -310,8 +310,8 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
         }
     };
     let fingerprint = match args.fingerprint.value() {
-        None | Some(Fingerprint::Supplied(_)) => None,
-        Some(Fingerprint::Custom(path)) => {
+        None | Some(Comparison::Supplied(_)) => None,
+        Some(Comparison::Custom(path)) => {
             Some(quote_spanned!(path.span()=> .fingerprint_by(#path)))
         }
     };

@@ -5,9 +5,9 @@ use std::fmt;
 use idempotent_core::Policy;
 
 use crate::{
+    declaration::{Declaration, annotated},
     idempotency::Idempotency,
     policy::PolicyConflict,
-    spec::{OperationSpec, annotated},
 };
 
 /// The reason why an operation has no handler whose rules apply to it.
@@ -36,7 +36,7 @@ enum Fit {
 pub(super) fn find(
     idempotency: &Idempotency,
     name: &str,
-) -> Result<(&'static OperationSpec, Policy), NoHandler> {
+) -> Result<(&'static Declaration, Policy), NoHandler> {
     let fitting = || annotated().filter_map(|spec| Some((fit(spec, name)?, spec)));
     let best = fitting().map(|(fit, _)| fit).min().ok_or(NoHandler::Unknown)?;
     let candidates: Vec<_> =
@@ -55,7 +55,7 @@ pub(super) fn find(
     }
 }
 
-fn fit(spec: &OperationSpec, name: &str) -> Option<Fit> {
+fn fit(spec: &Declaration, name: &str) -> Option<Fit> {
     if !spec.name.is_empty() {
         return (spec.name == name).then_some(Fit::Exact);
     }

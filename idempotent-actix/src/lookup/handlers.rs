@@ -7,15 +7,15 @@ use futures_util::FutureExt;
 use idempotent_core::ScopeId;
 
 use crate::{
+    declaration::{Declaration, RequestScope, annotated},
     resources::{path_of, placeholders},
-    spec::{OperationSpec, RequestScope, annotated},
 };
 
 /// The handlers that may serve an operation.
 pub(super) struct Handlers {
     /// The full name of the operation.
     pub(super) name: String,
-    specs: Vec<&'static OperationSpec>,
+    specs: Vec<&'static Declaration>,
     /// Whether the application is known to have the operation.
     is_located: bool,
 }
@@ -41,7 +41,7 @@ impl Handlers {
     /// those that may be meant count, also those whose patterns are not known.
     fn of(name: &str, request: &HttpRequest) -> Self {
         let specs: Vec<_> = annotated().filter(|spec| may_serve(spec, name)).collect();
-        let is_located = |spec: &&&'static OperationSpec| is_located(spec, name, request);
+        let is_located = |spec: &&&'static Declaration| is_located(spec, name, request);
         let located: Vec<_> = specs.iter().filter(is_located).copied().collect();
         let is_located = !located.is_empty();
         let specs = if is_located || specs.is_empty() {
@@ -55,8 +55,8 @@ impl Handlers {
     /// The handlers by the namespace of their records.
     pub(super) fn by_namespace<'a>(
         &self,
-        namespace_of: impl Fn(&'static OperationSpec) -> &'a str,
-    ) -> BTreeMap<&'a str, Vec<&'static OperationSpec>> {
+        namespace_of: impl Fn(&'static Declaration) -> &'a str,
+    ) -> BTreeMap<&'a str, Vec<&'static Declaration>> {
         let mut namespaces = BTreeMap::<_, Vec<_>>::new();
         for spec in &self.specs {
             namespaces.entry(namespace_of(spec)).or_default().push(*spec);
@@ -66,7 +66,7 @@ impl Handlers {
 }
 
 /// The full names of an operation whose routes are in no scope of the application.
-fn names(spec: &'static OperationSpec) -> Vec<String> {
+fn names(spec: &'static Declaration) -> Vec<String> {
     if !spec.name.is_empty() {
         return vec![spec.name.to_owned()];
     }
@@ -78,7 +78,7 @@ fn names(spec: &'static OperationSpec) -> Vec<String> {
 }
 
 /// Whether the operation with this full name may be that of the handler.
-fn may_serve(spec: &'static OperationSpec, name: &str) -> bool {
+fn may_serve(spec: &'static Declaration, name: &str) -> bool {
     if !spec.name.is_empty() {
         return placeholders(spec.name) == placeholders(name);
     }
@@ -98,7 +98,7 @@ fn is_mounted(name: &str, full: &str) -> bool {
 
 /// Whether the resource of the handler has the pattern of this full name, or the handler has this
 /// name itself.
-fn is_located(spec: &OperationSpec, name: &str, request: &HttpRequest) -> bool {
+fn is_located(spec: &Declaration, name: &str, request: &HttpRequest) -> bool {
     if !spec.name.is_empty() {
         return true;
     }
@@ -115,7 +115,7 @@ fn is_located(spec: &OperationSpec, name: &str, request: &HttpRequest) -> bool {
 }
 
 /// Whether a handler that is routed by hand may serve the operation with this full name.
-fn is_unlocated(spec: &OperationSpec, name: &str) -> bool {
+fn is_unlocated(spec: &Declaration, name: &str) -> bool {
     let method = name.split_once(' ').map(|(method, _)| method);
     spec.name.is_empty()
         && spec.routes.iter().any(|route| route.resource.is_none() && method == Some(route.method))
@@ -129,7 +129,7 @@ fn is_unlocated(spec: &OperationSpec, name: &str) -> bool {
 /// Fails if one of the handlers would refuse the request: with the error of an extractor, or with
 /// `None` if there is no principal. `Ok(None)`: no lookup can find the operation.
 pub(super) async fn principal(
-    specs: &[&'static OperationSpec],
+    specs: &[&'static Declaration],
     request: &HttpRequest,
 ) -> Result<Option<ScopeId>, Option<Error>> {
     let mut principal = None;
@@ -155,7 +155,7 @@ pub(super) async fn principal(
 /// The principal of a request, if the extractors of the handler accept it. They run before the
 /// scope is used, as in a replay.
 async fn principal_of(
-    spec: &OperationSpec,
+    spec: &Declaration,
     request: &HttpRequest,
 ) -> Result<Option<ScopeId>, Option<Error>> {
     let Some(scope) = spec.scope else { return Ok(None) };
@@ -171,7 +171,7 @@ async fn principal_of(
 }
 
 /// Logs once that no client can look up an operation, because any client can ask for any name.
-fn log_ambiguity(specs: &[&'static OperationSpec]) {
+fn log_ambiguity(specs: &[&'static Declaration]) {
     static LOGGED: Once = Once::new();
     let handlers: Vec<_> = specs.iter().map(|spec| spec.handler).collect();
     LOGGED.call_once(|| {

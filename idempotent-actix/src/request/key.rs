@@ -10,12 +10,12 @@ use idempotent_core::Key;
 
 use super::checks::{accepted, malformed, refuse};
 use crate::{
+    handle_of_request::misconfigured,
     idempotency::Idempotency,
     key_source::{KeyFault, KeySource},
     operation::extraction::{NotRead, PendingOperation},
     outcome::RequestOutcome,
     problem::ProblemKind,
-    registered::misconfigured,
 };
 
 /// A key that will be read from the body.

@@ -12,8 +12,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Subject,
-    fixture::{Fixture, Key, fingerprint, owner},
+    TestedStore,
+    fixture::{Fixture, KeyUnderTest, fingerprint, owner},
     history::Action,
 };
 use crate::{
@@ -32,14 +32,17 @@ use crate::{
 /// Times may differ by up to a quarter of a tick, because real clocks do not stand still, while
 /// leases and ttls end half a tick away from every action. Therefore the history is cut short once
 /// it has run for an eighth of a tick of real time. Use a subject whose
-/// [`advance`](Subject::advance) does not sleep: otherwise the first [`Action::Advance`] is the
+/// [`advance`](TestedStore::advance) does not sleep: otherwise the first [`Action::Advance`] is the
 /// last action.
 ///
 /// Returns the outcomes of the actions that were taken, so that a test can verify their variety.
 ///
 /// # Panics
 /// Panics if the store and the state machine differ, or if the store fails.
-pub async fn follow<S: Subject>(subject: std::sync::Arc<S>, actions: &[Action]) -> Vec<Outcome> {
+pub async fn follow<S: TestedStore>(
+    subject: std::sync::Arc<S>,
+    actions: &[Action],
+) -> Vec<Outcome> {
     subject.store().migrate().await.unwrap();
     let fixture = Fixture::new(subject);
     let keys = [fixture.key(), fixture.key()];
@@ -76,7 +79,7 @@ async fn catch(action: impl Future<Output = ()>) -> Result<(), Box<dyn Any + Sen
 /// The store and the model of its records.
 struct Pair {
     fixture: Fixture,
-    keys: [Key; 2],
+    keys: [KeyUnderTest; 2],
     owners: [OwnerToken; 4],
     model: [Option<Record>; 2],
     now: Timestamp,
@@ -269,7 +272,7 @@ impl Pair {
         self.fixture.tick() * u32::from(whole) + self.fixture.tick() / 2
     }
 
-    fn key(&self, number: u8) -> &Key {
+    fn key(&self, number: u8) -> &KeyUnderTest {
         &self.keys[usize::from(number % 2)]
     }
 

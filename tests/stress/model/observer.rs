@@ -6,7 +6,7 @@ use idempotent_core::{
     Abandoned, Record, RecordState,
     clock::Timestamp,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    transition::Outcome,
+    transition::EventOutcome,
 };
 
 /// The invariants of `ARCHITECTURE.md` that concern one key of one principal.
