@@ -6,11 +6,11 @@ use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
 use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOptions};
 
 use crate::{
+    declaration,
     fingerprint::FingerprintKeys,
     idempotency::{HandleOrigin, Idempotency, short_name},
     problem::Problem,
     settings::{KeyRule, Settings, StoreFailurePolicy},
-    spec,
 };
 
 impl Idempotency {
@@ -289,7 +289,7 @@ impl IdempotencyBuilder {
                 tracing::info!(namespace, "idempotency keys belong to this namespace")
             }
             None => {
-                let packages = spec::packages().join(", ");
+                let packages = declaration::packages().join(", ");
                 tracing::info!(
                     packages,
                     "idempotency keys belong to the namespace of their handler's package"

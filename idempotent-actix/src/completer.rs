@@ -22,11 +22,11 @@ use idempotent_core::{
 use serde::de::DeserializeOwned;
 
 use crate::{
+    declaration::Declaration,
     idempotency::Idempotency,
     operation::{Operation, OperationContext, extraction::RequestOperation},
     outcome::RequestOutcome,
     run::{ErasedHandler, KeyedRun},
-    spec::OperationSpec,
 };
 
 mod handlers;
@@ -79,21 +79,21 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 #[must_use = "a completer does nothing until it is run"]
 pub struct Completer {
     idempotency: Idempotency,
-    operations: BTreeMap<String, Resumed>,
+    operations: BTreeMap<String, ResumableHandler>,
     app_data: Vec<Box<dyn Fn(TestRequest) -> TestRequest>>,
     every: Duration,
     time_limit: Duration,
 }
 
 /// An operation for which a function is registered.
-struct Resumed {
-    spec: &'static OperationSpec,
+struct ResumableHandler {
+    declaration: &'static Declaration,
     policy: Policy,
     resume: Resume,
 }
 
 /// Decodes the input of an operation, and prepares its handler.
-type Resume = Rc<dyn Fn(&[u8]) -> Result<Prepared, runtime::OperationError>>;
+type Resume = Rc<dyn Fn(&[u8]) -> Result<Prepared, runtime::NoteError>>;
 
 /// A handler with its input, which still needs the operation and the values of its extractors.
 type Prepared = Box<dyn FnOnce(HttpRequest, Operation) -> LocalBoxFuture<'static, Handler>>;
@@ -181,8 +181,9 @@ impl Completer {
 
     fn with(mut self, operation: &str, resume: Resume) -> Self {
         match handlers::find(&self.idempotency, operation) {
-            Ok((spec, policy)) => {
-                self.operations.insert(operation.to_owned(), Resumed { spec, policy, resume });
+            Ok((declaration, policy)) => {
+                self.operations
+                    .insert(operation.to_owned(), ResumableHandler { declaration, policy, resume });
             }
             Err(reason) => {
                 tracing::error!(operation, %reason, "an operation is not resumed");
@@ -266,7 +267,7 @@ impl Completer {
     }
 
     /// Finishes one operation, unless it takes too long. Returns whether it was resumed.
-    async fn finish_in_time(&self, id: RecordId, operation: &Resumed) -> bool {
+    async fn finish_in_time(&self, id: RecordId, operation: &ResumableHandler) -> bool {
         let finished = timeout(self.time_limit, self.finish(id, operation)).await;
         finished.unwrap_or_else(|_| {
             let limit = self.time_limit;
@@ -280,7 +281,7 @@ impl Completer {
     }
 
     /// Finishes one operation. Returns whether it was resumed.
-    async fn finish(&self, id: RecordId, operation: &Resumed) -> bool {
+    async fn finish(&self, id: RecordId, operation: &ResumableHandler) -> bool {
         let token = self.idempotency.operations().token();
         if self.idempotency.is_draining() {
             return false;
@@ -301,7 +302,7 @@ impl Completer {
             return false;
         };
         let idempotency = self.idempotency.clone();
-        let (policy, operation) = (operation.policy, operation.spec);
+        let (policy, operation) = (operation.policy, operation.declaration);
         let run = KeyedRun { idempotency, request, operation, policy, context };
         let response = run.resumed(attempt, handler).await;
         let outcome = response.extensions().get::<RequestOutcome>().copied();
@@ -313,7 +314,11 @@ impl Completer {
     }
 
     /// Claims an operation, unless another attempt has it.
-    async fn claim(&self, id: RecordId, operation: &Resumed) -> Option<(Attempt, Prepared)> {
+    async fn claim(
+        &self,
+        id: RecordId,
+        operation: &ResumableHandler,
+    ) -> Option<(Attempt, Prepared)> {
         let mut prepared = None;
         let resumed = self.idempotency.runtime().resume(id, |record| {
             prepared = Some(self.prepare(&id, record, operation)?);
@@ -330,9 +335,14 @@ impl Completer {
     }
 
     /// The handler for a record, unless the record is of an application with another namespace.
-    fn prepare(&self, id: &RecordId, record: &Record, operation: &Resumed) -> Option<Prepared> {
+    fn prepare(
+        &self,
+        id: &RecordId,
+        record: &Record,
+        operation: &ResumableHandler,
+    ) -> Option<Prepared> {
         let (input, namespace) =
-            (&record.notes.input, self.idempotency.namespace_of(operation.spec));
+            (&record.notes.input, self.idempotency.namespace_of(operation.declaration));
         if !runtime::is_input_of(input, namespace) {
             return None;
         }

@@ -15,12 +15,12 @@ use idempotent_core::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    declaration::{Declaration, packages},
     in_flight::OperationLimiter,
     outcome::RequestOutcome,
     policy::PolicyConflict,
     problem::{Problem, ProblemKind},
     settings::Settings,
-    spec::{OperationSpec, packages},
 };
 
 mod check;
@@ -43,7 +43,7 @@ pub(crate) use self::origin::{HandleOrigin, short_name};
 /// ```
 ///
 /// All clones share one state. Dropping the last clone does not wait for operations in flight; use
-/// [`drained`](Self::drained) to shut down without losing them.
+/// [`drain_on_sigterm`](Self::drain_on_sigterm) to shut down without losing them.
 #[derive(Clone)]
 pub struct Idempotency {
     inner: Arc<Inner>,
@@ -118,7 +118,7 @@ impl Idempotency {
         self.inner.operations.is_closed()
     }
 
-    /// Computes the id of a key's record, for [`look_up`](Self::look_up) and
+    /// Computes the id of a key's record, for [`look_up`](Self::find_record) and
     /// [`resolve`](Self::resolve).
     ///
     /// `operation` is the `name` of the attribute. If the attribute has no `name`, it is the method
@@ -143,17 +143,17 @@ impl Idempotency {
     }
 
     /// The policy that applies to a handler.
-    pub(crate) fn policy(&self, operation: &OperationSpec) -> Result<Policy, PolicyConflict> {
+    pub(crate) fn policy(&self, operation: &Declaration) -> Result<Policy, PolicyConflict> {
         self.settings().policy.resolve(operation)
     }
 
     /// How long a handler may run.
-    pub(crate) fn time_limit(&self, operation: &OperationSpec) -> Option<Duration> {
+    pub(crate) fn time_limit(&self, operation: &Declaration) -> Option<Duration> {
         operation.timeout.or(self.settings().timeout)
     }
 
     /// The namespace of a handler's records.
-    pub(crate) fn namespace_of(&self, operation: &OperationSpec) -> &str {
+    pub(crate) fn namespace_of(&self, operation: &Declaration) -> &str {
         self.inner.runtime.namespace().unwrap_or(operation.package)
     }
 
@@ -199,7 +199,7 @@ impl Idempotency {
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
-    pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+    pub async fn find_record(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.inner.runtime.look_up(id).await
     }
 
@@ -209,7 +209,7 @@ impl Idempotency {
     /// requests; [`recording::from_response`](crate::recording::from_response) makes one. With
     /// `None`, the key is released, and the next request runs the handler.
     ///
-    /// `seen` is the result of [`look_up`](Self::look_up). If the key is no longer held, or another
+    /// `seen` is the result of [`look_up`](Self::find_record). If the key is no longer held, or another
     /// attempt has claimed it since, nothing changes and the outcome is
     /// [`Conflict`](ResolveOutcome::Conflict).
     ///

@@ -15,7 +15,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The most operations that may be in flight in one process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct OperationLimits {
     pub(crate) total: usize,
     pub(crate) per_principal: usize,
 }
@@ -23,14 +23,14 @@ pub(crate) struct Limits {
 /// Counts operations from before their claim until their response is recorded, also when their
 /// client has disconnected.
 pub(crate) struct OperationLimiter {
-    limits: Limits,
+    limits: OperationLimits,
     total: AtomicUsize,
     principals: Mutex<HashMap<Principal, usize>>,
 }
 
 /// Which limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum ReachedLimit {
     Total,
     Principal,
 }
@@ -63,22 +63,25 @@ impl fmt::Debug for PermitHolder {
 }
 
 impl OperationLimiter {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: OperationLimits) -> Arc<Self> {
         let (total, principals) = (AtomicUsize::new(0), Mutex::default());
         Arc::new(Self { limits, total, principals })
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> OperationLimits {
         self.limits
     }
 
     /// Counts one more operation of `principal`, unless a limit is reached. An operation without a
     /// principal is only counted in total.
-    pub(crate) fn acquire(self: &Arc<Self>, principal: Option<Principal>) -> Result<Permit, Limit> {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        principal: Option<Principal>,
+    ) -> Result<Permit, ReachedLimit> {
         let limiter = self.clone();
         if self.total.fetch_add(1, Ordering::Relaxed) >= self.limits.total {
             self.total.fetch_sub(1, Ordering::Relaxed);
-            return Err(Limit::Total);
+            return Err(ReachedLimit::Total);
         }
         // If the principal has reached its limit, dropping the permit undoes the count in total.
         let mut permit = Permit { limiter, principal: None };
@@ -89,7 +92,7 @@ impl OperationLimiter {
                 if *count == 0 {
                     principals.remove(&principal);
                 }
-                return Err(Limit::Principal);
+                return Err(ReachedLimit::Principal);
             }
             *count += 1;
             permit.principal = Some(principal);
@@ -123,7 +126,7 @@ mod tests {
     }
 
     fn limiter(total: usize, per_principal: usize) -> Arc<OperationLimiter> {
-        OperationLimiter::new(Limits { total, per_principal })
+        OperationLimiter::new(OperationLimits { total, per_principal })
     }
 
     #[test]
@@ -132,9 +135,9 @@ mod tests {
         let (alice, bob) = (user("alice"), user("bob"));
         let first = limiter.acquire(alice);
         let _second = limiter.acquire(alice);
-        assert_eq!(limiter.acquire(alice).err(), Some(Limit::Principal));
+        assert_eq!(limiter.acquire(alice).err(), Some(ReachedLimit::Principal));
         let _other = limiter.acquire(bob).ok().unwrap();
-        assert_eq!(limiter.acquire(bob).err(), Some(Limit::Total));
+        assert_eq!(limiter.acquire(bob).err(), Some(ReachedLimit::Total));
         drop(first);
         assert!(limiter.acquire(alice).is_ok());
     }
@@ -143,7 +146,7 @@ mod tests {
     fn refused_operations_are_not_counted() {
         let limiter = limiter(1, 0);
         for _ in 0..3 {
-            assert_eq!(limiter.acquire(user("alice")).err(), Some(Limit::Principal));
+            assert_eq!(limiter.acquire(user("alice")).err(), Some(ReachedLimit::Principal));
         }
         assert!(limiter.principals.lock().unwrap().is_empty());
         assert!(limiter.acquire(None).is_ok());

@@ -4,17 +4,15 @@
 //! [`Idempotency::run`] runs one with the store, the namespace and the shutdown of the application.
 //! The guide [Queue consumers, jobs, and batches](crate::guide::without_http) shows how.
 
-pub use idempotent_core::runtime::{
-    ClaimMode, Done, Failure, Job, Operation, RunError, recording_of,
-};
+pub use idempotent_core::runtime::{ClaimMode, Done, Failure, Job, Run, RunError, recording_of};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use idempotent_core::runtime::{JobTransaction, TransactionError};
 use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
 use serde::Serialize;
 
 use crate::{
+    declaration::packages,
     idempotency::{AmbiguousNamespace, Idempotency},
-    spec::packages,
 };
 
 impl Idempotency {
@@ -85,7 +83,7 @@ impl Idempotency {
         I: Serialize + ?Sized,
         T: Recordable,
         E: Recordable,
-        W: FnOnce(Operation) -> F,
+        W: FnOnce(Run) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let run = self.with_namespace(job);
@@ -124,7 +122,7 @@ impl Idempotency {
         I: Serialize + ?Sized,
         T: Recordable,
         E: Recordable,
-        W: FnOnce(Operation, JobTransaction<C>) -> F,
+        W: FnOnce(Run, JobTransaction<C>) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let run = self.with_namespace(job);

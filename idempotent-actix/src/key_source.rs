@@ -25,7 +25,7 @@ pub enum KeySource {
 /// A source, and the number by which a guard finds it. A type cannot contain a text or a function,
 /// so the guard's type contains the number, a hash of [`source_id`].
 #[derive(Debug)]
-pub struct RegisteredSource {
+pub struct DeclaredSource {
     /// The result of [`source_id`].
     pub id: u128,
     /// The source.

@@ -10,9 +10,11 @@ pub mod __private;
 mod builder;
 mod chunks;
 mod completer;
+mod declaration;
 pub mod fingerprint;
 mod finish;
 pub mod guide;
+mod handle_of_request;
 mod idempotency;
 mod in_flight;
 #[cfg(feature = "internals")]
@@ -27,7 +29,6 @@ mod outcome;
 mod policy;
 pub mod problem;
 pub mod recording;
-mod registered;
 mod request;
 mod resources;
 mod run;
@@ -35,7 +36,6 @@ pub mod scope;
 mod served;
 mod settings;
 mod shutdown;
-mod spec;
 mod specification;
 pub mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

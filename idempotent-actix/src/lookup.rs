@@ -18,10 +18,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    handle_of_request::misconfigured,
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::{self, ProblemKind},
-    registered::misconfigured,
     resources::path_of,
 };
 
@@ -43,7 +43,7 @@ impl Idempotency {
     /// let idempotency = Idempotency::new(MemoryStore::new());
     /// let app = App::new()
     ///     .app_data(idempotency.clone())
-    ///     .service(Idempotency::lookup("/idempotency/keys/{key}"));
+    ///     .service(Idempotency::lookup_resource("/idempotency/keys/{key}"));
     /// # let _ = app;
     /// ```
     ///
@@ -68,7 +68,7 @@ impl Idempotency {
     /// A key that is claimed in an open transaction (`claim = "transaction"`) has no record until
     /// the transaction is committed, and gets 404.
     #[must_use]
-    pub fn lookup(path: &str) -> Resource {
+    pub fn lookup_resource(path: &str) -> Resource {
         web::resource(path.to_owned()).name(RESOURCE).route(web::get().service(fn_service(serve)))
     }
 }
@@ -133,8 +133,10 @@ async fn look_up(
     let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
     for handlers in operations(operation, request) {
-        for (namespace, specs) in handlers.by_namespace(|spec| idempotency.namespace_of(spec)) {
-            let scope = match principal(&specs, request).await {
+        for (namespace, declarations) in
+            handlers.by_namespace(|declaration| idempotency.namespace_of(declaration))
+        {
+            let scope = match principal(&declarations, request).await {
                 Ok(Some(scope)) => scope,
                 Ok(None) => continue,
                 Err(error) => {

@@ -10,7 +10,7 @@ use idempotent_core::{DerivedKey, Key, RecordId, runtime};
 use serde::Serialize;
 
 pub use self::error::OperationError;
-use crate::{idempotency::Idempotency, in_flight::PermitHolder, spec::OperationSpec};
+use crate::{declaration::Declaration, idempotency::Idempotency, in_flight::PermitHolder};
 
 pub(crate) mod extraction;
 
@@ -49,9 +49,9 @@ pub struct Operation {
 pub(crate) struct OperationContext {
     /// `None` if the operation is resumed without its client.
     key: Option<Key>,
-    operation: OnceCell<runtime::Operation>,
+    operation: OnceCell<runtime::Run>,
     /// The application and the handler, which say what the namespace of the record is.
-    origin: OnceCell<(Idempotency, &'static OperationSpec)>,
+    origin: OnceCell<(Idempotency, &'static Declaration)>,
     /// Whether the client has disconnected and the operation continues in a separate task.
     pub(crate) detached: Cell<bool>,
     pub(crate) permit: PermitHolder,
@@ -73,25 +73,30 @@ impl OperationContext {
         Rc::new(Self { key, operation, origin, detached, permit })
     }
 
-    /// The key that the client sent.
+    /// The key that the client sent; `None` if the operation is resumed without its client.
+    pub(crate) fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// The key of a request. Operations that are resumed run without the guard, which asks.
     #[expect(clippy::expect_used, reason = "a made-up key is worse than a failed attempt")]
-    pub(crate) fn key(&self) -> &Key {
-        self.key.as_ref().expect("a resumed operation has no key, because keys are not stored")
+    pub(crate) fn sent_key(&self) -> &Key {
+        self.key().expect("a request with an operation has a key")
     }
 
     /// Sets the claimed operation. A request is claimed once, so it is not set yet.
     pub(crate) fn set_operation(
         &self,
-        operation: runtime::Operation,
+        operation: runtime::Run,
         idempotency: &Idempotency,
-        spec: &'static OperationSpec,
+        declaration: &'static Declaration,
     ) {
         let _ = self.operation.set(operation);
-        let _ = self.origin.set((idempotency.clone(), spec));
+        let _ = self.origin.set((idempotency.clone(), declaration));
     }
 
     /// The claimed operation; `None` before the claim.
-    pub(crate) fn operation(&self) -> Option<&runtime::Operation> {
+    pub(crate) fn operation(&self) -> Option<&runtime::Run> {
         self.operation.get()
     }
 }
@@ -101,16 +106,13 @@ impl Operation {
         Self { context }
     }
 
-    /// Returns the key that the client sent.
+    /// Returns the key that the client sent; `None` if the operation is
+    /// [resumed](crate::Completer) without its client, because keys are not stored.
     ///
     /// The key may be a secret: log [`id`](Self::id) instead, and send
     /// [`derive_key`](Self::derive_key) to other services.
-    ///
-    /// # Panics
-    /// Panics if the operation is [resumed](crate::Completer) without its client, because keys are
-    /// not stored.
     #[must_use]
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> Option<&Key> {
         self.context.key()
     }
 
@@ -223,8 +225,8 @@ impl Operation {
     pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
         let operation = self.claimed();
         match self.context.origin.get() {
-            Some((idempotency, spec)) => {
-                Ok(operation.set_input_in(idempotency.namespace_of(spec), input)?)
+            Some((idempotency, declaration)) => {
+                Ok(operation.set_input_in(idempotency.namespace_of(declaration), input)?)
             }
             None => Ok(operation.set_input(input)?),
         }
@@ -268,7 +270,7 @@ impl Operation {
 
     /// Panics before the claim, because a placeholder id would be shared by all requests.
     #[expect(clippy::expect_used, reason = "a shared derived key is worse than a failed request")]
-    fn claimed(&self) -> &runtime::Operation {
+    fn claimed(&self) -> &runtime::Run {
         self.context.operation.get().expect(
             "an `Operation` was used in an extractor; it is claimed after all extractors, so use \
              it in the handler",

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use idempotent_core::{OnAbandon, Policy, RecordRule};
 
-use crate::spec::{ClaimMode, OperationSpec};
+use crate::declaration::{ClaimMode, Declaration};
 
 /// The defaults that the builder has set; `None` leaves the built-in one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,22 +18,22 @@ pub(crate) struct PolicyDefaults {
 
 impl PolicyDefaults {
     /// The policy that applies to an operation, valid or not.
-    pub(crate) fn values(&self, spec: &OperationSpec) -> Policy {
+    pub(crate) fn values(&self, declaration: &Declaration) -> Policy {
         let built_in = Policy::DEFAULT;
-        let ttl = spec.ttl.or(self.ttl).unwrap_or(built_in.ttl);
-        let lease = spec.lease.or(self.lease).unwrap_or(built_in.lease);
-        let abandoned = spec.abandoned.or(self.abandoned).unwrap_or(built_in.abandoned);
+        let ttl = declaration.ttl.or(self.ttl).unwrap_or(built_in.ttl);
+        let lease = declaration.lease.or(self.lease).unwrap_or(built_in.lease);
+        let abandoned = declaration.abandoned.or(self.abandoned).unwrap_or(built_in.abandoned);
         // A crash rolls back a claim that is part of a transaction, so the lease does not matter
         // and no key is ever held.
-        let (lease, abandoned) = match spec.claim {
+        let (lease, abandoned) = match declaration.claim {
             ClaimMode::Lease => (lease, abandoned),
             ClaimMode::Transaction => (lease.min(ttl / 2), OnAbandon::Retry),
         };
         built_in
             .with_ttl(ttl)
             .with_lease(lease)
-            .with_wait(spec.wait.or(self.wait).unwrap_or(built_in.wait))
-            .with_record(spec.record.or(self.record).unwrap_or(built_in.record))
+            .with_wait(declaration.wait.or(self.wait).unwrap_or(built_in.wait))
+            .with_record(declaration.record.or(self.record).unwrap_or(built_in.record))
             .with_abandoned(abandoned)
     }
 
@@ -42,9 +42,9 @@ impl PolicyDefaults {
     /// # Errors
     /// Fails if `ttl` and `lease` conflict. The macro verifies the values in the attribute; this
     /// verifies the values of the builder.
-    pub(crate) fn resolve(&self, spec: &OperationSpec) -> Result<Policy, PolicyConflict> {
-        let policy = self.values(spec);
-        let fits = match spec.claim {
+    pub(crate) fn resolve(&self, declaration: &Declaration) -> Result<Policy, PolicyConflict> {
+        let policy = self.values(declaration);
+        let fits = match declaration.claim {
             ClaimMode::Lease => !policy.lease.is_zero() && policy.ttl / 2 >= policy.lease,
             ClaimMode::Transaction => !policy.ttl.is_zero(),
         };
@@ -52,22 +52,22 @@ impl PolicyDefaults {
             return Ok(policy);
         }
         Err(PolicyConflict {
-            handler: spec.handler,
-            ttl: (policy.ttl, Origin::of(spec.ttl, self.ttl)),
-            lease: (policy.lease, Origin::of(spec.lease, self.lease)),
+            handler: declaration.handler,
+            ttl: (policy.ttl, SettingOrigin::of(declaration.ttl, self.ttl)),
+            lease: (policy.lease, SettingOrigin::of(declaration.lease, self.lease)),
         })
     }
 }
 
 /// Where a value was set.
 #[derive(Clone, Copy, Debug)]
-enum Origin {
+enum SettingOrigin {
     Attribute,
     Builder,
     BuiltIn,
 }
 
-impl Origin {
+impl SettingOrigin {
     fn of(attribute: Option<Duration>, builder: Option<Duration>) -> Self {
         match (attribute, builder) {
             (Some(_), _) => Self::Attribute,
@@ -77,7 +77,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Attribute => "set by the attribute",
@@ -91,8 +91,8 @@ impl fmt::Display for Origin {
 #[derive(Debug)]
 pub(crate) struct PolicyConflict {
     handler: &'static str,
-    ttl: (Duration, Origin),
-    lease: (Duration, Origin),
+    ttl: (Duration, SettingOrigin),
+    lease: (Duration, SettingOrigin),
 }
 
 impl fmt::Display for PolicyConflict {
@@ -111,7 +111,7 @@ impl Error for PolicyConflict {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::tests::LEASED;
+    use crate::declaration::tests::LEASED;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -119,11 +119,11 @@ mod tests {
     fn the_attribute_overrides_the_builder_and_the_builder_the_built_in_default() {
         let defaults =
             PolicyDefaults { ttl: Some(90 * SECOND), wait: Some(SECOND), ..Default::default() };
-        let spec = OperationSpec { ttl: Some(70 * SECOND), ..LEASED };
-        let policy = defaults.resolve(&spec).unwrap();
+        let declaration = Declaration { ttl: Some(70 * SECOND), ..LEASED };
+        let policy = defaults.resolve(&declaration).unwrap();
         assert_eq!((policy.ttl, policy.wait, policy.lease), (70 * SECOND, SECOND, 30 * SECOND));
         assert_eq!(
-            defaults.resolve(&OperationSpec { ttl: None, ..LEASED }).unwrap().ttl,
+            defaults.resolve(&Declaration { ttl: None, ..LEASED }).unwrap().ttl,
             90 * SECOND
         );
     }
@@ -138,15 +138,16 @@ mod tests {
             PolicyDefaults { lease: Some(Duration::ZERO), ..Default::default() },
             PolicyDefaults { ttl: Some(Duration::ZERO), ..Default::default() },
         ] {
-            assert!(zero.resolve(&OperationSpec { ttl: None, ..LEASED }).is_err());
+            assert!(zero.resolve(&Declaration { ttl: None, ..LEASED }).is_err());
         }
     }
 
     #[test]
     fn a_claim_in_a_transaction_has_no_lease_to_fit_and_is_never_held() {
-        let spec = OperationSpec { claim: ClaimMode::Transaction, ttl: Some(SECOND), ..LEASED };
+        let declaration =
+            Declaration { claim: ClaimMode::Transaction, ttl: Some(SECOND), ..LEASED };
         let defaults = PolicyDefaults { abandoned: Some(OnAbandon::Hold), ..Default::default() };
-        let policy = defaults.resolve(&spec).unwrap();
+        let policy = defaults.resolve(&declaration).unwrap();
         assert_eq!((policy.abandoned, policy.lease), (OnAbandon::Retry, SECOND / 2));
     }
 }

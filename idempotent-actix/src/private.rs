@@ -2,22 +2,22 @@
 
 pub use crate::{
     __key_from as key_from, __operation as operation,
-    key_source::{KeySource, RegisteredSource, key_by, source_id},
+    declaration::{
+        Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, InFlightRule,
+        RequestScope, Resource, Route, declaration, first_database,
+        markers::{
+            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
+            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
+        },
+        milliseconds, package, route,
+    },
+    key_source::{DeclaredSource, KeySource, key_by, source_id},
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
     scope::{
         extractors::{Extractor, InPath, IsNoExtractor, RunsExtractor},
         scope_by, scope_of, scope_of_request,
-    },
-    spec::{
-        Check, ClaimMode, ExtractsNoTx, ExtractsTx, InFlightRule, OperationSpec, Registered,
-        RequestScope, Resource, Route, first_database,
-        markers::{
-            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
-            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
-        },
-        milliseconds, operation_spec, package, route,
     },
 };
 pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule};
@@ -38,9 +38,9 @@ macro_rules! __operation {
         $(, key_from: $source:ident($place:expr))? $(, tx: $tx:ty)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
-        static OPERATION: $crate::__private::OperationSpec = $crate::__private::OperationSpec {
+        static OPERATION: $crate::__private::Declaration = $crate::__private::Declaration {
             routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
-            $(key_from: $crate::__private::Some($crate::__private::RegisteredSource {
+            $(key_from: $crate::__private::Some($crate::__private::DeclaredSource {
                 id: $crate::__source_id!($source($place) in $handler),
                 source: $crate::__key_source!($source $place),
             }),)?
@@ -49,7 +49,7 @@ macro_rules! __operation {
             scope: $crate::__request_scope!($($scope)*),
             extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
             transaction: $crate::__transaction!($($(#[$cfg])* $extractor,)* $($tx)?),
-            ..$crate::__private::operation_spec(
+            ..$crate::__private::declaration(
                 $crate::__private::package(
                     ::core::option_env!("CARGO_PKG_NAME"),
                     ::core::module_path!(),
@@ -61,7 +61,7 @@ macro_rules! __operation {
                 $crate::__private::ClaimMode::$claim,
             )
         };
-        $crate::__private::submit! { $crate::__private::Registered(&OPERATION) }
+        $crate::__private::submit! { $crate::__private::Declared(&OPERATION) }
         &OPERATION
     }};
 }

@@ -59,7 +59,7 @@ fn encode(head: &ResponseHead, body: &RecordedBody, limit: usize) -> EncodedReco
 
 /// How much of a response is recorded, and how long its recording may take.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct RecordingLimits {
     /// Bytes of headers and body.
     pub(crate) bytes: usize,
     /// How long a stream may take to end.
@@ -85,7 +85,7 @@ pub(crate) struct Recorded {
 /// Fails if the body fails within the limits, because there is no response to record then.
 pub(crate) fn record(
     response: HttpResponse,
-    limits: Limits,
+    limits: RecordingLimits,
 ) -> impl Future<Output = Result<Recorded, Box<dyn StdError>>> {
     // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
@@ -125,7 +125,7 @@ fn is_event_stream(head: &ResponseHead) -> bool {
 /// What is recorded of a body, and the body to send unless that is what is recorded.
 type TakenBody = (RecordedBody, Option<BoxBody>);
 
-async fn take(body: BoxBody, limits: Limits) -> Result<TakenBody, Box<dyn StdError>> {
+async fn take(body: BoxBody, limits: RecordingLimits) -> Result<TakenBody, Box<dyn StdError>> {
     match body.try_into_bytes() {
         Ok(bytes) => Ok((RecordedBody::Whole(bytes), None)),
         // Boxed: keeps the caller's future small for bodies that are in memory already.
@@ -133,7 +133,7 @@ async fn take(body: BoxBody, limits: Limits) -> Result<TakenBody, Box<dyn StdErr
     }
 }
 
-async fn read(mut body: BoxBody, limits: Limits) -> Result<TakenBody, Box<dyn StdError>> {
+async fn read(mut body: BoxBody, limits: RecordingLimits) -> Result<TakenBody, Box<dyn StdError>> {
     let announced = body.size();
     let (mut chunks, mut length) = (Chunks::default(), 0usize);
     let mut time_limit = pin!(rt::time::sleep(limits.time));

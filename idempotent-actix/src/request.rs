@@ -18,13 +18,13 @@ use idempotent_core::{BodyForm, Key, RequestDigest, ScopeId};
 
 use self::{body_buffer::BodyBuffer, checks::HeadKey, key::PendingKey, reading::GuardFuture};
 use crate::{
-    idempotency::Idempotency,
-    operation::{OperationContext, extraction::RequestOperation},
-    registered::misconfigured,
-    spec::{
-        OperationSpec, RequestScope,
+    declaration::{
+        Declaration, RequestScope,
         markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
     },
+    handle_of_request::misconfigured,
+    idempotency::Idempotency,
+    operation::{OperationContext, extraction::RequestOperation},
 };
 
 mod body_buffer;
@@ -87,7 +87,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     ///
     /// # Errors
     /// Fails if there is no principal.
-    pub fn scope(&self, operation: &OperationSpec) -> Result<ScopeId, Option<Error>> {
+    pub fn scope(&self, operation: &Declaration) -> Result<ScopeId, Option<Error>> {
         match operation.scope {
             Some(RequestScope::Function(function)) => function(&self.request),
             Some(RequestScope::Parameter(_)) | None => Err(None),

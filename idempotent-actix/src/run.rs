@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, rc::Rc};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
-    runtime::{Admission, Attempt, Operation, Subject, Verdict},
+    runtime::{Admission, Attempt, Run, Subject, Verdict},
 };
 
 pub use self::response::GuardedResponse;
@@ -16,17 +16,17 @@ use self::{
     unguarded::run_unguarded,
 };
 use crate::{
+    declaration::{ClaimMode, Declaration},
+    handle_of_request::Misconfigured,
     idempotency::Idempotency,
-    in_flight::Limit,
+    in_flight::ReachedLimit,
     operation::OperationContext,
     outcome::{Replayable, RequestOutcome},
     problem::{self, ProblemKind},
     recording,
-    registered::Misconfigured,
     request::{Guard, KeyedRequest, RequestContent},
     scope::GLOBAL,
     settings::StoreFailurePolicy,
-    spec::{ClaimMode, OperationSpec},
 };
 
 mod attempt;
@@ -49,7 +49,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     /// dropped later, the operation finishes in a separate task, and its outcome is recorded.
     pub fn run<F, R>(
         self,
-        operation: &'static OperationSpec,
+        operation: &'static Declaration,
         scope: Result<ScopeId, Option<Error>>,
         handler: F,
     ) -> GuardedResponse
@@ -63,7 +63,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
 
     fn run_erased(
         self,
-        operation: &'static OperationSpec,
+        operation: &'static Declaration,
         scope: Result<ScopeId, Option<Error>>,
         handler: Pin<Box<dyn ErasedHandler>>,
     ) -> GuardedResponse {
@@ -97,7 +97,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
 pub(crate) struct KeyedRun {
     pub(crate) idempotency: Idempotency,
     pub(crate) request: HttpRequest,
-    pub(crate) operation: &'static OperationSpec,
+    pub(crate) operation: &'static Declaration,
     pub(crate) policy: Policy,
     pub(crate) context: Rc<OperationContext>,
 }
@@ -153,7 +153,7 @@ impl KeyedRun {
         self,
         subject: Subject,
         digest: RequestDigest,
-        limit: Option<Limit>,
+        limit: Option<ReachedLimit>,
         handler: HandlerFuture,
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
@@ -192,7 +192,12 @@ impl KeyedRun {
     }
 
     /// The response if a limit on operations is reached. The key may have been used before.
-    async fn look_up(&self, id: RecordId, digest: RequestDigest, limit: Limit) -> HttpResponse {
+    async fn look_up(
+        &self,
+        id: RecordId,
+        digest: RequestDigest,
+        limit: ReachedLimit,
+    ) -> HttpResponse {
         match self.idempotency.runtime().find(id, digest).await {
             Ok(Some(verdict)) => self.reject(verdict),
             Ok(None) => self.refusals().overloaded(limit),
@@ -252,7 +257,7 @@ impl KeyedRun {
                 id = %id.short(), %error, cause,
                 "claiming a key failed; its request runs unguarded"
             );
-            let operation = Operation::unguarded(id);
+            let operation = Run::unguarded(id);
             self.context.set_operation(operation, &self.idempotency, self.operation);
             let time_limit = self.idempotency.time_limit(self.operation);
             return run_unguarded(&self.idempotency, &self.request, handler, time_limit).await;
@@ -262,7 +267,7 @@ impl KeyedRun {
                 id = %id.short(), %error, cause,
                 "a principal has used up its share of the store; its request was refused"
             );
-            return self.refusals().overloaded(Limit::Principal);
+            return self.refusals().overloaded(ReachedLimit::Principal);
         }
         tracing::error!(
             id = %id.short(), %error, cause, "claiming a key failed; its request was refused"

@@ -18,7 +18,7 @@ use actix_web::web;
 use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
 pub use idempotent_core::ScopeId;
 
-use crate::{registered::misconfigured, spec::ScopeFuture};
+use crate::{declaration::ScopeFuture, handle_of_request::misconfigured};
 
 pub(crate) mod extractors;
 mod implementors;

@@ -9,8 +9,8 @@ use std::{
 use actix_web::{HttpRequest, dev::ResourceMap};
 
 use crate::{
+    declaration::Declaration,
     idempotency::{HandleIdentity, HandleOrigin, Idempotency},
-    spec::OperationSpec,
 };
 
 /// The most operations of an application that are remembered: names can contain the path.
@@ -18,7 +18,7 @@ const MOST: usize = 1024;
 
 /// The operation of a name, as it was first served.
 struct Served {
-    operation: &'static OperationSpec,
+    operation: &'static Declaration,
     namespace: String,
     handle: HandleIdentity,
     origin: HandleOrigin,
@@ -43,7 +43,7 @@ thread_local! {
 pub(crate) fn note(
     request: &HttpRequest,
     idempotency: &Idempotency,
-    operation: &'static OperationSpec,
+    operation: &'static Declaration,
     name: &str,
 ) {
     let application = std::ptr::from_ref(request.resource_map()).addr();
@@ -56,7 +56,7 @@ pub(crate) fn note(
 fn compare(
     request: &HttpRequest,
     idempotency: &Idempotency,
-    operation: &'static OperationSpec,
+    operation: &'static Declaration,
     name: &str,
 ) {
     SERVED.with_borrow_mut(|applications| {
@@ -78,7 +78,7 @@ fn compare(
 }
 
 impl Served {
-    fn compare(&mut self, idempotency: &Idempotency, operation: &OperationSpec, name: &str) {
+    fn compare(&mut self, idempotency: &Idempotency, operation: &Declaration, name: &str) {
         let has_another_handler = !std::ptr::eq(self.operation, operation);
         if self.reported || !(has_another_handler || self.handle.is_another(idempotency)) {
             return;

@@ -17,11 +17,11 @@ type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
 pub(crate) struct Settings {
     pub(crate) header: HeaderName,
     pub(crate) body_limit: usize,
-    pub(crate) recording: recording::Limits,
+    pub(crate) recording: recording::RecordingLimits,
     pub(crate) policy: PolicyDefaults,
     /// How long a handler may run if its attribute has no `timeout`.
     pub(crate) timeout: Option<Duration>,
-    pub(crate) operations: in_flight::Limits,
+    pub(crate) operations: in_flight::OperationLimits,
     pub(crate) key_rule: KeyRule,
     pub(crate) documentation: String,
     pub(crate) when_store_fails: StoreFailurePolicy,
@@ -33,10 +33,10 @@ impl Default for Settings {
         Self {
             header: HeaderName::from_static("idempotency-key"),
             body_limit: 2 << 20,
-            recording: recording::Limits { bytes: 1 << 20, time: Duration::from_secs(5) },
+            recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },
             policy: PolicyDefaults::default(),
             timeout: None,
-            operations: in_flight::Limits { total: 4096, per_principal: 256 },
+            operations: in_flight::OperationLimits { total: 4096, per_principal: 256 },
             key_rule: KeyRule::Any,
             documentation: "/idempotency#".into(),
             when_store_fails: StoreFailurePolicy::Refuse,

@@ -12,7 +12,7 @@ impl Idempotency {
     ///
     /// Without it, operations whose clients have disconnected are lost when the server stops,
     /// because a worker without connections drops its tasks.
-    pub fn drained(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
+    pub fn drain_on_sigterm(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
         let this = self.clone();
         async move {
             shutdown_signal().await;
@@ -32,7 +32,7 @@ impl Idempotency {
         self.operations().close();
         let ended = async {
             self.operations().wait().await;
-            self.runtime().drained().await;
+            self.runtime().drain().await;
         };
         let ended = tokio::time::timeout(limit, ended).await.is_ok();
         if !ended {

@@ -8,12 +8,12 @@ use idempotent_core::{BodyForm, Key, OnAbandon, Policy, RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
+    declaration::{ClaimMode, Declaration, InFlightRule, annotated},
     idempotency::Idempotency,
     key_source::KeySource,
     not_run::NOT_RUN,
     problem::ProblemKind,
     settings::{KeyRule, StoreFailurePolicy},
-    spec::{ClaimMode, InFlightRule, OperationSpec, annotated},
 };
 
 const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \
@@ -122,12 +122,12 @@ fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = V
     })
 }
 
-fn first_path(operation: &OperationSpec) -> Option<&'static str> {
+fn first_path(operation: &Declaration) -> Option<&'static str> {
     operation.routes.first().and_then(|route| route.resource).map(|resource| resource.path)
 }
 
 fn describe(
-    operation: &OperationSpec,
+    operation: &Declaration,
     policy: &Policy,
     time_limit: Option<Duration>,
     header: &str,
@@ -182,9 +182,9 @@ fn describe(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::PolicyDefaults, spec::tests::LEASED};
+    use crate::{declaration::tests::LEASED, policy::PolicyDefaults};
 
-    fn describe_with_defaults(operation: &OperationSpec) -> Value {
+    fn describe_with_defaults(operation: &Declaration) -> Value {
         describe(operation, &PolicyDefaults::default().values(operation), None, "k")
     }
 
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((&leased["claim"], &leased["lease_seconds"]), (&json!("lease"), &json!(30.0)));
         assert_eq!(leased["abandoned"], "retry");
         let described =
-            describe_with_defaults(&OperationSpec { claim: ClaimMode::Transaction, ..LEASED });
+            describe_with_defaults(&Declaration { claim: ClaimMode::Transaction, ..LEASED });
         let mut expected = leased;
         expected["claim"] = json!("transaction");
         expected["lease_seconds"] = Value::Null;

@@ -16,17 +16,17 @@ use actix_web::{
 };
 use idempotent_core::{
     RecordId, StoreError,
-    runtime::{HandlerTransaction, Operation},
+    runtime::{HandlerTransaction, Run},
     store::Transaction,
 };
 use sqlx::Database;
 
 use crate::{
+    declaration::{ExtractsTx, TxDatabase},
+    handle_of_request::misconfigured,
     idempotency::Idempotency,
     operation::extraction::RequestOperation,
     problem::{self, HandlerProblem, ProblemKind},
-    registered::misconfigured,
-    spec::{ExtractsTx, TxDatabase},
     tx_slot::TxSlot,
 };
 
@@ -136,7 +136,7 @@ impl<D: Database> Tx<D> {
 
     /// Returns the transaction, which the first call may begin.
     pub(crate) async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
-        if self.operation().is_some_and(Operation::is_in_step) {
+        if self.operation().is_some_and(Run::is_in_step) {
             return Err(TxError::InStep);
         }
         let transaction = match self.transaction.take() {
@@ -160,7 +160,7 @@ impl<D: Database> Tx<D> {
         Some(self.operation()?.id())
     }
 
-    fn operation(&self) -> Option<&Operation> {
+    fn operation(&self) -> Option<&Run> {
         self.operation.context()?.operation()
     }
 

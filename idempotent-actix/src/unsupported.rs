@@ -15,11 +15,11 @@ use actix_web::{
 use futures_util::future::{Either, LocalBoxFuture};
 
 use crate::{
+    declaration::{Resource, annotated},
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::ProblemKind,
     resources::{path_of, placeholders},
-    spec::{Resource, annotated},
 };
 
 /// Middleware that refuses requests whose key would have no effect, because their handler has no

@@ -12,7 +12,7 @@ use crate::{
     middleware::IdempotencyMiddleware,
     pending::PendingStore,
     redirects::redirect_policy,
-    settings::Settings,
+    settings::ClientSettings,
     specification::Specification,
 };
 
@@ -40,17 +40,17 @@ use crate::{
 /// request passes unchanged.
 #[derive(Clone)]
 pub struct Idempotency {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ClientSettings>,
 }
 
 impl Idempotency {
     /// Creates a middleware with the default settings, and without a store of pending operations.
     #[must_use]
     pub fn new() -> Self {
-        Self { settings: Arc::new(Settings::default()) }
+        Self { settings: Arc::new(ClientSettings::default()) }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut ClientSettings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self
     }

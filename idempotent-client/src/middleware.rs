@@ -12,9 +12,9 @@ use crate::{
     error::{Error, ErrorKind, Outcome},
     key::{HEADER, Key},
     marker::{Marker, chosen_key},
-    operation::{Operation, Origin},
+    operation::{Operation, OperationOrigin},
     pending::{PendingOperation, PendingState, PendingStore, StoredRequest},
-    settings::Settings,
+    settings::ClientSettings,
 };
 
 const SCHEME: &str = "the URL is neither http nor https";
@@ -24,7 +24,7 @@ pub(crate) const NO_STORE: &str = "there is no store of pending operations";
 /// [`middleware`](crate::Idempotency::middleware).
 #[derive(Clone)]
 pub struct IdempotencyMiddleware {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ClientSettings>,
 }
 
 #[async_trait]
@@ -76,13 +76,17 @@ impl IdempotencyMiddleware {
         // A middleware around this one may send the request several times.
         let was_sent = marker.is_guarded.swap(true, Ordering::Relaxed);
         if let Some(resumed) = &marker.resumed {
-            return Ok(operation(request, resumed, Origin::Resumed));
+            return Ok(operation(request, resumed, OperationOrigin::Resumed));
         }
         let mut outcome = marker.outcome_before();
         if was_sent {
             outcome = Outcome::Unknown;
         }
-        let origin = if was_sent || marker.is_chosen { Origin::Known } else { Origin::New };
+        let origin = if was_sent || marker.is_chosen {
+            OperationOrigin::Known
+        } else {
+            OperationOrigin::New
+        };
         let key = marker.key.unwrap_or_else(Key::random);
         // The key of a label may be another one.
         let known_key = marker.is_chosen.then(|| key.clone());
@@ -118,7 +122,8 @@ impl IdempotencyMiddleware {
         let Some(known) = known else {
             return Ok(operation(request, &new, origin));
         };
-        let origin = if known.state == PendingState::NotDone { origin } else { Origin::Known };
+        let origin =
+            if known.state == PendingState::NotDone { origin } else { OperationOrigin::Known };
         check_same(&new, &known, known_key.as_ref(), store.as_ref()).await?;
         Ok(operation(request, &known, origin))
     }

@@ -18,13 +18,13 @@ use crate::{
     received::Received,
     redirects::Redirects,
     retries::Retries,
-    settings::Settings,
-    verdict::{Again, Sent, Verdict, is_replay, judge},
+    settings::ClientSettings,
+    verdict::{Again, Meaning, Sent, is_replay, judge},
 };
 
 /// An operation with its key.
 pub(crate) struct Operation {
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     request: Request,
     key: Key,
     has_label: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Operation {
     /// When the call began. Its deadline counts from here.
     started: Instant,
     retries: Retries,
-    origin: Origin,
+    origin: OperationOrigin,
     /// Whether an attempt may have been run.
     may_be_done: bool,
     /// Whether an attempt got a response that is perhaps not the operation's.
@@ -43,7 +43,7 @@ pub(crate) struct Operation {
 
 /// Where an operation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum OperationOrigin {
     /// It begins here.
     New,
     /// It may have been begun earlier, perhaps by another process.
@@ -74,11 +74,11 @@ struct Done {
 
 impl Operation {
     pub(crate) fn new(
-        settings: Arc<Settings>,
+        settings: Arc<ClientSettings>,
         mut request: Request,
         stored: &PendingOperation,
         (started, retries): (Instant, Retries),
-        origin: Origin,
+        origin: OperationOrigin,
     ) -> Self {
         if let Some(value) = stored.key.to_header() {
             request.headers_mut().insert(settings.header.clone(), value);
@@ -91,7 +91,7 @@ impl Operation {
             expires_at: stored.expires_at,
             started,
             retries,
-            may_be_done: origin != Origin::New,
+            may_be_done: origin != OperationOrigin::New,
             origin,
             was_refused: false,
             attempts: 0,
@@ -108,7 +108,8 @@ impl Operation {
         next: Next<'_>,
     ) -> Result<Response, Error> {
         let result = self.attempts(extensions, next).await;
-        let store = self.settings.pending.clone().filter(|_| self.origin != Origin::Resumed);
+        let store =
+            self.settings.pending.clone().filter(|_| self.origin != OperationOrigin::Resumed);
         let Some(store) = store else { return result.map(|done| done.response) };
         let left = self.left();
         match result {
@@ -234,23 +235,23 @@ impl Operation {
         // A redirect leads to a login page, perhaps.
         let is_redirected = is_elsewhere || status.is_redirection();
         match judge(status, headers, received.start(), sent) {
-            Verdict::Outcome if is_recorded || !is_elsewhere => self.done(received, true),
-            Verdict::Unproven { in_front } if !self.may_be_done && !is_redirected => {
+            Meaning::Outcome if is_recorded || !is_elsewhere => self.done(received, true),
+            Meaning::Unproven { in_front } if !self.may_be_done && !is_redirected => {
                 self.done(received, !in_front)
             }
-            Verdict::Again(again) => Attempt::Again(again, None),
+            Meaning::Again(again) => Attempt::Again(again, None),
             // If the response is the handler's own, the server replays it.
-            Verdict::Outcome | Verdict::Unproven { .. } if !self.was_refused => {
+            Meaning::Outcome | Meaning::Unproven { .. } if !self.was_refused => {
                 self.was_refused = true;
                 Attempt::Again(Again::default(), None)
             }
-            Verdict::Outcome | Verdict::Unproven { .. } => {
+            Meaning::Outcome | Meaning::Unproven { .. } => {
                 Attempt::Ended { kind: ErrorKind::Refused, reference: None, source: None }
             }
-            Verdict::NotRun => {
+            Meaning::NotRun => {
                 Attempt::Ended { kind: ErrorKind::Misconfigured, reference: None, source: None }
             }
-            Verdict::Unknown { reference } => {
+            Meaning::Unknown { reference } => {
                 self.may_be_done = true;
                 Attempt::Ended { kind: ErrorKind::Held, reference, source: None }
             }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     pub(crate) header: HeaderName,
     pub(crate) retries: Retries,
     pub(crate) ttl: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) allowed_redirects: Vec<Url>,
 }
 
-impl Default for Settings {
+impl Default for ClientSettings {
     fn default() -> Self {
         Self {
             header: HEADER,
@@ -38,7 +38,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ClientSettings {
     /// How long the server remembers the key of a request.
     pub(crate) fn ttl_of(&self, request: &StoredRequest) -> Duration {
         let published = self.specification.as_ref();

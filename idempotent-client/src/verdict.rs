@@ -14,7 +14,7 @@ const MAX_PROBLEM: usize = 16 * 1024;
 
 /// What a response says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Meaning {
     /// The response is the outcome of the operation: a success, or a recorded response.
     Outcome,
     /// The response may be the operation's, or that of something between client and operation.
@@ -61,18 +61,18 @@ pub(crate) fn judge(
     headers: &HeaderMap,
     body: &Bytes,
     sent: Sent<'_>,
-) -> Verdict {
+) -> Meaning {
     // A recorded response is the outcome, whatever its status: it would be replayed again.
     if is_replay(headers) {
-        return Verdict::Outcome;
+        return Meaning::Outcome;
     }
     let after = retry_after(headers, sent.since_epoch);
-    let unproved = Verdict::Again(Again { after, did_not_run: false });
+    let unproved = Meaning::Again(Again { after, did_not_run: false });
     if is_poll(status, headers, body) {
         return unproved;
     }
     if status.is_success() {
-        return Verdict::Outcome;
+        return Meaning::Outcome;
     }
     let refusal = Refusal::of(headers, body);
     // HTTP has no such statuses (RFC 9110 §15), or the rest of the problem is missing.
@@ -80,13 +80,13 @@ pub(crate) fn judge(
         return unproved;
     }
     let did_not_run = proof::is_not_run(headers, sent.key);
-    let again = || Verdict::Again(Again { after, did_not_run });
+    let again = || Meaning::Again(Again { after, did_not_run });
     match (status.as_u16(), refusal.code()) {
         // A key that was used for another request was used before.
         (_, Some("outcome_unknown" | "record_unreadable")) | (422, Some("key_reused"))
             if sent.may_be_done || refusal.code() != Some("key_reused") =>
         {
-            Verdict::Unknown { reference: refusal.reference }
+            Meaning::Unknown { reference: refusal.reference }
         }
         (_, Some("in_flight" | "idempotency_key_in_use" | "idempotency_in_flight")) => unproved,
         _ => match advice(headers).or(refusal.retryable) {
@@ -94,11 +94,11 @@ pub(crate) fn judge(
             None if is_retryable(status, after) => again(),
             // The draft has no code for a request in progress, and it may be the earlier attempt.
             None if sent.may_be_done && status == StatusCode::CONFLICT => unproved,
-            Some(false) if status.is_server_error() && did_not_run => Verdict::NotRun,
+            Some(false) if status.is_server_error() && did_not_run => Meaning::NotRun,
             Some(false) if status.is_server_error() => {
-                Verdict::Unknown { reference: refusal.reference }
+                Meaning::Unknown { reference: refusal.reference }
             }
-            _ => Verdict::Unproven { in_front: is_retryable(status, after) || is_in_front(status) },
+            _ => Meaning::Unproven { in_front: is_retryable(status, after) || is_in_front(status) },
         },
     }
 }

@@ -16,15 +16,15 @@
 //! # }
 //! ```
 //!
-//! A store under test is a [`Subject`]. Every store implements `Subject`, and lets time pass by
+//! A store under test is a [`TestedStore`]. Every store implements `TestedStore`, and lets time pass by
 //! sleeping; the cases run concurrently and take about 20 seconds. If a test can set the clock of
-//! your store, implement `Subject` yourself, so that the cases need not sleep:
+//! your store, implement `TestedStore` yourself, so that the cases need not sleep:
 //!
 #![cfg_attr(feature = "memory", doc = "```")]
 #![cfg_attr(not(feature = "memory"), doc = "```ignore")]
 //! use std::time::Duration;
 //!
-//! use idempotent_core::{Store, conformance::Subject};
+//! use idempotent_core::{Store, conformance::TestedStore};
 //! use idempotent_core::{clock::ManualClock, store::memory::MemoryStore};
 //!
 //! struct InMemory {
@@ -33,7 +33,7 @@
 //! }
 //!
 //! #[async_trait::async_trait]
-//! impl Subject for InMemory {
+//! impl TestedStore for InMemory {
 //!     fn store(&self) -> &dyn Store {
 //!         &self.store
 //!     }
@@ -79,7 +79,7 @@ pub use history::{Action, history};
 
 /// A store under test, and the means to move its clock.
 #[async_trait]
-pub trait Subject: Send + Sync + 'static {
+pub trait TestedStore: Send + Sync + 'static {
     /// Returns the store, or one of several stores that share their records. It is called before
     /// each call to the store. Each case uses new keys and does not depend on other keys in the
     /// store.
@@ -110,7 +110,7 @@ pub trait Subject: Send + Sync + 'static {
 
 /// A store is a subject that is tested in real time. To move the clock of a store, write a subject
 /// that contains the store.
-impl<S: Store> Subject for S {
+impl<S: Store> TestedStore for S {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -136,7 +136,7 @@ impl Case {
     ///
     /// # Panics
     /// Panics if the store violates the case, or fails.
-    pub async fn run(&self, subject: Arc<dyn Subject>) {
+    pub async fn run(&self, subject: Arc<dyn TestedStore>) {
         (self.run)(Fixture::new(subject)).await;
     }
 }
@@ -164,7 +164,7 @@ const TRIES: usize = 5;
 pub async fn check<F, S>(subject: impl Fn() -> F)
 where
     F: Future<Output = S>,
-    S: Subject,
+    S: TestedStore,
 {
     let mut running = JoinSet::new();
     let places = Arc::new(Semaphore::new(CONCURRENT));
@@ -195,7 +195,7 @@ where
 
 impl Case {
     /// Runs the case on a subject that is not migrated yet; returns the message of a failure.
-    async fn run_migrated(&'static self, subject: Arc<dyn Subject>) -> Result<(), String> {
+    async fn run_migrated(&'static self, subject: Arc<dyn TestedStore>) -> Result<(), String> {
         let run = async move {
             subject.store().migrate().await.unwrap();
             self.run(subject).await;

@@ -114,8 +114,8 @@ pub enum OnAbandon {
     /// key, even after its ttl.
     Hold,
     /// The next request runs the operation again until the handler has passed its
-    /// [point of no return](crate::runtime::Operation::point_of_no_return), which its first
-    /// [step](crate::runtime::Operation::step) implies. From then on, the key is held.
+    /// [point of no return](crate::runtime::Run::point_of_no_return), which its first
+    /// [step](crate::runtime::Run::step) implies. From then on, the key is held.
     RetryThenHold,
 }
 

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use self::{environment::Environment, parts::Parts, process::Process};
+use self::{environment::Environment, parts::RuntimeParts, process::Process};
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
@@ -32,7 +32,7 @@ mod environment;
 mod in_transaction;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
-mod open_transactions;
+mod open_claims;
 mod operation;
 mod options;
 mod parts;
@@ -48,9 +48,7 @@ mod verdict;
 mod waiters;
 
 pub use attempt::{Admission, Attempt, AttemptOutcome};
-pub use operation::{
-    HandlerTransaction, Operation, OperationError, ReconciledStep, Reconciliation, Step,
-};
+pub use operation::{HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step};
 pub use options::RuntimeOptions;
 pub use recordable::Recordable;
 pub use resume::{Resumption, decode_input, is_input_of};
@@ -74,7 +72,7 @@ pub use verdict::Verdict;
 /// end of an attempt is left to be stored.
 #[derive(Clone)]
 pub struct Runtime {
-    parts: Arc<Parts>,
+    parts: Arc<RuntimeParts>,
 }
 
 impl Runtime {
@@ -87,7 +85,12 @@ impl Runtime {
     #[must_use]
     pub fn shared(store: Arc<dyn Store>, options: RuntimeOptions) -> Self {
         Self {
-            parts: Arc::new(Parts::new(store, options, Process::current(), Environment::System)),
+            parts: Arc::new(RuntimeParts::new(
+                store,
+                options,
+                Process::current(),
+                Environment::System,
+            )),
         }
     }
 
@@ -261,8 +264,8 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
-    pub async fn drained(&self) {
-        self.parts.deferrals.drained().await;
+    pub async fn drain(&self) {
+        self.parts.deferrals.drain().await;
     }
 }
 

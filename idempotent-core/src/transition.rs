@@ -88,7 +88,7 @@ impl fmt::Debug for Event<'_> {
 
 /// The outcome of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EventOutcome {
     /// The outcome of [`Event::Claim`].
     Claim(ClaimOutcome),
     /// The outcome of an event that only the owner of the record may cause.
@@ -102,32 +102,39 @@ pub enum Outcome {
 /// Takes one step of the state machine: returns what happens to the record, and the outcome of the
 /// event. `None` is an absent record.
 #[must_use]
-pub fn transition(record: Option<&Record>, event: &Event<'_>, now: Timestamp) -> (Change, Outcome) {
+pub fn transition(
+    record: Option<&Record>,
+    event: &Event<'_>,
+    now: Timestamp,
+) -> (Change, EventOutcome) {
     match *event {
-        Event::Claim(request) => with(Outcome::Claim, claim(record, request, now)),
-        Event::Renew(owner, lease) => with(Outcome::Fence, renew(record, owner, lease, now)),
-        Event::Note(owner, added) => with(Outcome::Fence, note(record, owner, added)),
+        Event::Claim(request) => with(EventOutcome::Claim, claim(record, request, now)),
+        Event::Renew(owner, lease) => with(EventOutcome::Fence, renew(record, owner, lease, now)),
+        Event::Note(owner, added) => with(EventOutcome::Fence, note(record, owner, added)),
         Event::Complete(owner, recording) => {
-            with(Outcome::Fence, complete(record, owner, recording, now))
+            with(EventOutcome::Fence, complete(record, owner, recording, now))
         }
-        Event::Release(owner) => with(Outcome::Fence, release(record, owner)),
-        Event::Abandon(owner, policy) => with(Outcome::Fence, abandon(record, owner, policy)),
+        Event::Release(owner) => with(EventOutcome::Fence, release(record, owner)),
+        Event::Abandon(owner, policy) => with(EventOutcome::Fence, abandon(record, owner, policy)),
         Event::Resolve(seen, resolution) => {
-            with(Outcome::Resolve, resolve(record, seen, resolution, now))
+            with(EventOutcome::Resolve, resolve(record, seen, resolution, now))
         }
         Event::Purge => match record {
-            Some(record) if record.is_expired(now) => (Change::Remove, Outcome::Purge(true)),
+            Some(record) if record.is_expired(now) => (Change::Remove, EventOutcome::Purge(true)),
             // The record stays until its lease has expired. The lease is shortened if it was
             // granted before the clock was set back.
             Some(record) if record.expires_at <= now && record.abandoned == Abandoned::Retry => {
-                (keep(record, now), Outcome::Purge(false))
+                (keep(record, now), EventOutcome::Purge(false))
             }
-            _ => (Change::Keep, Outcome::Purge(false)),
+            _ => (Change::Keep, EventOutcome::Purge(false)),
         },
     }
 }
 
-fn with<T>(outcome: impl Fn(T) -> Outcome, (change, result): (Change, T)) -> (Change, Outcome) {
+fn with<T>(
+    outcome: impl Fn(T) -> EventOutcome,
+    (change, result): (Change, T),
+) -> (Change, EventOutcome) {
     (change, outcome(result))
 }
 

@@ -12,9 +12,9 @@ use crate::errors::Errors;
 use crate::model::attributes;
 use crate::model::handler::{Handler, Parameter, Unparsed};
 use crate::model::route::{self, Routing};
-use crate::parse::key_from::KeySource;
+use crate::parse::key_from::KeyPlace;
 use crate::parse::keys::Args;
-use crate::parse::values::Fingerprint;
+use crate::parse::values::Comparison;
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
@@ -148,8 +148,8 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
     };
     let body = marker(match args.fingerprint.value() {
         None => "Raw",
-        Some(Fingerprint::Supplied(supplied)) => supplied,
-        Some(Fingerprint::Custom(_)) => "Whole",
+        Some(Comparison::Supplied(supplied)) => supplied,
+        Some(Comparison::Custom(_)) => "Whole",
     });
     let (guard, key) = (local("__guard"), marker(args.key.value().unwrap_or(&"Required")));
     let origin = key_source(args).map(|source| {
@@ -162,11 +162,11 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
 /// The source of the keys, if the attribute names one.
 fn key_source(args: &Args) -> Option<TokenStream> {
     Some(match args.key_from.value()? {
-        KeySource::Supplied(place, name) => {
+        KeyPlace::Supplied(place, name) => {
             let place = variant(place.variant);
             quote!(#place(#name))
         }
-        KeySource::Custom(path) => quote!(Function(#path)),
+        KeyPlace::Custom(path) => quote!(Function(#path)),
     })
 }
 
@@ -192,8 +192,8 @@ fn run(args: &Args, handler: &Handler, validated: &Validated<'_>) -> TokenStream
         }
     };
     let fingerprint = match args.fingerprint.value() {
-        None | Some(Fingerprint::Supplied(_)) => None,
-        Some(Fingerprint::Custom(path)) => {
+        None | Some(Comparison::Supplied(_)) => None,
+        Some(Comparison::Custom(path)) => {
             Some(quote_spanned!(path.span()=> .fingerprint_by(#path)))
         }
     };

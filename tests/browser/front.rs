@@ -82,7 +82,7 @@ impl Front {
             assert!(store.transactions().is_some(), "this is not the store of the worker");
             let keys = Idempotency::builder(store).namespace("demo").purge_every(None).build();
             let id = keys.record_id(&scope, "POST /guarded/checkout", &key).unwrap();
-            if let Some(found) = keys.look_up(&id).await.unwrap() {
+            if let Some(found) = keys.find_record(&id).await.unwrap() {
                 return Some(found);
             }
         }

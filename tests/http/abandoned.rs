@@ -92,7 +92,7 @@ fn hold_key(app: &TestApp, server: &Server) -> Snapshot {
     assert_problem(&server.send(&request()), 500, "handler_failed", false);
     assert_problem(&server.send(&request()), 409, "outcome_unknown", false);
     let id = TestApp::id("alice", "POST /hold_if_abandoned", "k");
-    let found = wait_for("the record", app.idempotency.look_up(&id)).unwrap().unwrap();
+    let found = wait_for("the record", app.idempotency.find_record(&id)).unwrap().unwrap();
     assert!(found.record.is_held(found.at));
     found
 }

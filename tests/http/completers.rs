@@ -10,7 +10,7 @@ use actix_web::{
 use idempotent_actix::{Completer, Operation, idempotent};
 use idempotent_core::{
     Abandoned, BodyForm, Digester, Policy, RecordId, Runtime,
-    runtime::{Admission, OperationError, RuntimeOptions, Subject},
+    runtime::{Admission, NoteError, RuntimeOptions, Subject},
 };
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
 
@@ -216,14 +216,15 @@ fn the_key_of_a_resumed_operation_is_unknown() {
     let server = app.serve(services);
     assert_eq!(server.send(&request("/orders")).status, 500);
     let work = |operation: Operation, _: String| async move {
-        HttpResponse::Ok().body(operation.key().as_str().to_owned())
+        HttpResponse::Ok().body(format!("{:?}", operation.key()))
     };
     let resumed = System::new().block_on(async {
         app.idempotency.completer().resume("POST /orders", work).pass().await.unwrap()
     });
     assert_eq!(resumed, 1);
     let record = app.record("alice", "POST /orders", "k").unwrap().record;
-    assert_eq!((record.status, record.attempt), (None, 2), "it is abandoned again");
+    assert_eq!((record.status, record.attempt), (Some(200), 2));
+    assert_eq!(server.send(&request("/orders")).text(), "None");
 }
 
 /// Abandons operations of another program, whose record has this name, in the same store.
@@ -241,7 +242,7 @@ async fn abandon_others(app: &TestApp, operation: &str, seed: u8) {
         let Admission::Proceed(attempt) = begun else { panic!("{begun:?}") };
         let operation = attempt.operation().clone();
         operation.set_input_in("another program", "a book").unwrap();
-        let step = operation.step("charge").run(|_| async { Ok::<_, OperationError>(1) });
+        let step = operation.step("charge").run(|_| async { Ok::<_, NoteError>(1) });
         step.await.unwrap();
         attempt.abandon(Abandoned::Retry).await;
     }

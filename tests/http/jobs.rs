@@ -84,7 +84,7 @@ fn the_record_of_a_run_can_be_looked_up() {
         let done: Reserved = idempotency.run(&RESERVE, &scope(), &key("k"), &1, work).await;
         assert_eq!(done.unwrap().value, 7);
         let id = idempotency.record_id(&scope(), RESERVE.name, &key("k")).unwrap();
-        let found = idempotency.look_up(&id).await.unwrap().expect("a record");
+        let found = idempotency.find_record(&id).await.unwrap().expect("a record");
         assert_eq!(found.record.operation.as_str(), RESERVE.name);
     });
 }

@@ -65,7 +65,7 @@ async fn several(
     }
     let keys = [first, second, third].map(|operation| {
         assert_eq!(operation.attempt(), 1);
-        operation.key().as_str().to_owned()
+        operation.key().unwrap().as_str().to_owned()
     });
     probe.note(format!("{} {} {length}", user.0, keys.join(" ")));
     probe.run().await

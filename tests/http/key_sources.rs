@@ -51,7 +51,7 @@ handlers! {
 }
 
 fn key_of(operation: &Operation) -> String {
-    operation.key().as_str().to_owned()
+    operation.key().unwrap().as_str().to_owned()
 }
 
 fn after_first_space<'a>(_: &HttpRequest, body: &'a [u8]) -> Result<Option<&'a str>, Error> {

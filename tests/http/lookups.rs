@@ -43,7 +43,7 @@ async fn transfer(probe: Data<Probe>) -> HttpResponse {
 
 fn services(config: &mut ServiceConfig) {
     config
-        .service(Idempotency::lookup("/idempotency/keys/{key}"))
+        .service(Idempotency::lookup_resource("/idempotency/keys/{key}"))
         .service(web::scope("/v1").service(export))
         .service(pay)
         .service(transfer);
@@ -191,7 +191,9 @@ fn polling_needs_the_lookup_resource() {
     });
     let refused = server.send(&Request::post("/exports").user("alice").key("k"));
     assert_problem(&refused, 500, "misconfigured", false);
-    assert!(log::captured().contains("the application has no `Idempotency::lookup` resource"));
+    assert!(
+        log::captured().contains("the application has no `Idempotency::lookup_resource` resource")
+    );
     assert_eq!(app.probe.runs(), 0);
 }
 
@@ -231,7 +233,7 @@ async fn refund_as_admin(
 fn a_lookup_is_refused_by_every_extractor_that_would_refuse_a_replay() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(refund_as_admin);
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(refund_as_admin);
     });
     let refund = Request::post("/refunds/7").user("alice").key("k").json("{\"amount\":1}");
     assert_eq!(server.send(&refund.clone().header("X-Admin", "1")).status, 201);
@@ -300,7 +302,7 @@ mod partners {
 fn no_other_handler_whose_path_is_a_suffix_decides_who_may_look_up() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(
             web::scope("/v1")
                 .service(order_as_guest)
                 .service(order_as_partner)
@@ -356,9 +358,11 @@ fn no_extractor_takes_the_key_of_a_lookup_for_a_part_of_its_path() {
     let app = TestApp::new();
     let server = app.serve(|config| {
         config
-            .service(Idempotency::lookup("/keys/{key}"))
+            .service(Idempotency::lookup_resource("/keys/{key}"))
             .service(web::scope("/tenants").service(start_job).service(start_job_of_path))
-            .service(web::scope("/in/{tenant}").service(Idempotency::lookup("/keys/{key}")));
+            .service(
+                web::scope("/in/{tenant}").service(Idempotency::lookup_resource("/keys/{key}")),
+            );
     });
     for path in ["/tenants/acme/jobs", "/tenants/acme/path-jobs"] {
         assert_eq!(server.send(&Request::post(path).key("acme")).status, 201);
@@ -385,7 +389,7 @@ async fn panic_in_lookups(probe: Data<Probe>) -> HttpResponse {
 fn a_scope_function_that_panics_in_a_lookup_does_not_log_the_key() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(panic_in_lookups);
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(panic_in_lookups);
     });
     let key = "secret-key-of-alice";
     assert_eq!(server.send(&Request::post("/panicking").key(key)).status, 201);

@@ -36,11 +36,11 @@ async fn required_operation(user: User, operation: Operation, probe: Data<Probe>
 
 #[post("/unguarded")]
 async fn unguarded(operation: Operation) -> HttpResponse {
-    HttpResponse::Ok().body(operation.key().as_str().to_owned())
+    HttpResponse::Ok().body(operation.key().unwrap().as_str().to_owned())
 }
 
 fn describe(user: &User, operation: &Operation) -> String {
-    let (key, id) = (operation.key().as_str(), operation.id());
+    let (key, id) = (operation.key().unwrap().as_str(), operation.id());
     let (charge, refund) = (operation.derive_key("charge"), operation.derive_key("refund"));
     assert_eq!(charge.as_uuid().get_version_num(), 8);
     format!("{} {key} {id} {} {charge} {refund}", user.0, operation.attempt())

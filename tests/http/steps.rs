@@ -319,7 +319,7 @@ fn conflicts_show_the_reference_and_a_reused_key_does_not() {
 #[test]
 fn the_error_of_an_operation_is_a_response() {
     let error = |cause| OperationError::from(cause).status_code().as_u16();
-    use idempotent_core::runtime::OperationError as Cause;
+    use idempotent_core::runtime::NoteError as Cause;
     assert_eq!(error(Cause::OutcomeUnknown), 409);
     assert_eq!(error(Cause::TransactionOpen), 500);
     let error: actix_web::Error = OperationError::from(Cause::Fenced).into();

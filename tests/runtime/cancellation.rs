@@ -35,7 +35,7 @@ async fn a_claim_that_is_dropped_is_given_back() {
             runtime.begin(id("k"), request("b"), &Policy::DEFAULT),
         )
         .await;
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1, "{fault:?}");
     }
 }
@@ -59,7 +59,7 @@ async fn a_claim_that_is_dropped_while_it_waits_is_given_back() {
     .await;
     first.release().await;
     drop(waiter);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!((gauges(&runtime).waited_keys, gauges(&runtime).live_leases), (0, 0));
     assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1);
 }
@@ -72,7 +72,7 @@ async fn a_completion_that_is_dropped_is_stored_in_the_background() {
         let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
         store.set_fault(Op::Complete, 1, fault);
         drop_once_it_hangs(&store, Op::Complete, attempt.complete(&response("a"))).await;
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         assert_eq!(
             verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
             Verdict::Completed(response("a")),
@@ -103,7 +103,7 @@ async fn a_release_and_an_abandonment_that_are_dropped_are_sent_in_the_backgroun
         } else {
             drop_once_it_hangs(&store, op, attempt.abandon(Abandoned::Retry)).await;
         }
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), number);
     }
 }

@@ -88,7 +88,7 @@ async fn a_claim_whose_acknowledgment_was_lost_is_given_back() {
     store.set_fault(Op::Release, 2, Fault::Before);
     assert_eq!(begin_error(&runtime, &Policy::DEFAULT).await.operation(), "acknowledge the call");
     assert!(runtime.look_up(&id("k")).await.unwrap().is_some(), "the claim took effect");
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(store.begun(Op::Release), 3);
     assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
 }
@@ -102,7 +102,7 @@ async fn a_claim_that_finds_its_own_first_transmission_in_flight_is_given_back()
     store.set_fault(Op::Claim, 1, Fault::After);
     store.hide_grants(1);
     begin_error(&runtime, &Policy::DEFAULT).await;
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!((store.begun(Op::Claim), store.begun(Op::Release)), (2, 1));
     assert!(runtime.look_up(&id("k")).await.unwrap().is_none());
     assert_eq!(proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(), 1);
@@ -116,7 +116,7 @@ async fn a_takeover_whose_acknowledgment_was_lost_is_given_back_as_a_takeover() 
     store.advance(Policy::DEFAULT.lease);
     store.set_fault(Op::Claim, 2, Fault::After);
     begin_error(&runtime, &Policy::DEFAULT).await;
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(
         proceed(&runtime, "k", "b", &Policy::DEFAULT).await.number(),
         3,
@@ -131,7 +131,7 @@ async fn giving_back_a_claim_without_effect_does_not_affect_the_owner() {
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.set_fault(Op::Claim, 2, Fault::Before);
     begin_error(&runtime, &Policy::DEFAULT).await;
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
 }
 

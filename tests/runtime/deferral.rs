@@ -33,7 +33,7 @@ async fn a_completion_is_stored_once_the_store_is_available_again() {
         let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
         store.set_fault(Op::Complete, 3, fault);
         assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred, "{fault:?}");
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         assert!(store.begun(Op::Complete) >= 3);
         assert_eq!(
             verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
@@ -76,7 +76,7 @@ async fn the_lease_is_kept_alive_until_the_completion_is_stored() {
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
     until("the lease is renewed", || !store.batches().is_empty()).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert!(matches!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(_)));
 }
 
@@ -90,7 +90,7 @@ async fn a_deferred_completion_is_fenced_when_another_has_taken_over() {
     store.advance(Policy::DEFAULT.lease);
     let (owner, _) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     let found =
         store.inner().look_up(&id("k")).await.unwrap().expect("the record of the other attempt");
     assert_eq!((found.record.owner, found.record.state), (owner, RecordState::InFlight));
@@ -108,7 +108,7 @@ async fn a_completion_is_retried_for_longer_than_its_lease() {
     // The pauses between these calls take several leases.
     until("the completion is retried", || store.begun(Op::Complete) >= 6).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
 }
 
@@ -121,7 +121,7 @@ async fn a_deferred_end_is_given_up_after_the_ttl() {
     let attempt = proceed(&runtime, "k", "b", &policy).await;
     stop_renewals(&store).await;
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(gauges(&runtime).live_leases, 0);
     store.heal();
     store.advance(policy.lease);
@@ -142,7 +142,7 @@ async fn a_release_and_an_abandonment_are_sent_again_and_not_renewed() {
             if abandon { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
         assert_eq!(ending, AttemptOutcome::Deferred);
         assert_eq!(gauges(&runtime).live_leases, 0, "a renewal could revive the lease");
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         proceed(&runtime, "k", "b", &policy).await;
     }
 }
@@ -170,7 +170,7 @@ async fn a_store_that_panics_does_not_prevent_a_shutdown() {
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred);
     store.set_fault(Op::Complete, ALWAYS, Fault::Panic);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(gauges(&runtime).live_leases, 0);
 }
 
@@ -183,7 +183,7 @@ async fn the_lease_is_renewed_until_the_hold_is_stored() {
     store.set_fault(Op::Abandon, 2, Fault::Before);
     assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Deferred);
     assert_eq!(gauges(&runtime).live_leases, 1, "the lease is not renewed");
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     store.advance(policy.lease * 2);
     assert_eq!(
         verdict_of(&runtime, "k", "b", &policy).await,

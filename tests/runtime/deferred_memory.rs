@@ -51,7 +51,7 @@ async fn deferred_completions_take_no_more_memory_than_the_limit() {
     }
     assert_eq!(complete, 3);
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     let gauges = gauges(&runtime);
     assert_eq!((gauges.deferred_ends, gauges.deferred_bytes), (0, 0));
 }
@@ -69,7 +69,7 @@ async fn an_end_that_exceeds_the_memory_limit_is_dropped_and_its_lease_expires()
     assert_eq!((gauges(&runtime).deferred_ends, gauges(&runtime).live_leases), (2, 2));
     assert!(matches!(verdict_of(&runtime, "k2", "b", &policy).await, Verdict::InFlight { .. }));
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     store.advance(policy.lease);
     assert_eq!(proceed(&runtime, "k2", "b", &policy).await.number(), 2, "its lease did not expire");
     assert!(matches!(verdict_of(&runtime, "k1", "b", &policy).await, Verdict::Completed(_)));
@@ -82,6 +82,6 @@ async fn a_release_that_exceeds_the_memory_limit_is_dropped() {
     store.set_fault(Op::Release, ALWAYS, Fault::Before);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(attempt.release().await, AttemptOutcome::Deferred);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(store.begun(Op::Release), 1);
 }

@@ -44,7 +44,7 @@ async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
         (claims, Some(RecordState::InFlight))
     );
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
         Verdict::Completed(response("a"))
@@ -108,7 +108,7 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
             (owner, 1),
             "the record was not claimed with the same token"
         );
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
     }
 }
 
@@ -119,7 +119,7 @@ async fn the_background_claims_a_lost_record_again() {
     defer_completion(&store, &runtime, &Policy::DEFAULT).await;
     store.lose(id("k")).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert!(matches!(state(&store).await, Some(RecordState::Completed(_))));
     assert_eq!(gauges(&runtime).live_leases, 0);
 }
@@ -165,7 +165,7 @@ async fn after_a_takeover_the_verdict_of_the_successor_applies() {
             verdict,
             if ends { Verdict::Completed(response("the successor's")) } else { expected }
         );
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
         assert_eq!(found.record.owner, owner);
     }
@@ -179,7 +179,7 @@ async fn another_request_that_took_a_lost_key_keeps_it() {
     store.lose(id("k")).await;
     let (owner, _) = claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Mismatch);
     let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
     assert_eq!((found.record.owner, found.record.state), (owner, RecordState::InFlight));
@@ -208,7 +208,7 @@ async fn a_hold_is_stored_even_if_its_record_was_lost() {
         verdict_of(&runtime, "k", "b", &HOLD).await,
         Verdict::Held { newly: false, reference: None }
     );
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(state(&store).await, Some(RecordState::Held));
 }
 
@@ -223,7 +223,7 @@ async fn a_record_that_was_completed_by_a_retry_is_not_stored_again_after_its_tt
     store.heal();
     assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
     store.advance(policy.ttl);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(
         proceed(&runtime, "k", "b", &policy).await.number(),
         1,
@@ -254,7 +254,7 @@ async fn the_response_of_an_attempt_that_may_have_been_taken_over_is_not_replaye
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
         Verdict::Completed(response("a"))
     );
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
     store.heal();
     store.resume();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(verdict, Verdict::Completed(response("the successor's")));
 }
@@ -333,7 +333,7 @@ async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
         let replay = Verdict::Completed(response("the later's"));
         assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");
         store.heal();
-        in_time(runtime.drained()).await;
+        in_time(runtime.drain()).await;
         assert_eq!(
             verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
             replay,

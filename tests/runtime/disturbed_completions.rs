@@ -27,7 +27,7 @@ async fn a_deferred_response_is_stored_although_the_store_panics_once() {
     store.set_fault(Op::Complete, 1, Fault::Panic);
     until("the background has tried", || store.begun(Op::Complete) > before).await;
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     store.advance(policy.lease);
     match begin(&runtime, "k", "b", &policy).await {
         Admission::Rejected(verdict) => assert_eq!(verdict, Verdict::Completed(response("a"))),
@@ -61,7 +61,7 @@ async fn a_fenced_completion_is_not_stored_after_the_successors_record_has_expir
         1,
         "the key is not new after the ttl"
     );
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
 }
 
 #[tokio::test]
@@ -162,6 +162,6 @@ async fn a_record_that_is_claimed_again_is_kept_alive_until_it_is_completed() {
     until("the lease is renewed", || store.renewals(&id("k")) > renewals).await;
     assert_eq!(gauges(&runtime).live_leases, 1);
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(gauges(&runtime).live_leases, 0);
 }

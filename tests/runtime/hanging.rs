@@ -72,7 +72,7 @@ async fn a_hanging_completion_is_deferred_in_time() {
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.set_fault(Op::Complete, 3, Fault::HangBefore);
     assert_eq!(in_time(attempt.complete(&response("a"))).await, AttemptOutcome::Deferred);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
         Verdict::Completed(response("a"))
@@ -86,7 +86,7 @@ async fn a_hanging_deferred_end_is_given_up_and_frees_the_runtime() {
     let attempt = proceed(&runtime, "k", "b", &with_lease(ms(120)).with_ttl(ms(240))).await;
     store.set_fault(Op::Complete, ALWAYS, Fault::HangBefore);
     assert_eq!(in_time(attempt.complete(&response("a"))).await, AttemptOutcome::Deferred);
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_eq!(gauges(&runtime).live_leases, 0);
     drop(runtime);
     until("the runtime is gone", || store.handles() == 1).await;

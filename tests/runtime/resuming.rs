@@ -3,7 +3,7 @@
 use idempotent_core::{
     Policy, Runtime, ShortText, Store,
     protocol::ClaimOutcome,
-    runtime::{AttemptOutcome, OperationError, Resumption, Verdict, decode_input},
+    runtime::{AttemptOutcome, NoteError, Resumption, Verdict, decode_input},
 };
 use test_support::{Fault, FaultyStore, Op};
 
@@ -124,6 +124,6 @@ async fn an_end_that_is_deferred_is_not_resumed() {
     assert!(resume(&runtime).await.is_none(), "its response was sent");
 }
 
-fn charged() -> Result<u32, OperationError> {
+fn charged() -> Result<u32, NoteError> {
     Ok(1)
 }

@@ -9,7 +9,7 @@ use std::{
 use futures_util::FutureExt;
 use idempotent_core::{
     Key, Policy, RecordId, Runtime, ScopeId,
-    runtime::{Done, Failure, Job, Operation, Reconciliation, RunError},
+    runtime::{Done, Failure, Job, Reconciliation, Run, RunError},
 };
 use test_support::{Fault, FaultyStore, Op};
 use tokio::sync::oneshot;
@@ -40,7 +40,7 @@ fn record_id(job: &Job) -> RecordId {
 }
 
 /// Runs a job whose key is `k` and whose input is 1.
-async fn run<F>(runtime: &Runtime, job: &Job, work: impl FnOnce(Operation) -> F) -> Charged
+async fn run<F>(runtime: &Runtime, job: &Job, work: impl FnOnce(Run) -> F) -> Charged
 where
     F: Future<Output = Result<u32, Failure>>,
 {
@@ -227,7 +227,7 @@ async fn steps_of_an_abandoned_run_are_not_repeated() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     let charges = AtomicU32::new(0);
-    let work = async |operation: Operation, dies: bool| {
+    let work = async |operation: Run, dies: bool| {
         let charge = operation
             .step("charge")
             .run(async |_| Ok::<_, Failure>(charges.fetch_add(1, Ordering::Relaxed)));

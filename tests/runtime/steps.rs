@@ -2,9 +2,7 @@
 
 use idempotent_core::{
     Abandoned, OnAbandon, Policy, Runtime, ShortText, Store,
-    runtime::{
-        Admission, AttemptOutcome, Operation, OperationError, Reconciliation, Subject, Verdict,
-    },
+    runtime::{Admission, AttemptOutcome, NoteError, Reconciliation, Run, Subject, Verdict},
 };
 use test_support::{Fault, FaultyStore, Op};
 use tokio::sync::oneshot;
@@ -13,23 +11,23 @@ use crate::support::*;
 
 mod attempts;
 
-type StepResult<T> = Result<T, OperationError>;
+type StepResult<T> = Result<T, NoteError>;
 
 /// Runs a step whose result is `result`; returns whether it ran, and its outcome.
-async fn step(operation: &Operation, name: &str, result: u32) -> (bool, StepResult<u32>) {
+async fn step(operation: &Run, name: &str, result: u32) -> (bool, StepResult<u32>) {
     let mut ran = false;
     let outcome = operation
         .step(name)
         .run(|_| async {
             ran = true;
-            Ok::<_, OperationError>(result)
+            Ok::<_, NoteError>(result)
         })
         .await;
     (ran, outcome)
 }
 
 async fn reconciled(
-    operation: &Operation,
+    operation: &Run,
     known: Reconciliation<u32>,
 ) -> (Vec<&'static str>, StepResult<u32>) {
     let calls = std::cell::RefCell::new(Vec::new());
@@ -43,7 +41,7 @@ async fn reconciled(
         .run(|key| {
             assert_eq!(key, operation.derive_key("charge"));
             calls.borrow_mut().push("charge");
-            async { Ok::<_, OperationError>(1) }
+            async { Ok::<_, NoteError>(1) }
         })
         .await;
     (calls.take(), outcome)
@@ -79,7 +77,7 @@ async fn a_step_that_failed_is_not_recorded() {
     let runtime = runtime(&store);
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     let failed: StepResult<u32> =
-        attempt.operation().step("charge").run(|_| async { Err(OperationError::Fenced) }).await;
+        attempt.operation().step("charge").run(|_| async { Err(NoteError::Fenced) }).await;
     assert!(failed.is_err());
     assert!(matches!(step(attempt.operation(), "charge", 1).await, (true, Ok(1))));
 }
@@ -106,9 +104,9 @@ async fn a_fenced_attempt_records_nothing() {
     assert!(matches!(outcome, idempotent_core::protocol::ClaimOutcome::Granted { attempt: 2 }));
     let before = store.inner().look_up(&id("k")).await.unwrap();
     let operation = first.operation();
-    assert!(matches!(step(operation, "charge", 1).await.1, Err(OperationError::Fenced)));
-    assert!(matches!(operation.set_reference("pi_1").await, Err(OperationError::Fenced)));
-    assert!(matches!(operation.progress("1 of 2").await, Err(OperationError::Fenced)));
+    assert!(matches!(step(operation, "charge", 1).await.1, Err(NoteError::Fenced)));
+    assert!(matches!(operation.set_reference("pi_1").await, Err(NoteError::Fenced)));
+    assert!(matches!(operation.progress("1 of 2").await, Err(NoteError::Fenced)));
     assert_eq!(store.inner().look_up(&id("k")).await.unwrap(), before);
 }
 
@@ -121,7 +119,7 @@ async fn a_recovering_attempt_that_is_fenced_runs_no_step() {
     store.advance(Policy::DEFAULT.lease);
     claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     let (ran, outcome) = step(second.operation(), "charge", 1).await;
-    assert!(!ran && matches!(outcome, Err(OperationError::Fenced)));
+    assert!(!ran && matches!(outcome, Err(NoteError::Fenced)));
 }
 
 #[tokio::test]
@@ -134,7 +132,7 @@ async fn a_renamed_step_is_an_error_and_does_not_run() {
     let second = expect_attempt(abandon(&store, &runtime, &Policy::DEFAULT).await);
     let (ran, outcome) = step(second.operation(), "capture", 1).await;
     assert!(!ran, "the charge would run twice");
-    assert!(matches!(outcome, Err(OperationError::UnknownStep { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(NoteError::UnknownStep { .. })), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -147,7 +145,7 @@ async fn a_recovering_attempt_reconciles_before_it_runs_a_step_again() {
         store.set_fault(Op::Note, 2, Fault::Before);
         let (calls, outcome) = reconciled(first.operation(), known).await;
         assert_eq!(calls, ["charge"], "the first attempt has nothing to reconcile");
-        assert!(matches!(outcome, Err(OperationError::Store { .. })), "{outcome:?}");
+        assert!(matches!(outcome, Err(NoteError::Store { .. })), "{outcome:?}");
         drop(first);
         let second = expect_attempt(abandon(&store, &runtime, &Policy::DEFAULT).await);
         let (calls, outcome) = reconciled(second.operation(), known).await;
@@ -160,7 +158,7 @@ async fn a_recovering_attempt_reconciles_before_it_runs_a_step_again() {
             }
             Reconciliation::Unknown => {
                 assert_eq!(calls, ["find"]);
-                assert!(matches!(outcome, Err(OperationError::OutcomeUnknown)), "{outcome:?}");
+                assert!(matches!(outcome, Err(NoteError::OutcomeUnknown)), "{outcome:?}");
                 assert!(second.operation().is_unknown());
                 assert_eq!(second.operation().abandoned(), Abandoned::Hold);
                 continue;
@@ -182,10 +180,10 @@ async fn a_reconciliation_that_fails_neither_runs_nor_holds() {
     let outcome: StepResult<u32> = second
         .operation()
         .step("charge")
-        .reconcile(|_| async { Err::<Reconciliation<u32>, _>(OperationError::TransactionOpen) })
+        .reconcile(|_| async { Err::<Reconciliation<u32>, _>(NoteError::TransactionOpen) })
         .run(|_| async { panic!("it must not run") })
         .await;
-    assert!(matches!(outcome, Err(OperationError::TransactionOpen)));
+    assert!(matches!(outcome, Err(NoteError::TransactionOpen)));
     assert_eq!(second.operation().abandoned(), Abandoned::Retry);
 }
 
@@ -215,12 +213,12 @@ async fn steps_run_one_after_the_other_under_names_of_their_own() {
         operation.step("one").run(|_| async {
             begun.send(()).unwrap();
             ended.await.unwrap();
-            Ok::<_, OperationError>(1)
+            Ok::<_, NoteError>(1)
         }),
         async {
             running.await.unwrap();
             let (ran, outcome) = step(operation, "two", 2).await;
-            assert!(!ran && matches!(outcome, Err(OperationError::Concurrent { .. })));
+            assert!(!ran && matches!(outcome, Err(NoteError::Concurrent { .. })));
             end.send(()).unwrap();
         }
     );
@@ -228,7 +226,7 @@ async fn steps_run_one_after_the_other_under_names_of_their_own() {
     assert!(matches!(step(operation, "two", 2).await, (true, Ok(2))));
     for name in ["two", "", &"n".repeat(256)] {
         let (ran, outcome) = step(operation, name, 3).await;
-        assert!(!ran && matches!(outcome, Err(OperationError::StepName { .. })), "{name}");
+        assert!(!ran && matches!(outcome, Err(NoteError::StepName { .. })), "{name}");
     }
 }
 
@@ -260,7 +258,7 @@ async fn the_first_step_implies_the_point_of_no_return() {
     let first = proceed(&runtime, "k", "b", &HOLD_LATE).await;
     store.set_fault(Op::Note, 2, Fault::Before);
     let (ran, outcome) = step(first.operation(), "charge", 1).await;
-    assert!(!ran && matches!(outcome, Err(OperationError::Store { .. })), "{outcome:?}");
+    assert!(!ran && matches!(outcome, Err(NoteError::Store { .. })), "{outcome:?}");
     assert_eq!(first.operation().abandoned(), Abandoned::Retry, "nothing was done");
     let outcome: StepResult<u32> = first
         .operation()
@@ -268,7 +266,7 @@ async fn the_first_step_implies_the_point_of_no_return() {
         .run(|_| async {
             let record = store.inner().look_up(&id("k")).await.unwrap().unwrap().record;
             assert_eq!(record.abandoned, Abandoned::Hold, "it is stored before the effect");
-            Err(OperationError::TransactionOpen)
+            Err(NoteError::TransactionOpen)
         })
         .await;
     assert!(outcome.is_err());
@@ -288,7 +286,7 @@ async fn without_a_policy_for_it_the_point_of_no_return_is_an_error_that_names_t
         let attempt = proceed(&runtime, "k", "b", &policy).await;
         assert_eq!(attempt.operation().abandoned(), abandoned);
         let error = attempt.operation().point_of_no_return().await.unwrap_err();
-        assert!(matches!(error, OperationError::NoPointOfNoReturn), "{error:?}");
+        assert!(matches!(error, NoteError::NoPointOfNoReturn), "{error:?}");
         assert!(error.to_string().contains("`abandoned = \"retry_then_hold\"`"), "{error}");
         assert_eq!(store.calls(Op::Note), 0);
         assert_eq!(attempt.operation().abandoned(), abandoned);
@@ -347,7 +345,7 @@ async fn notes_are_validated() {
     assert_eq!(store.calls(Op::Note), 0);
     let large: StepResult<String> =
         operation.step("large").run(|_| async { Ok("a".repeat(65 << 10)) }).await;
-    assert!(matches!(large, Err(OperationError::TooLarge { .. })), "{large:?}");
+    assert!(matches!(large, Err(NoteError::TooLarge { .. })), "{large:?}");
 }
 
 #[tokio::test]

@@ -209,7 +209,7 @@ async fn giving_back_a_lost_claim_does_not_release_the_next_claim_of_the_waiter(
     let _next = expect_attempt(in_time(waiter).await.unwrap().unwrap());
     let (_, other) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     let (_, other) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     assert!(matches!(other, ClaimOutcome::InFlight { .. }), "{other:?}");
 }

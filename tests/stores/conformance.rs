@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
     Abandoned,
-    conformance::{self, Action, CASES, Subject, follow, history},
+    conformance::{self, Action, CASES, TestedStore, follow, history},
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
     store::{memory::MemoryStore, sqlite::SqliteStore},
-    transition::Outcome,
+    transition::EventOutcome,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -47,29 +47,29 @@ fn no_two_cases_have_the_same_name() {
 }
 
 /// How often each kind of outcome occurred.
-fn tally(outcomes: &[Outcome]) -> BTreeMap<&'static str, usize> {
+fn tally(outcomes: &[EventOutcome]) -> BTreeMap<&'static str, usize> {
     let mut tally = BTreeMap::new();
     for outcome in outcomes {
         let kind = match outcome {
-            Outcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
-            Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
-            Outcome::Claim(ClaimOutcome::Completed(_)) => "replayed",
-            Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-            Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
-            Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
-            Outcome::Fence(Fence::Passed) => "passed",
-            Outcome::Fence(Fence::Fenced) => "fenced",
-            Outcome::Resolve(ResolveOutcome::Resolved) => "resolved",
-            Outcome::Resolve(ResolveOutcome::Conflict) => "conflict",
-            Outcome::Purge(true) => "purged",
-            Outcome::Purge(false) => "not purged",
+            EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
+            EventOutcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
+            EventOutcome::Claim(ClaimOutcome::Completed(_)) => "replayed",
+            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
+            EventOutcome::Claim(ClaimOutcome::Held { .. }) => "held",
+            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+            EventOutcome::Fence(Fence::Passed) => "passed",
+            EventOutcome::Fence(Fence::Fenced) => "fenced",
+            EventOutcome::Resolve(ResolveOutcome::Resolved) => "resolved",
+            EventOutcome::Resolve(ResolveOutcome::Conflict) => "conflict",
+            EventOutcome::Purge(true) => "purged",
+            EventOutcome::Purge(false) => "not purged",
         };
         *tally.entry(kind).or_default() += 1;
     }
     tally
 }
 
-fn assert_not_vacuous(outcomes: &[Outcome], at_least: usize) {
+fn assert_not_vacuous(outcomes: &[EventOutcome], at_least: usize) {
     let tally = tally(outcomes);
     assert_eq!(tally.len(), 12, "a kind of outcome never occurred: {tally:?}");
     assert!(tally.values().all(|count| *count >= at_least), "{tally:?}");

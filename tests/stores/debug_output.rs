@@ -7,7 +7,7 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Resolution, Snapshot},
     runtime::{Admission, AttemptOutcome, Verdict},
     store::TransactionClaim,
-    transition::{Change, Event, Outcome},
+    transition::{Change, Event, EventOutcome},
 };
 
 const SECRET: &str = "a-secret";
@@ -47,7 +47,7 @@ fn no_debug_output_contains_a_response() {
         format!("{:?}", record.state),
         format!("{:?}", Snapshot::new(record.clone(), at)),
         format!("{completed:?}"),
-        format!("{:?}", Outcome::Claim(completed.clone())),
+        format!("{:?}", EventOutcome::Claim(completed.clone())),
         format!("{:?}", TransactionClaim::Rejected(completed)),
         format!("{:?}", Admission::Rejected(verdict.clone())),
         format!("{:?}", AttemptOutcome::Fenced(verdict)),

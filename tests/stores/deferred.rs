@@ -42,5 +42,5 @@ async fn a_claim_in_a_transaction_gets_the_deferred_response() {
     assert!(
         matches!(begun, Admission::Rejected(Verdict::Completed(replayed)) if replayed == recording)
     );
-    runtime.drained().await;
+    runtime.drain().await;
 }

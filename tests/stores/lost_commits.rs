@@ -334,7 +334,7 @@ async fn a_commit_that_cannot_be_looked_up_at_once_is_found_by_the_next_request(
             fixture.run(&Policy::DEFAULT).await,
             (1, AttemptOutcome::NotCommitted { transient: true })
         );
-        fixture.runtime.drained().await;
+        fixture.runtime.drain().await;
         fixture.store.unreachable_calls.store(0, Ordering::SeqCst);
         assert_eq!(fixture.effects().await, 1);
         assert!(fixture.replays().await, "in transaction: {in_transaction}");

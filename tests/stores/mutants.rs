@@ -11,7 +11,7 @@ use idempotent_core::{
     Abandoned, Lease, Notes, OwnerToken, Record, RecordId, RecordState, ShortText, Store,
     StoreError,
     clock::{Clock, ManualClock, Timestamp},
-    conformance::{CASES, Subject},
+    conformance::{CASES, TestedStore},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use idempotent_core::{
     Fingerprint, OwnerToken, RecordId, Store,
-    conformance::{self, Subject},
+    conformance::{self, TestedStore},
     protocol::Claim,
     store::postgres::PostgresStore,
 };
@@ -124,7 +124,7 @@ impl ShiftedStore {
 }
 
 #[async_trait]
-impl Subject for ShiftedStore {
+impl TestedStore for ShiftedStore {
     fn store(&self) -> &dyn Store {
         &self.store
     }

@@ -178,7 +178,7 @@ async fn assert_operations_run_once(expired: Duration) {
     tokio::time::sleep(expired).await;
     transaction.roll_back().await;
     let ended = ending.join_all().await;
-    owner.drained().await;
+    owner.drain().await;
     stop.store(true, Ordering::SeqCst);
     claimers.join_all().await;
     assert_eq!(granted.load(Ordering::SeqCst), 0, "{ended:?}");

@@ -10,7 +10,7 @@ use std::{
 use idempotent_core::{
     OwnerToken, Store,
     clock::{ManualClock, Timestamp},
-    conformance::Subject,
+    conformance::TestedStore,
     internals::batched_sqlite,
     store::{memory::MemoryStore, sqlite::SqliteStore},
 };
@@ -35,7 +35,7 @@ impl Memory {
 }
 
 #[async_trait::async_trait]
-impl Subject for Memory {
+impl TestedStore for Memory {
     fn store(&self) -> &dyn Store {
         &self.store
     }
@@ -143,7 +143,7 @@ impl Sqlite {
 }
 
 #[async_trait::async_trait]
-impl Subject for Sqlite {
+impl TestedStore for Sqlite {
     fn store(&self) -> &dyn Store {
         &self.stores[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
     }

@@ -71,10 +71,10 @@ pub(crate) async fn serve(
             .app_data(app.clone())
             .app_data(next.clone())
             .service(process)
-            .service(Idempotency::lookup("/idempotency/keys/{key}"))
+            .service(Idempotency::lookup_resource("/idempotency/keys/{key}"))
     })
     .workers(2)
-    .shutdown_signal(idempotency.drained(Duration::from_secs(10)))
+    .shutdown_signal(idempotency.drain_on_sigterm(Duration::from_secs(10)))
     .bind(listen)?;
     for address in server.addrs() {
         println!("{name} is listening on http://{address}");

@@ -26,7 +26,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .service(retrieve_payment_intent)
         .service(create_refund)
         .service(specification)
-        .service(Idempotency::lookup("/idempotency/keys/{key}"))
+        .service(Idempotency::lookup_resource("/idempotency/keys/{key}"))
         .default_service(actix_web::web::to(unknown_url));
 }
 

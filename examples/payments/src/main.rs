@@ -246,7 +246,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     let app = Data::new(idempotency.clone());
     let demo = Demo::new();
-    let (page, stopping) = (demo.clone(), idempotency.drained(SHUTDOWN_TIMEOUT));
+    let (page, stopping) = (demo.clone(), idempotency.drain_on_sigterm(SHUTDOWN_TIMEOUT));
     let mut server = HttpServer::new(move || {
         App::new()
             .app_data(app.clone())

@@ -75,7 +75,7 @@ async fn main() -> std::io::Result<()> {
             .service(create_order)
             .service(specification)
     })
-    .shutdown_signal(idempotency.drained(Duration::from_secs(30)))
+    .shutdown_signal(idempotency.drain_on_sigterm(Duration::from_secs(30)))
     .bind(("127.0.0.1", 8080))?
     .run()
     .await

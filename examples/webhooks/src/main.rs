@@ -89,6 +89,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .app_data(ledger.clone())
             .configure(configure)
     });
-    let server = server.shutdown_signal(idempotency.drained(Duration::from_secs(30)));
+    let server = server.shutdown_signal(idempotency.drain_on_sigterm(Duration::from_secs(30)));
     Ok(server.bind(("127.0.0.1", 8080))?.run().await?)
 }

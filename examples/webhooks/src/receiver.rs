@@ -86,7 +86,8 @@ async fn receive(
     let Some(change) = change else {
         return Ok(HttpResponse::Ok().json(json!({ "booked": false })));
     };
-    let booking = book(tx.connection().await?, operation.key().as_str(), &change).await;
+    let id = operation.key().ok_or_else(|| ErrorInternalServerError("an event has an id"))?;
+    let booking = book(tx.connection().await?, id.as_str(), &change).await;
     Ok(match booking.map_err(ErrorInternalServerError)? {
         Booking::Booked => HttpResponse::Ok().json(json!({ "booked": true })),
         Booking::Included => HttpResponse::Ok().json(json!({ "booked": false })),

@@ -5,9 +5,9 @@ use std::fmt;
 use idempotent_core::Policy;
 
 use crate::{
+    declaration::{Declaration, annotated},
     idempotency::Idempotency,
     policy::PolicyConflict,
-    spec::{OperationSpec, annotated},
 };
 
 /// The reason why an operation has no handler whose rules apply to it.
@@ -36,31 +36,34 @@ enum Fit {
 pub(super) fn find(
     idempotency: &Idempotency,
     name: &str,
-) -> Result<(&'static OperationSpec, Policy), NoHandler> {
-    let fitting = || annotated().filter_map(|spec| Some((fit(spec, name)?, spec)));
+) -> Result<(&'static Declaration, Policy), NoHandler> {
+    let fitting =
+        || annotated().filter_map(|declaration| Some((fit(declaration, name)?, declaration)));
     let best = fitting().map(|(fit, _)| fit).min().ok_or(NoHandler::Unknown)?;
     let candidates: Vec<_> =
-        fitting().filter(|(fit, _)| *fit == best).map(|(_, spec)| spec).collect();
+        fitting().filter(|(fit, _)| *fit == best).map(|(_, declaration)| declaration).collect();
     let mut rules = Vec::new();
-    for spec in &candidates {
-        let policy = idempotency.policy(spec).map_err(NoHandler::Policy)?;
-        let namespace = idempotency.namespace_of(spec);
-        rules.push((policy, spec.claim, idempotency.time_limit(spec), namespace));
+    for declaration in &candidates {
+        let policy = idempotency.policy(declaration).map_err(NoHandler::Policy)?;
+        let namespace = idempotency.namespace_of(declaration);
+        rules.push((policy, declaration.claim, idempotency.time_limit(declaration), namespace));
     }
     match (candidates.first(), rules.first()) {
-        (Some(spec), Some(first)) if rules.iter().all(|other| other == first) => {
-            Ok((*spec, first.0))
+        (Some(declaration), Some(first)) if rules.iter().all(|other| other == first) => {
+            Ok((*declaration, first.0))
         }
-        _ => Err(NoHandler::Ambiguous(candidates.iter().map(|spec| spec.handler).collect())),
+        _ => Err(NoHandler::Ambiguous(
+            candidates.iter().map(|declaration| declaration.handler).collect(),
+        )),
     }
 }
 
-fn fit(spec: &OperationSpec, name: &str) -> Option<Fit> {
-    if !spec.name.is_empty() {
-        return (spec.name == name).then_some(Fit::Exact);
+fn fit(declaration: &Declaration, name: &str) -> Option<Fit> {
+    if !declaration.name.is_empty() {
+        return (declaration.name == name).then_some(Fit::Exact);
     }
     let (method, pattern) = name.split_once(' ')?;
-    let routes = spec.routes.iter().filter(|route| route.method == method);
+    let routes = declaration.routes.iter().filter(|route| route.method == method);
     let fits = routes.filter_map(|route| match route.resource {
         None => Some(Fit::RoutedByHand),
         Some(resource) if resource.path == pattern => Some(Fit::Exact),

@@ -8,7 +8,7 @@ use std::{
 use idempotent_core::StoreError;
 
 use super::{Idempotency, Inner};
-use crate::spec::{OperationSpec, TxDatabase, annotated};
+use crate::declaration::{Declaration, TxDatabase, annotated};
 
 /// The handles of this process: several applications in it may have a store each.
 static HANDLES: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
@@ -64,22 +64,26 @@ impl Idempotency {
 
 /// Fails if a handler takes a `Tx` of a database that is not served.
 fn without_transactions(
-    operations: impl Iterator<Item = &'static OperationSpec>,
+    operations: impl Iterator<Item = &'static Declaration>,
     is_served: impl Fn(TxDatabase) -> bool,
-) -> Result<(), NoTransactions> {
+) -> Result<(), UnservedTransactions> {
     let mut unserved: Vec<_> = operations
         .filter_map(|operation| Some((operation.handler, operation.transaction?()?)))
         .filter(|(_, database)| !is_served(*database))
         .map(|(handler, database)| format!("`{handler}` ({})", database.name))
         .collect();
     unserved.sort_unstable();
-    if unserved.is_empty() { Ok(()) } else { Err(NoTransactions { handlers: unserved.join(", ") }) }
+    if unserved.is_empty() {
+        Ok(())
+    } else {
+        Err(UnservedTransactions { handlers: unserved.join(", ") })
+    }
 }
 
 /// Fails if two handlers have the same `name` in a namespace.
 fn same_name<'a>(
-    operations: impl Iterator<Item = &'static OperationSpec>,
-    namespace_of: impl Fn(&'static OperationSpec) -> &'a str,
+    operations: impl Iterator<Item = &'static Declaration>,
+    namespace_of: impl Fn(&'static Declaration) -> &'a str,
 ) -> Result<(), SameName> {
     let mut named = HashMap::new();
     for operation in operations.filter(|operation| !operation.name.is_empty()) {
@@ -100,7 +104,7 @@ fn error(source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     "handlers take a `Tx` of a database in which no `Idempotency` of this process has its store, \
      so that they cannot run: {handlers}; open a store in that database"
 )]
-struct NoTransactions {
+struct UnservedTransactions {
     handlers: String,
 }
 
@@ -113,8 +117,8 @@ struct NoTransactions {
     other.handler, operation.handler, operation.name
 )]
 struct SameName {
-    operation: &'static OperationSpec,
-    other: &'static OperationSpec,
+    operation: &'static Declaration,
+    other: &'static Declaration,
 }
 
 #[cfg(test)]
@@ -122,19 +126,19 @@ mod tests {
     use std::any::TypeId;
 
     use super::*;
-    use crate::spec::tests::LEASED;
+    use crate::declaration::tests::LEASED;
 
     const DATABASE: TxDatabase = TxDatabase { id: TypeId::of::<u8>(), name: "PostgreSQL" };
-    static NAMED: OperationSpec = OperationSpec { name: "pay", handler: "pay", ..LEASED };
-    static ALSO: OperationSpec = OperationSpec { name: "pay", handler: "refund", ..LEASED };
-    static UNNAMED: OperationSpec = OperationSpec { name: "", ..LEASED };
-    static WITH_TX: OperationSpec =
-        OperationSpec { transaction: Some(|| Some(DATABASE)), handler: "transfer", ..LEASED };
-    static OTHER_TX: OperationSpec = OperationSpec { transaction: Some(|| None), ..LEASED };
+    static NAMED: Declaration = Declaration { name: "pay", handler: "pay", ..LEASED };
+    static ALSO: Declaration = Declaration { name: "pay", handler: "refund", ..LEASED };
+    static UNNAMED: Declaration = Declaration { name: "", ..LEASED };
+    static WITH_TX: Declaration =
+        Declaration { transaction: Some(|| Some(DATABASE)), handler: "transfer", ..LEASED };
+    static OTHER_TX: Declaration = Declaration { transaction: Some(|| None), ..LEASED };
 
     #[test]
     fn two_handlers_of_one_name_are_both_named() {
-        let check = |operations: &[&'static OperationSpec]| {
+        let check = |operations: &[&'static Declaration]| {
             same_name(operations.iter().copied(), |operation| operation.package)
         };
         check(&[&NAMED, &UNNAMED, &UNNAMED]).unwrap();

@@ -7,15 +7,15 @@ use futures_util::FutureExt;
 use idempotent_core::ScopeId;
 
 use crate::{
+    declaration::{Declaration, RequestScope, annotated},
     resources::{path_of, placeholders},
-    spec::{OperationSpec, RequestScope, annotated},
 };
 
 /// The handlers that may serve an operation.
 pub(super) struct Handlers {
     /// The full name of the operation.
     pub(super) name: String,
-    specs: Vec<&'static OperationSpec>,
+    declarations: Vec<&'static Declaration>,
     /// Whether the application is known to have the operation.
     is_located: bool,
 }
@@ -40,37 +40,42 @@ impl Handlers {
     /// the application finds by its name, tells where the handler is. If no handler is found so,
     /// those that may be meant count, also those whose patterns are not known.
     fn of(name: &str, request: &HttpRequest) -> Self {
-        let specs: Vec<_> = annotated().filter(|spec| may_serve(spec, name)).collect();
-        let is_located = |spec: &&&'static OperationSpec| is_located(spec, name, request);
-        let located: Vec<_> = specs.iter().filter(is_located).copied().collect();
+        let declarations: Vec<_> =
+            annotated().filter(|declaration| may_serve(declaration, name)).collect();
+        let is_located =
+            |declaration: &&&'static Declaration| is_located(declaration, name, request);
+        let located: Vec<_> = declarations.iter().filter(is_located).copied().collect();
         let is_located = !located.is_empty();
-        let specs = if is_located || specs.is_empty() {
+        let declarations = if is_located || declarations.is_empty() {
             located
         } else {
-            specs.into_iter().chain(annotated().filter(|spec| is_unlocated(spec, name))).collect()
+            declarations
+                .into_iter()
+                .chain(annotated().filter(|declaration| is_unlocated(declaration, name)))
+                .collect()
         };
-        Self { name: name.to_owned(), specs, is_located }
+        Self { name: name.to_owned(), declarations, is_located }
     }
 
     /// The handlers by the namespace of their records.
     pub(super) fn by_namespace<'a>(
         &self,
-        namespace_of: impl Fn(&'static OperationSpec) -> &'a str,
-    ) -> BTreeMap<&'a str, Vec<&'static OperationSpec>> {
+        namespace_of: impl Fn(&'static Declaration) -> &'a str,
+    ) -> BTreeMap<&'a str, Vec<&'static Declaration>> {
         let mut namespaces = BTreeMap::<_, Vec<_>>::new();
-        for spec in &self.specs {
-            namespaces.entry(namespace_of(spec)).or_default().push(*spec);
+        for declaration in &self.declarations {
+            namespaces.entry(namespace_of(declaration)).or_default().push(*declaration);
         }
         namespaces
     }
 }
 
 /// The full names of an operation whose routes are in no scope of the application.
-fn names(spec: &'static OperationSpec) -> Vec<String> {
-    if !spec.name.is_empty() {
-        return vec![spec.name.to_owned()];
+fn names(declaration: &'static Declaration) -> Vec<String> {
+    if !declaration.name.is_empty() {
+        return vec![declaration.name.to_owned()];
     }
-    let routes = spec.routes.iter().filter_map(|route| {
+    let routes = declaration.routes.iter().filter_map(|route| {
         let path = route.resource.map(|resource| resource.path)?;
         Some(format!("{} {path}", route.method))
     });
@@ -78,11 +83,11 @@ fn names(spec: &'static OperationSpec) -> Vec<String> {
 }
 
 /// Whether the operation with this full name may be that of the handler.
-fn may_serve(spec: &'static OperationSpec, name: &str) -> bool {
-    if !spec.name.is_empty() {
-        return placeholders(spec.name) == placeholders(name);
+fn may_serve(declaration: &'static Declaration, name: &str) -> bool {
+    if !declaration.name.is_empty() {
+        return placeholders(declaration.name) == placeholders(name);
     }
-    names(spec).iter().any(|own| is_mounted(own, name))
+    names(declaration).iter().any(|own| is_mounted(own, name))
 }
 
 /// Whether `full` is `name`, such as `POST /payments`, in a scope of the application. The names of
@@ -98,12 +103,12 @@ fn is_mounted(name: &str, full: &str) -> bool {
 
 /// Whether the resource of the handler has the pattern of this full name, or the handler has this
 /// name itself.
-fn is_located(spec: &OperationSpec, name: &str, request: &HttpRequest) -> bool {
-    if !spec.name.is_empty() {
+fn is_located(declaration: &Declaration, name: &str, request: &HttpRequest) -> bool {
+    if !declaration.name.is_empty() {
         return true;
     }
     let Some((method, pattern)) = name.split_once(' ') else { return false };
-    let routes = spec.routes.iter().filter(|route| route.method == method);
+    let routes = declaration.routes.iter().filter(|route| route.method == method);
     routes.filter_map(|route| route.resource).any(|resource| {
         // Dynamic segments may be restricted to letters or to digits.
         ["x", "1"].into_iter().any(|segment| {
@@ -115,10 +120,13 @@ fn is_located(spec: &OperationSpec, name: &str, request: &HttpRequest) -> bool {
 }
 
 /// Whether a handler that is routed by hand may serve the operation with this full name.
-fn is_unlocated(spec: &OperationSpec, name: &str) -> bool {
+fn is_unlocated(declaration: &Declaration, name: &str) -> bool {
     let method = name.split_once(' ').map(|(method, _)| method);
-    spec.name.is_empty()
-        && spec.routes.iter().any(|route| route.resource.is_none() && method == Some(route.method))
+    declaration.name.is_empty()
+        && declaration
+            .routes
+            .iter()
+            .any(|route| route.resource.is_none() && method == Some(route.method))
 }
 
 /// The principal of a request, as all of these handlers see it.
@@ -129,15 +137,15 @@ fn is_unlocated(spec: &OperationSpec, name: &str) -> bool {
 /// Fails if one of the handlers would refuse the request: with the error of an extractor, or with
 /// `None` if there is no principal. `Ok(None)`: no lookup can find the operation.
 pub(super) async fn principal(
-    specs: &[&'static OperationSpec],
+    declarations: &[&'static Declaration],
     request: &HttpRequest,
 ) -> Result<Option<ScopeId>, Option<Error>> {
     let mut principal = None;
-    for spec in specs {
-        let found = AssertUnwindSafe(principal_of(spec, request)).catch_unwind().await;
+    for declaration in declarations {
+        let found = AssertUnwindSafe(principal_of(declaration, request)).catch_unwind().await;
         let Ok(found) = found else {
             tracing::error!(
-                handler = spec.handler,
+                handler = declaration.handler,
                 "an extractor or a scope function of a handler panicked in a lookup; put the \
                  lookup behind the middleware of the handler"
             );
@@ -145,7 +153,7 @@ pub(super) async fn principal(
         };
         let Some(scope) = found?.filter(|scope| !scope.is_empty()) else { return Ok(None) };
         if *principal.get_or_insert_with(|| scope.clone()) != scope {
-            log_ambiguity(specs);
+            log_ambiguity(declarations);
             return Ok(None);
         }
     }
@@ -155,11 +163,11 @@ pub(super) async fn principal(
 /// The principal of a request, if the extractors of the handler accept it. They run before the
 /// scope is used, as in a replay.
 async fn principal_of(
-    spec: &OperationSpec,
+    declaration: &Declaration,
     request: &HttpRequest,
 ) -> Result<Option<ScopeId>, Option<Error>> {
-    let Some(scope) = spec.scope else { return Ok(None) };
-    for check in spec.extractors {
+    let Some(scope) = declaration.scope else { return Ok(None) };
+    for check in declaration.extractors {
         if let Some(checked) = check(request) {
             checked.await.map_err(Some)?;
         }
@@ -171,9 +179,9 @@ async fn principal_of(
 }
 
 /// Logs once that no client can look up an operation, because any client can ask for any name.
-fn log_ambiguity(specs: &[&'static OperationSpec]) {
+fn log_ambiguity(declarations: &[&'static Declaration]) {
     static LOGGED: Once = Once::new();
-    let handlers: Vec<_> = specs.iter().map(|spec| spec.handler).collect();
+    let handlers: Vec<_> = declarations.iter().map(|declaration| declaration.handler).collect();
     LOGGED.call_once(|| {
         tracing::warn!(
             ?handlers,

@@ -23,31 +23,31 @@ use crate::problem::{self, HandlerProblem, ProblemKind};
 /// after the point of no return. Steps that are done stay recorded.
 #[derive(Debug)]
 pub struct OperationError {
-    cause: runtime::OperationError,
+    cause: runtime::NoteError,
 }
 
 impl OperationError {
     /// Returns the cause.
     #[must_use]
-    pub fn cause(&self) -> &runtime::OperationError {
+    pub fn cause(&self) -> &runtime::NoteError {
         &self.cause
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "any other cause is the handler's fault")]
     fn problem(&self) -> HandlerProblem {
         HandlerProblem::new(match &self.cause {
-            runtime::OperationError::Store { source, .. } => {
+            runtime::NoteError::Store { source, .. } => {
                 return HandlerProblem::of_store(source);
             }
-            runtime::OperationError::OutcomeUnknown => ProblemKind::OutcomeUnknown,
-            runtime::OperationError::Fenced => ProblemKind::InFlight,
+            runtime::NoteError::OutcomeUnknown => ProblemKind::OutcomeUnknown,
+            runtime::NoteError::Fenced => ProblemKind::InFlight,
             _ => ProblemKind::HandlerFailed,
         })
     }
 }
 
-impl From<runtime::OperationError> for OperationError {
-    fn from(cause: runtime::OperationError) -> Self {
+impl From<runtime::NoteError> for OperationError {
+    fn from(cause: runtime::NoteError) -> Self {
         Self { cause }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum RequestOperation {
     /// The request has no key.
     Unkeyed,
     /// The key is in the body, which is still being read.
-    Pending(Rc<PendingOperation>),
+    Pending(Rc<UnreadOperation>),
 }
 
 impl RequestOperation {
@@ -48,7 +48,7 @@ impl RequestOperation {
 
 /// The operation of a request whose body is being read.
 #[derive(Default)]
-pub(crate) struct PendingOperation {
+pub(crate) struct UnreadOperation {
     outcome: OnceCell<Result<Option<Rc<OperationContext>>, NotRead>>,
     wakers: RefCell<Vec<Waker>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct PendingOperation {
 #[derive(Clone, Copy)]
 pub(crate) struct NotRead;
 
-impl PendingOperation {
+impl UnreadOperation {
     /// Sets the operation, and wakes the extractors that wait for it. The first call decides.
     pub(crate) fn resolve(&self, outcome: Result<Option<Rc<OperationContext>>, NotRead>) {
         let _ = self.outcome.set(outcome);

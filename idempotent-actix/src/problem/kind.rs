@@ -72,7 +72,7 @@ kinds! {
         "No authenticated principal for this idempotency key",
         "Authenticate the request: each idempotency key belongs to a principal.";
     /// 404: the principal has no record of this key, or of any key in that operation. Only
-    /// [`Idempotency::lookup`](crate::Idempotency::lookup) reports it.
+    /// [`Idempotency::lookup_resource`](crate::Idempotency::lookup_resource) reports it.
     KeyUnknown = NOT_FOUND, "key_unknown", retryable: true,
         "This idempotency key is unknown",
         "No request with this key is recorded: none was accepted, its outcome was not recorded, or \

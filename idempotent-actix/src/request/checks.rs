@@ -14,12 +14,12 @@ use actix_web::{
 use idempotent_core::Key;
 
 use crate::{
+    declaration::markers::{Methods, Presence},
     idempotency::Idempotency,
     key_source::{KeyFault, KeySource},
     not_run,
     outcome::RequestOutcome,
     problem::{Problem, ProblemKind},
-    spec::markers::{Methods, Presence},
 };
 
 /// The key of a request whose head has been checked.

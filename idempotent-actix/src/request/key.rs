@@ -10,18 +10,18 @@ use idempotent_core::Key;
 
 use super::checks::{accepted, malformed, refuse};
 use crate::{
+    handle_of_request::misconfigured,
     idempotency::Idempotency,
     key_source::{KeyFault, KeySource},
-    operation::extraction::{NotRead, PendingOperation},
+    operation::extraction::{NotRead, UnreadOperation},
     outcome::RequestOutcome,
     problem::ProblemKind,
-    registered::misconfigured,
 };
 
 /// A key that will be read from the body.
 pub(super) struct PendingKey {
     source: KeySource,
-    pub(super) operation: Rc<PendingOperation>,
+    pub(super) operation: Rc<UnreadOperation>,
 }
 
 impl Drop for PendingKey {

@@ -20,8 +20,8 @@ use super::{
     key::PendingKey,
 };
 use crate::{
+    declaration::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
     operation::extraction::RequestOperation,
-    spec::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
 };
 
 /// Reads the body, then resolves to the guard.

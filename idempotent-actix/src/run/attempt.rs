@@ -12,7 +12,7 @@ use actix_web::HttpResponse;
 use futures_util::{FutureExt, future::Either};
 use idempotent_core::{
     Abandoned, EncodedRecording, RecordId,
-    runtime::{Attempt, AttemptOutcome, Operation},
+    runtime::{Attempt, AttemptOutcome, Run},
 };
 
 use super::{
@@ -22,15 +22,15 @@ use super::{
     transaction::{handler_problem, has_failed, log_missing},
 };
 use crate::{
+    declaration::{ClaimMode, Declaration},
     outcome::{Disposition, RequestOutcome},
     problem::{HandlerProblem, ProblemKind},
     recording,
-    spec::{ClaimMode, OperationSpec},
     tx_slot::{Returned, TxSlot},
 };
 
 /// What ends an attempt whose handler has responded.
-enum AttemptEnd {
+enum HandlerEnd {
     /// The response is recorded.
     Record(EncodedRecording),
     /// Nothing is recorded, and the next request runs.
@@ -44,7 +44,7 @@ type HandlerResult = Result<HandlerRun, (HandlerFailure, Cow<'static, str>)>;
 
 /// A handler that has responded.
 struct HandlerRun {
-    end: AttemptEnd,
+    end: HandlerEnd,
     response: HttpResponse,
     /// Whether the handler has kept its transaction.
     is_missing: bool,
@@ -100,22 +100,22 @@ impl KeyedRun {
             }
         };
         let held = match end {
-            AttemptEnd::Record(_) => false,
-            AttemptEnd::Release => attempt.operation().release_holds(),
-            AttemptEnd::Hold => true,
+            HandlerEnd::Record(_) => false,
+            HandlerEnd::Release => attempt.operation().release_holds(),
+            HandlerEnd::Hold => true,
         };
         let id = *attempt.id();
         Either::Right(async move {
             let outcome = match end {
-                AttemptEnd::Record(recording) if has_failed(&response) => {
+                HandlerEnd::Record(recording) if has_failed(&response) => {
                     attempt.complete_rolled_back(recording).await
                 }
-                AttemptEnd::Record(_) if is_missing && self.operation.claim == ClaimMode::Lease => {
+                HandlerEnd::Record(_) if is_missing && self.operation.claim == ClaimMode::Lease => {
                     Box::pin(abandon_without_transaction(attempt)).await
                 }
-                AttemptEnd::Record(recording) => attempt.complete(recording).await,
-                AttemptEnd::Release => attempt.release().await,
-                AttemptEnd::Hold => attempt.abandon(Abandoned::Hold).await,
+                HandlerEnd::Record(recording) => attempt.complete(recording).await,
+                HandlerEnd::Release => attempt.release().await,
+                HandlerEnd::Hold => attempt.abandon(Abandoned::Hold).await,
             };
             self.finish(id, outcome, response, held)
         })
@@ -125,8 +125,8 @@ impl KeyedRun {
     async fn respond(
         &self,
         handler: HandlerFuture,
-        operation: &Operation,
-    ) -> Result<(AttemptEnd, HttpResponse), Box<dyn StdError>> {
+        operation: &Run,
+    ) -> Result<(HandlerEnd, HttpResponse), Box<dyn StdError>> {
         let response = operation.scope(handler).await;
         let abandoned = operation.abandoned();
         let stated = response.extensions().get::<Disposition>().copied();
@@ -145,10 +145,10 @@ impl KeyedRun {
                 if recorded.exceeds_limit {
                     log_omitted(self.operation, limits);
                 }
-                Ok((AttemptEnd::Record(recorded.recording), recorded.response))
+                Ok((HandlerEnd::Record(recorded.recording), recorded.response))
             }
-            Disposition::Retryable => Ok((AttemptEnd::Release, response)),
-            Disposition::Unknown => Ok((AttemptEnd::Hold, response)),
+            Disposition::Retryable => Ok((HandlerEnd::Release, response)),
+            Disposition::Unknown => Ok((HandlerEnd::Hold, response)),
         }
     }
 
@@ -184,7 +184,7 @@ impl KeyedRun {
         }
         let response = match handler_problem(&response) {
             Some(HandlerProblem { kind: ProblemKind::OutcomeUnknown, .. }) => {
-                let reference = self.context.operation().and_then(Operation::reference);
+                let reference = self.context.operation().and_then(Run::reference);
                 self.refusals().held(true, reference)
             }
             Some(problem) => self.refusals().handler_problem(problem, held),
@@ -221,7 +221,7 @@ impl KeyedRun {
 }
 
 /// Logs once for each handler that its responses are not recorded whole.
-fn log_omitted(operation: &'static OperationSpec, limits: recording::Limits) {
+fn log_omitted(operation: &'static Declaration, limits: recording::RecordingLimits) {
     static LOGGED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
     if !logged.insert(std::ptr::from_ref(operation).addr()) {

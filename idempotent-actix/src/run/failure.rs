@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     idempotency::Idempotency,
-    in_flight::Limit,
+    in_flight::ReachedLimit,
     not_run,
     outcome::RequestOutcome,
     problem::{self, HandlerProblem, ProblemKind},
@@ -101,11 +101,11 @@ impl Refusals<'_> {
     }
 
     /// Too many operations are in flight.
-    pub(super) fn overloaded(self, limit: Limit) -> HttpResponse {
+    pub(super) fn overloaded(self, limit: ReachedLimit) -> HttpResponse {
         let kind = ProblemKind::Overloaded;
         let problem = match limit {
-            Limit::Total => self.idempotency.problem(kind, kind.advice()),
-            Limit::Principal => self
+            ReachedLimit::Total => self.idempotency.problem(kind, kind.advice()),
+            ReachedLimit::Principal => self
                 .idempotency
                 .problem(
                     kind,

@@ -10,12 +10,12 @@ use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::KeyedRun;
 use crate::{
+    declaration::{ClaimMode, InFlightRule},
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
     request::RequestContent,
     served,
-    spec::{ClaimMode, InFlightRule},
     tx_slot::TxSlot,
 };
 
@@ -36,7 +36,7 @@ impl KeyedRun {
             tracing::error!(
                 handler = self.operation.handler,
                 "a handler has `in_flight = \"poll\"`, and the application has no \
-                 `Idempotency::lookup` resource; its request was refused"
+                 `Idempotency::lookup_resource` resource; its request was refused"
             );
             return Err(misconfigured());
         }
@@ -56,7 +56,7 @@ impl KeyedRun {
     pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
         served::note(&self.request, &self.idempotency, self.operation, &name);
-        Subject::new(RecordId::new(namespace, scope, &name, self.context.key()))
+        Subject::new(RecordId::new(namespace, scope, &name, self.context.sent_key()))
             .with_operation(&name)
     }
 
@@ -82,7 +82,7 @@ impl KeyedRun {
     /// so; an error if the application has no lookup.
     pub(super) fn lookup_location(&self) -> Option<Result<String, NoLookup>> {
         (self.operation.in_flight == Some(InFlightRule::Poll)).then(|| {
-            lookup::location(&self.request, &self.name(), self.context.key()).ok_or(NoLookup)
+            lookup::location(&self.request, &self.name(), self.context.sent_key()).ok_or(NoLookup)
         })
     }
 

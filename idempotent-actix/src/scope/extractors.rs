@@ -5,12 +5,12 @@ use std::{fmt, marker::PhantomData};
 use actix_web::{Either, FromRequest, HttpRequest, dev::Payload, web};
 use bytes::Bytes;
 
-use crate::{operation::Operation, spec::Check};
+use crate::{declaration::Check, operation::Operation};
 
 /// An extractor whose result does not depend on who sends the request, such as a parser of the
 /// body.
 ///
-/// A [lookup](crate::Idempotency::lookup) shows nothing that a replay would not show: it runs the
+/// A [lookup](crate::Idempotency::lookup_resource) shows nothing that a replay would not show: it runs the
 /// extractors of the handler, and if one of them refuses the request, the lookup is refused. Only
 /// extractors that implement this trait are left out, because a lookup has neither the body nor the
 /// path and the query of the request: [`web::Json`], [`web::Form`], [`web::Bytes`](Bytes),

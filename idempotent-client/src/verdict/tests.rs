@@ -2,16 +2,16 @@ use super::*;
 
 const NOW: Duration = Duration::from_secs(1_000_000_000);
 
-fn of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+fn of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Meaning {
     after(false, status, headers, body)
 }
 
 /// The verdict after an attempt that may have been run.
-fn later(status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+fn later(status: u16, headers: &[(&'static str, &str)], body: &str) -> Meaning {
     after(true, status, headers, body)
 }
 
-fn after(may_be_done: bool, status: u16, headers: &[(&'static str, &str)], body: &str) -> Verdict {
+fn after(may_be_done: bool, status: u16, headers: &[(&'static str, &str)], body: &str) -> Meaning {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.insert(*name, value.parse().unwrap());
@@ -25,16 +25,16 @@ fn key() -> Key {
     "order-17".parse().unwrap()
 }
 
-fn unproven(in_front: bool) -> Verdict {
-    Verdict::Unproven { in_front }
+fn unproven(in_front: bool) -> Meaning {
+    Meaning::Unproven { in_front }
 }
 
-fn again() -> Verdict {
-    Verdict::Again(Again::default())
+fn again() -> Meaning {
+    Meaning::Again(Again::default())
 }
 
-fn not_run() -> Verdict {
-    Verdict::Again(Again { after: None, did_not_run: true })
+fn not_run() -> Meaning {
+    Meaning::Again(Again { after: None, did_not_run: true })
 }
 
 fn problem(code: &str, retryable: bool) -> String {
@@ -46,8 +46,8 @@ fn problem(code: &str, retryable: bool) -> String {
 #[test]
 fn only_successes_and_recorded_responses_are_proved_outcomes() {
     for status in [200, 201, 202, 204] {
-        assert_eq!(of(status, &[], ""), Verdict::Outcome, "{status}");
-        assert_eq!(later(status, &[], ""), Verdict::Outcome, "{status}");
+        assert_eq!(of(status, &[], ""), Meaning::Outcome, "{status}");
+        assert_eq!(later(status, &[], ""), Meaning::Outcome, "{status}");
     }
     for status in [400, 402, 409, 410, 412, 418, 422, 423, 424, 428] {
         assert_eq!(of(status, &[], ""), unproven(false), "{status}");
@@ -89,8 +89,8 @@ fn nothing_is_not_run_without_the_mark_of_the_guard() {
     // Anyone can pass on a status.
     assert_eq!(of(425, &[], ""), again());
     let misconfigured = problem("misconfigured", false);
-    assert_eq!(of(500, &marked, &misconfigured), Verdict::NotRun);
-    assert_eq!(later(500, &marked, &misconfigured), Verdict::NotRun);
+    assert_eq!(of(500, &marked, &misconfigured), Meaning::NotRun);
+    assert_eq!(later(500, &marked, &misconfigured), Meaning::NotRun);
 }
 
 #[test]
@@ -100,16 +100,16 @@ fn a_problem_whose_end_is_missing_says_nothing() {
     for end in 0..whole.len() {
         assert_eq!(of(409, &headers, &whole[..end]), again(), "{}", &whole[..end]);
     }
-    let unknown = Verdict::Unknown { reference: None };
+    let unknown = Meaning::Unknown { reference: None };
     assert_eq!(of(409, &headers, &whole), unknown);
     let poll = [("location", "/idempotency/keys/k"), ("retry-after", "3")];
-    assert!(matches!(of(202, &poll, r#"{"state":"in_fl"#), Verdict::Again(_)));
+    assert!(matches!(of(202, &poll, r#"{"state":"in_fl"#), Meaning::Again(_)));
 }
 
 #[test]
 fn a_time_that_is_too_long_to_be_represented_is_the_longest() {
     for value in ["99999999999999999999", "18446744073709551615", &"9".repeat(400)] {
-        let Verdict::Again(again) = of(503, &[("retry-after", value)], "") else { panic!() };
+        let Meaning::Again(again) = of(503, &[("retry-after", value)], "") else { panic!() };
         assert!(again.after >= Some(Duration::from_secs(u64::MAX)), "{value}");
     }
 }
@@ -133,23 +133,23 @@ fn a_request_in_progress_is_retried_in_each_dialect() {
     for body in [&problem("in_flight", true), stripe, acp] {
         assert_eq!(of(409, &[], body), again(), "{body}");
     }
-    let seconds = Verdict::Again(Again { after: Some(Duration::from_secs(3)), did_not_run: false });
+    let seconds = Meaning::Again(Again { after: Some(Duration::from_secs(3)), did_not_run: false });
     assert_eq!(of(409, &[("retry-after", "3")], ""), seconds);
     let poll = [("location", "/idempotency/keys/k"), ("retry-after", "3")];
     let in_flight = r#"{"state":"in_flight","reference":null}"#;
     assert_eq!(of(202, &poll, in_flight), seconds);
     // The handler's own responses.
-    assert_eq!(of(200, &poll, in_flight), Verdict::Outcome);
-    assert_eq!(of(202, &[], in_flight), Verdict::Outcome);
+    assert_eq!(of(200, &poll, in_flight), Meaning::Outcome);
+    assert_eq!(of(202, &[], in_flight), Meaning::Outcome);
     let job = r#"{"state":"in_flight","reference":null,"id":7}"#;
-    assert_eq!(of(202, &poll, job), Verdict::Outcome);
-    assert_eq!(of(202, &poll, r#"{"state":"queued","reference":null}"#), Verdict::Outcome);
+    assert_eq!(of(202, &poll, job), Meaning::Outcome);
+    assert_eq!(of(202, &poll, r#"{"state":"queued","reference":null}"#), Meaning::Outcome);
 }
 
 #[test]
 fn a_recorded_response_is_the_outcome_whatever_its_status() {
     for name in ["idempotency-replayed", "idempotent-replayed"] {
-        assert_eq!(of(500, &[(name, "true")], ""), Verdict::Outcome, "{name}");
+        assert_eq!(of(500, &[(name, "true")], ""), Meaning::Outcome, "{name}");
         assert_eq!(of(500, &[(name, "false")], ""), again(), "{name}");
     }
 }
@@ -157,8 +157,8 @@ fn a_recorded_response_is_the_outcome_whatever_its_status() {
 #[test]
 fn an_unknown_outcome_ends_the_operation() {
     let held = problem("outcome_unknown", false).replace("}", r#","reference":"pi_1"}"#);
-    assert_eq!(of(409, &[], &held), Verdict::Unknown { reference: Some("pi_1".into()) });
-    let unknown = Verdict::Unknown { reference: None };
+    assert_eq!(of(409, &[], &held), Meaning::Unknown { reference: Some("pi_1".into()) });
+    let unknown = Meaning::Unknown { reference: None };
     assert_eq!(of(500, &[], &problem("misconfigured", false)), unknown);
     assert_eq!(of(500, &[], &problem("record_unreadable", false)), unknown);
     assert_eq!(of(500, &[], &problem("handler_timed_out", false)), unknown);
@@ -169,25 +169,25 @@ fn an_unknown_outcome_ends_the_operation() {
 fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
     let replayed = [("idempotency-replayed", "true")];
     for status in [302, 400, 401, 402, 403, 404, 405, 407, 413, 421, 422, 501, 505] {
-        assert!(matches!(later(status, &[], ""), Verdict::Unproven { .. }), "{status}");
-        assert_eq!(later(status, &replayed, ""), Verdict::Outcome, "{status}");
+        assert!(matches!(later(status, &[], ""), Meaning::Unproven { .. }), "{status}");
+        assert_eq!(later(status, &replayed, ""), Meaning::Outcome, "{status}");
     }
     // The draft's example of a request in progress has no code.
     assert_eq!(later(409, &[], r#"{"type":"t","title":"A request is outstanding"}"#), again());
-    assert_eq!(later(409, &replayed, ""), Verdict::Outcome);
+    assert_eq!(later(409, &replayed, ""), Meaning::Outcome);
     for status in [408, 409, 425, 429] {
         let no = [("x-should-retry", "false"), ("retry-after", "1")];
         assert_eq!(of(status, &no, ""), unproven(true), "{status}");
         assert_eq!(later(status, &no, ""), unproven(true), "{status}");
     }
-    let reused = Verdict::Unknown { reference: None };
+    let reused = Meaning::Unknown { reference: None };
     assert_eq!(later(422, &[], &problem("key_reused", false)), reused);
 }
 
 #[test]
 fn retry_after_is_seconds_or_a_date() {
     let after = |value: &str| {
-        let Verdict::Again(again) = of(503, &[("retry-after", value)], "") else {
+        let Meaning::Again(again) = of(503, &[("retry-after", value)], "") else {
             panic!("{value} ends the operation")
         };
         again.after

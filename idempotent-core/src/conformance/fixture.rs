@@ -5,7 +5,7 @@ use std::{borrow::Borrow, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::Subject;
+use super::TestedStore;
 use crate::{
     fingerprint::Fingerprint,
     lease::{Lease, OwnerToken},
@@ -25,10 +25,10 @@ pub(super) const MANY: usize = 64;
 
 /// The subject of one case.
 #[derive(Clone)]
-pub(super) struct Fixture(Arc<dyn Subject>);
+pub(super) struct Fixture(Arc<dyn TestedStore>);
 
 impl Fixture {
-    pub(super) fn new(subject: Arc<dyn Subject>) -> Self {
+    pub(super) fn new(subject: Arc<dyn TestedStore>) -> Self {
         Self(subject)
     }
 
@@ -41,13 +41,13 @@ impl Fixture {
     }
 
     /// A key that no other case uses.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> KeyUnderTest {
         let [one, two] = [owner(), owner()];
         let mut id = [0; 32];
         id.iter_mut()
             .zip(one.as_bytes().iter().chain(two.as_bytes()))
             .for_each(|(to, from)| *to = *from);
-        Key { fixture: self.clone(), id: RecordId::from_bytes(id) }
+        KeyUnderTest { fixture: self.clone(), id: RecordId::from_bytes(id) }
     }
 
     /// A claim by a new owner, with a lease of one tick and a ttl of four.
@@ -147,12 +147,12 @@ pub(super) fn assert_one_winner(outcomes: &[ClaimOutcome], attempt: u32) {
 
 /// A key, and the calls for it.
 #[derive(Clone)]
-pub(super) struct Key {
+pub(super) struct KeyUnderTest {
     fixture: Fixture,
     pub(super) id: RecordId,
 }
 
-impl Key {
+impl KeyUnderTest {
     pub(super) async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         self.fixture.store().claim(&self.id, claim).await.unwrap()
     }

@@ -12,8 +12,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Subject,
-    fixture::{Fixture, Key, fingerprint, owner},
+    TestedStore,
+    fixture::{Fixture, KeyUnderTest, fingerprint, owner},
     history::Action,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     record::Record,
     scope::Principal,
     short_text::ShortText,
-    transition::{Change, Event, Outcome, transition},
+    transition::{Change, Event, EventOutcome, transition},
 };
 
 /// Applies a history to a store and to the state machine, and compares their outcomes and records
@@ -32,14 +32,17 @@ use crate::{
 /// Times may differ by up to a quarter of a tick, because real clocks do not stand still, while
 /// leases and ttls end half a tick away from every action. Therefore the history is cut short once
 /// it has run for an eighth of a tick of real time. Use a subject whose
-/// [`advance`](Subject::advance) does not sleep: otherwise the first [`Action::Advance`] is the
+/// [`advance`](TestedStore::advance) does not sleep: otherwise the first [`Action::Advance`] is the
 /// last action.
 ///
 /// Returns the outcomes of the actions that were taken, so that a test can verify their variety.
 ///
 /// # Panics
 /// Panics if the store and the state machine differ, or if the store fails.
-pub async fn follow<S: Subject>(subject: std::sync::Arc<S>, actions: &[Action]) -> Vec<Outcome> {
+pub async fn follow<S: TestedStore>(
+    subject: std::sync::Arc<S>,
+    actions: &[Action],
+) -> Vec<EventOutcome> {
     subject.store().migrate().await.unwrap();
     let fixture = Fixture::new(subject);
     let keys = [fixture.key(), fixture.key()];
@@ -76,11 +79,11 @@ async fn catch(action: impl Future<Output = ()>) -> Result<(), Box<dyn Any + Sen
 /// The store and the model of its records.
 struct Pair {
     fixture: Fixture,
-    keys: [Key; 2],
+    keys: [KeyUnderTest; 2],
     owners: [OwnerToken; 4],
     model: [Option<Record>; 2],
     now: Timestamp,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<EventOutcome>,
 }
 
 #[expect(clippy::indexing_slicing, reason = "every index is taken modulo the length")]
@@ -119,7 +122,7 @@ impl Pair {
                 self.expect(
                     key,
                     &Event::Note(self.owner(owner), &note),
-                    &Outcome::Fence(fence),
+                    &EventOutcome::Fence(fence),
                     at,
                 );
             }
@@ -130,13 +133,18 @@ impl Pair {
                 self.expect(
                     key,
                     &Event::Complete(self.owner(owner), &bytes),
-                    &Outcome::Fence(fence),
+                    &EventOutcome::Fence(fence),
                     at,
                 );
             }
             Action::Release { key, owner } => {
                 let fence = self.key(key).release(&self.key(key).lease(self.owner(owner))).await;
-                self.expect(key, &Event::Release(self.owner(owner)), &Outcome::Fence(fence), at);
+                self.expect(
+                    key,
+                    &Event::Release(self.owner(owner)),
+                    &EventOutcome::Fence(fence),
+                    at,
+                );
             }
             Action::Abandon { key, owner, policy } => {
                 let fence =
@@ -144,7 +152,7 @@ impl Pair {
                 self.expect(
                     key,
                     &Event::Abandon(self.owner(owner), policy),
-                    &Outcome::Fence(fence),
+                    &EventOutcome::Fence(fence),
                     at,
                 );
             }
@@ -156,7 +164,7 @@ impl Pair {
                 self.expect(
                     key,
                     &Event::Resolve(self.owner(owner), &resolution),
-                    &Outcome::Resolve(resolved),
+                    &EventOutcome::Resolve(resolved),
                     at,
                 );
             }
@@ -179,7 +187,7 @@ impl Pair {
         let expected = self.apply(key, &Event::Claim(claim));
         if let (
             ClaimOutcome::InFlight { lease_left: left, reference },
-            Outcome::Claim(ClaimOutcome::InFlight { lease_left: expected, reference: noted }),
+            EventOutcome::Claim(ClaimOutcome::InFlight { lease_left: expected, reference: noted }),
         ) = (&outcome, &expected)
         {
             assert_eq!(reference, noted, "action {at}: {claim:?}");
@@ -189,7 +197,7 @@ impl Pair {
                 "action {at}: {claim:?} has {left:?} left, not {expected:?}"
             );
         } else {
-            assert_eq!(Outcome::Claim(outcome), expected, "action {at}: {claim:?}");
+            assert_eq!(EventOutcome::Claim(outcome), expected, "action {at}: {claim:?}");
         }
     }
 
@@ -200,7 +208,7 @@ impl Pair {
         assert_eq!(fences.len(), 2, "action {at}");
         for (key, fence) in (0..).zip(fences) {
             let fence = if fence == RenewOutcome::Renewed { Fence::Passed } else { Fence::Fenced };
-            self.expect(key, &Event::Renew(owner, extend), &Outcome::Fence(fence), at);
+            self.expect(key, &Event::Renew(owner, extend), &EventOutcome::Fence(fence), at);
         }
     }
 
@@ -208,7 +216,7 @@ impl Pair {
         let removed = self.fixture.purge_all().await;
         let expected = [0, 1].map(|key| self.apply(key, &Event::Purge));
         let expected =
-            expected.into_iter().filter(|outcome| *outcome == Outcome::Purge(true)).count();
+            expected.into_iter().filter(|outcome| *outcome == EventOutcome::Purge(true)).count();
         // Other users of the store may have expired records too.
         assert!(
             removed >= u64::try_from(expected).unwrap(),
@@ -216,11 +224,11 @@ impl Pair {
         );
     }
 
-    fn expect(&mut self, key: u8, event: &Event<'_>, outcome: &Outcome, at: usize) {
+    fn expect(&mut self, key: u8, event: &Event<'_>, outcome: &EventOutcome, at: usize) {
         assert_eq!(*outcome, self.apply(key, event), "action {at}: {event:?}");
     }
 
-    fn apply(&mut self, key: u8, event: &Event<'_>) -> Outcome {
+    fn apply(&mut self, key: u8, event: &Event<'_>) -> EventOutcome {
         let record = &mut self.model[usize::from(key % 2)];
         let (change, outcome) = transition(record.as_ref(), event, self.now);
         match change {
@@ -269,7 +277,7 @@ impl Pair {
         self.fixture.tick() * u32::from(whole) + self.fixture.tick() / 2
     }
 
-    fn key(&self, number: u8) -> &Key {
+    fn key(&self, number: u8) -> &KeyUnderTest {
         &self.keys[usize::from(number % 2)]
     }
 

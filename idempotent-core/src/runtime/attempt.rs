@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    deferred::SendingEnd, end_action::EndAction, open_transactions::OpenTransaction,
-    operation::Operation, parts::Parts, renewer::LiveLease, verdict::Verdict,
+    deferred::SendingEnd, end_action::EndAction, open_claims::OpenClaim, operation::Run,
+    parts::RuntimeParts, renewer::LiveLease, verdict::Verdict,
 };
 use crate::{
     error::StoreError,
@@ -54,19 +54,19 @@ pub struct Attempt {
 }
 
 struct Inner {
-    parts: Arc<Parts>,
+    parts: Arc<RuntimeParts>,
     lease: Lease,
     claim: Claim,
     digest: RequestDigest,
     number: u32,
     /// When the claim was sent.
     since: Instant,
-    operation: Operation,
-    phase: Phase,
+    operation: Run,
+    phase: AttemptPhase,
     effects: Effects,
     /// Set if the claim is part of the transaction. The attempt then has no lease, and the store
     /// knows nothing of it until the transaction is committed.
-    open: Option<OpenTransaction>,
+    open: Option<OpenClaim>,
     /// Set while an end waits for the store's response. It is dropped only after an unfinished end
     /// has been deferred, so that claims of this process always find either the end that is being
     /// sent or the deferred end.
@@ -83,7 +83,7 @@ enum Effects {
     WithHandler,
 }
 
-enum Phase {
+enum AttemptPhase {
     Running,
     /// The end is being sent to the store. If the attempt is dropped in this phase, the background
     /// sends the end again. The live lease is absent if the attempt was fenced.
@@ -120,7 +120,7 @@ pub enum AttemptOutcome {
 impl Attempt {
     /// Creates an attempt whose lease is renewed already.
     pub(super) fn new(
-        parts: Arc<Parts>,
+        parts: Arc<RuntimeParts>,
         id: RecordId,
         claim: Claim,
         digest: RequestDigest,
@@ -128,8 +128,8 @@ impl Attempt {
         rule: OnAbandon,
     ) -> Self {
         let lease = Lease { id, owner: claim.owner };
-        let operation = Operation::new(parts.clone(), lease, number, rule);
-        let (phase, effects) = (Phase::Running, Effects::Elsewhere);
+        let operation = Run::new(parts.clone(), lease, number, rule);
+        let (phase, effects) = (AttemptPhase::Running, Effects::Elsewhere);
         let (open, sending) = (None, OnceLock::new());
         Self {
             inner: Box::new(Inner {
@@ -151,7 +151,7 @@ impl Attempt {
     /// Makes this an attempt whose claim is part of the transaction.
     pub(super) fn in_transaction(
         mut self,
-        open: OpenTransaction,
+        open: OpenClaim,
         transaction: Box<dyn Transaction>,
     ) -> Self {
         self.inner.operation.transaction_begun();
@@ -175,7 +175,7 @@ impl Attempt {
 
     /// Returns the operation, for the handler.
     #[must_use]
-    pub fn operation(&self) -> &Operation {
+    pub fn operation(&self) -> &Run {
         &self.inner.operation
     }
 
@@ -242,7 +242,7 @@ impl Attempt {
     /// Releases the key because nothing was done: the next request runs as the first. The writes of
     /// the attempt's transaction are rolled back.
     ///
-    /// If an earlier attempt was abandoned, or a [step](Operation::step) of this attempt has begun,
+    /// If an earlier attempt was abandoned, or a [step](Run::step) of this attempt has begun,
     /// part of the operation may have been done. The record then stays, and the next request takes
     /// over the key as the next attempt, or the key is held after the point of no return.
     ///

@@ -135,8 +135,8 @@ impl Deferrals {
     }
 
     /// Returns when no deferred end is left.
-    pub(super) async fn drained(&self) {
-        self.ledger.drained().await;
+    pub(super) async fn drain(&self) {
+        self.ledger.drain().await;
     }
 
     /// Shows an end that is being sent to the store to claims of this process.

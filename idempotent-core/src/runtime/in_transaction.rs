@@ -6,8 +6,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     attempt::{Admission, Attempt},
-    open_transactions::OpenTransaction,
-    parts::Parts,
+    open_claims::OpenClaim,
+    parts::RuntimeParts,
     subject::Subject,
     timing::{with_retry, with_timeout},
     verdict::Verdict,
@@ -25,7 +25,7 @@ use crate::{
 /// Claims a key in a new transaction; see
 /// [`Runtime::begin_in_transaction`](super::Runtime::begin_in_transaction).
 pub(super) async fn begin(
-    parts: &Arc<Parts>,
+    parts: &Arc<RuntimeParts>,
     subject: Subject,
     digest: RequestDigest,
     policy: &Policy,
@@ -66,7 +66,7 @@ pub(super) async fn begin(
 
 /// A request that claims its key in a transaction.
 struct Request<'a> {
-    parts: &'a Arc<Parts>,
+    parts: &'a Arc<RuntimeParts>,
     transactions: &'a dyn Transactions,
     id: RecordId,
     digest: RequestDigest,
@@ -96,11 +96,7 @@ impl Request<'_> {
     }
 
     /// Claims the key, and waits up to `wait` for a transaction of another process.
-    async fn claim(
-        mut self,
-        open: OpenTransaction,
-        wait: Duration,
-    ) -> Result<Admission, StoreError> {
+    async fn claim(mut self, open: OpenClaim, wait: Duration) -> Result<Admission, StoreError> {
         let mut claimed = self.send(wait).await?;
         if let TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) = claimed
             && self.matches(recorded)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Runtime, environment::Environment, options::RuntimeOptions, parts::Parts, process::Process,
+    Runtime, environment::Environment, options::RuntimeOptions, parts::RuntimeParts,
+    process::Process,
 };
 use crate::{fingerprint::RequestDigest, record_id::RecordId, store::Store};
 
@@ -37,13 +38,15 @@ pub fn gauges(runtime: &Runtime) -> Gauges {
 
 /// Creates a runtime that belongs to the process with this id, as after a fork.
 pub fn runtime_of_process(store: Arc<dyn Store>, options: RuntimeOptions, id: u32) -> Runtime {
-    Runtime { parts: Arc::new(Parts::new(store, options, Process::of(id), Environment::System)) }
+    Runtime {
+        parts: Arc::new(RuntimeParts::new(store, options, Process::of(id), Environment::System)),
+    }
 }
 
 /// Creates a runtime for a simulation: its time is that of the caller's tokio runtime, its
 /// background work runs on the caller's `LocalSet`, and its random numbers are those of `fastrand`.
 pub fn simulated_runtime(store: Arc<dyn Store>, options: RuntimeOptions) -> Runtime {
-    let parts = Parts::new(store, options, Process::current(), Environment::Simulation);
+    let parts = RuntimeParts::new(store, options, Process::current(), Environment::Simulation);
     Runtime { parts: Arc::new(parts) }
 }
 

@@ -12,10 +12,10 @@ use serde::Serialize;
 use self::recorded::RecordedSteps;
 pub(super) use self::recorded::{decode_input, is_input_of};
 pub use self::{
-    error::OperationError,
+    error::NoteError,
     step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},
 };
-use super::{parts::Parts, timing::with_retry};
+use super::{parts::RuntimeParts, timing::with_retry};
 use crate::{
     error::StoreError,
     lease::{Lease, OwnerToken},
@@ -36,27 +36,27 @@ mod step;
 ///
 /// Clones share one state. Each note is one call to the store, which the attempt's owner token
 /// fences: once another attempt has taken over the key, a note fails with
-/// [`OperationError::Fenced`]. The handler should then stop; its response does not reach its
+/// [`NoteError::Fenced`]. The handler should then stop; its response does not reach its
 /// client.
 ///
 /// # Cancel safety
 /// If the future of a method is dropped, its note may or may not be in the record.
 #[derive(Clone)]
-pub struct Operation {
+pub struct Run {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     /// `None` if the operation runs unguarded: its notes are dropped.
-    parts: Option<Arc<Parts>>,
+    parts: Option<Arc<RuntimeParts>>,
     lease: Lease,
     attempt: u32,
     rule: OnAbandon,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RunState {
     /// Whether the point of no return was passed.
     passed: bool,
     /// Whether a step has begun: part of the operation may have been done.
@@ -79,8 +79,13 @@ struct State {
     steps: Option<RecordedSteps>,
 }
 
-impl Operation {
-    pub(super) fn new(parts: Arc<Parts>, lease: Lease, attempt: u32, rule: OnAbandon) -> Self {
+impl Run {
+    pub(super) fn new(
+        parts: Arc<RuntimeParts>,
+        lease: Lease,
+        attempt: u32,
+        rule: OnAbandon,
+    ) -> Self {
         let (parts, state) = (Some(parts), Mutex::default());
         Self { shared: Arc::new(Shared { parts, lease, attempt, rule, state }) }
     }
@@ -130,7 +135,7 @@ impl Operation {
     /// # Errors
     /// Fails if the reference has more than 255 bytes, is empty, or contains a control character,
     /// if the store fails, or if another attempt has taken over the key.
-    pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
+    pub async fn set_reference(&self, reference: &str) -> Result<(), NoteError> {
         let reference = short("a reference", reference)?;
         self.not_ended()?;
         if self.in_transaction() {
@@ -156,7 +161,7 @@ impl Operation {
     /// # Errors
     /// As for [`set_reference`](Self::set_reference). Fails also while a transaction of the handler
     /// is open, because nobody could see the report before its end.
-    pub async fn progress(&self, progress: &str) -> Result<(), OperationError> {
+    pub async fn progress(&self, progress: &str) -> Result<(), NoteError> {
         let progress = short("a progress report", progress)?;
         self.outside_transaction()?;
         self.note(&Note::progress(progress)).await
@@ -171,12 +176,12 @@ impl Operation {
     /// # Errors
     /// Fails under another rule, if the store fails, if another attempt has taken over the key, or
     /// while a transaction of the handler is open. Then do not begin the effect.
-    pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
+    pub async fn point_of_no_return(&self) -> Result<(), NoteError> {
         self.not_ended()?;
         let Shared { parts, rule, .. } = &*self.shared;
         // An unguarded operation does not know its rule.
         if parts.is_some() && *rule != OnAbandon::RetryThenHold {
-            return Err(OperationError::NoPointOfNoReturn);
+            return Err(NoteError::NoPointOfNoReturn);
         }
         self.outside_transaction()?;
         self.pass_point_of_no_return().await
@@ -188,7 +193,7 @@ impl Operation {
     ///
     /// # Errors
     /// Fails if the input cannot be serialized, or has more than 256 KiB.
-    pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
+    pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), NoteError> {
         self.state().input = recorded::encode_input(None, input)?;
         Ok(())
     }
@@ -202,7 +207,7 @@ impl Operation {
         &self,
         namespace: &str,
         input: &T,
-    ) -> Result<(), OperationError> {
+    ) -> Result<(), NoteError> {
         self.state().input = recorded::encode_input(Some(namespace), input)?;
         Ok(())
     }
@@ -215,14 +220,14 @@ impl Operation {
     /// step while operations may be in flight.
     ///
     /// ```
-    /// # use idempotent_core::{DerivedKey, runtime::{Operation, OperationError}};
+    /// # use idempotent_core::{DerivedKey, runtime::{Run, NoteError}};
     /// # struct Bank;
     /// # impl Bank {
-    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, OperationError> {
+    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, NoteError> {
     /// #         Ok("ch_1".into())
     /// #     }
     /// # }
-    /// async fn pay(operation: &Operation, bank: &Bank) -> Result<String, OperationError> {
+    /// async fn pay(operation: &Run, bank: &Bank) -> Result<String, NoteError> {
     ///     operation.step("charge").run(|key| bank.charge(key)).await
     /// }
     /// ```
@@ -280,8 +285,8 @@ impl Operation {
         self.state().ended = true;
     }
 
-    fn not_ended(&self) -> Result<(), OperationError> {
-        if self.state().ended { Err(OperationError::Ended) } else { Ok(()) }
+    fn not_ended(&self) -> Result<(), NoteError> {
+        if self.state().ended { Err(NoteError::Ended) } else { Ok(()) }
     }
 
     /// Takes the note that has to be stored with the end of the attempt.
@@ -295,16 +300,16 @@ impl Operation {
         self.state().in_transaction
     }
 
-    fn outside_transaction(&self) -> Result<(), OperationError> {
-        if self.in_transaction() { Err(OperationError::TransactionOpen) } else { Ok(()) }
+    fn outside_transaction(&self) -> Result<(), NoteError> {
+        if self.in_transaction() { Err(NoteError::TransactionOpen) } else { Ok(()) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RunState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the point of no return, unless it was passed before, or has no effect.
-    async fn pass_point_of_no_return(&self) -> Result<(), OperationError> {
+    async fn pass_point_of_no_return(&self) -> Result<(), NoteError> {
         let hold = self.shared.rule == OnAbandon::RetryThenHold;
         let input = {
             let mut state = self.state();
@@ -326,7 +331,7 @@ impl Operation {
 
     /// Stores a note. A note that fails soon for a transient reason is sent a second time; a step
     /// that is thereby recorded twice counts once.
-    async fn note(&self, note: &Note) -> Result<(), OperationError> {
+    async fn note(&self, note: &Note) -> Result<(), NoteError> {
         self.not_ended()?;
         let Shared { parts: Some(parts), lease, .. } = &*self.shared else { return Ok(()) };
         let fence = with_retry(|| parts.store.call(|store| store.note(lease, note))).await;
@@ -334,7 +339,7 @@ impl Operation {
     }
 
     /// Reads the steps of earlier attempts, unless they were read before.
-    async fn read_steps(&self) -> Result<(), OperationError> {
+    async fn read_steps(&self) -> Result<(), NoteError> {
         if self.state().steps.is_some() {
             return Ok(());
         }
@@ -344,11 +349,11 @@ impl Operation {
         {
             let id = &lease.id;
             let found = with_retry(|| parts.store.call(|store| store.look_up(id))).await;
-            let record = found.map_err(|source| OperationError::Store { source })?;
+            let record = found.map_err(|source| NoteError::Store { source })?;
             let ours = record.map(|found| found.record).filter(|record| {
                 record.owner == lease.owner && record.state == RecordState::InFlight
             });
-            let notes = ours.ok_or(OperationError::Fenced)?.notes;
+            let notes = ours.ok_or(NoteError::Fenced)?.notes;
             let steps = RecordedSteps::decode(&notes.steps)?;
             let mut state = self.state();
             state.reference = state.reference.take().or(notes.reference);
@@ -361,24 +366,24 @@ impl Operation {
     }
 }
 
-fn passed(fence: Result<Fence, StoreError>) -> Result<(), OperationError> {
+fn passed(fence: Result<Fence, StoreError>) -> Result<(), NoteError> {
     match fence {
         Ok(Fence::Passed) => Ok(()),
-        Ok(Fence::Fenced) => Err(OperationError::Fenced),
-        Err(source) => Err(OperationError::Store { source }),
+        Ok(Fence::Fenced) => Err(NoteError::Fenced),
+        Err(source) => Err(NoteError::Store { source }),
     }
 }
 
-fn short(what: &'static str, text: &str) -> Result<ShortText, OperationError> {
+fn short(what: &'static str, text: &str) -> Result<ShortText, NoteError> {
     if text.is_empty() {
-        return Err(OperationError::EmptyText { what });
+        return Err(NoteError::EmptyText { what });
     }
-    ShortText::new(text).map_err(|source| OperationError::Text { what, source })
+    ShortText::new(text).map_err(|source| NoteError::Text { what, source })
 }
 
-impl fmt::Debug for Operation {
+impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation")
+        f.debug_struct("Run")
             .field("id", self.id())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()

@@ -6,15 +6,14 @@ use tokio::sync::OnceCell;
 
 use super::{
     background::Background, claims::Claims, deferred::Deferrals, environment::Environment,
-    open_transactions::OpenTransactions, options::RuntimeOptions, process::Process,
-    renewer::Renewer, store_calls::StoreCalls, subject::Subject, timing::with_retry,
-    waiters::Waiters,
+    open_claims::OpenClaims, options::RuntimeOptions, process::Process, renewer::Renewer,
+    store_calls::StoreCalls, subject::Subject, timing::with_retry, waiters::Waiters,
 };
 use crate::{
     error::StoreError, fingerprint::RequestDigest, policy::Policy, protocol::Claim, store::Store,
 };
 
-pub(super) struct Parts {
+pub(super) struct RuntimeParts {
     pub(super) options: Arc<RuntimeOptions>,
     pub(super) store: StoreCalls,
     pub(super) waiters: Arc<Waiters>,
@@ -23,13 +22,13 @@ pub(super) struct Parts {
     pub(super) deferrals: Arc<Deferrals>,
     pub(super) claims: Claims,
     /// Attempts whose claim is part of a transaction.
-    pub(super) open: Arc<OpenTransactions>,
+    pub(super) open: Arc<OpenClaims>,
     background: Background,
     /// Set once the store has passed its check.
     checked: OnceCell<()>,
 }
 
-impl Parts {
+impl RuntimeParts {
     /// Creates the parts of a runtime that belongs to this process and uses this environment.
     pub(super) fn new(
         store: Arc<dyn Store>,
@@ -49,7 +48,7 @@ impl Parts {
         ));
         let claims =
             Claims::new(store.clone(), options.clone(), waiters.clone(), deferrals.clone());
-        let open = Arc::new(OpenTransactions::new(waiters.clone()));
+        let open = Arc::new(OpenClaims::new(waiters.clone()));
         let (background, checked) = (Background::default(), OnceCell::new());
         Self { options, store, waiters, renewer, deferrals, claims, open, background, checked }
     }

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use super::{
     Runtime,
     attempt::Attempt,
-    operation::{self, OperationError},
+    operation::{self, NoteError},
 };
 use crate::{
     error::StoreError,
@@ -28,16 +28,16 @@ pub struct Resumption {
     pub attempt: Attempt,
 }
 
-/// Decodes the input that an attempt has [set](super::Operation::set_input), from the
+/// Decodes the input that an attempt has [set](super::Run::set_input), from the
 /// [notes](crate::Notes) of its record.
 ///
 /// # Errors
 /// Fails if the input is not of this type, or was written by a later release.
-pub fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, OperationError> {
+pub fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, NoteError> {
     operation::decode_input(input)
 }
 
-/// Returns whether an input was set [in this namespace](super::Operation::set_input_in), or
+/// Returns whether an input was set [in this namespace](super::Run::set_input_in), or
 /// without any. Applications with different namespaces may share a store and the names of their
 /// operations.
 #[must_use]

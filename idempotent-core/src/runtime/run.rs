@@ -10,7 +10,7 @@ pub use self::{
     transaction::{JobTransaction, TransactionError},
 };
 use self::{prepared::Prepared, transaction::TransactionSlot};
-use super::{Operation, Runtime, recordable::Recordable};
+use super::{Run, Runtime, recordable::Recordable};
 use crate::{key::Key, scope::ScopeId};
 
 mod ending;
@@ -35,7 +35,7 @@ impl Runtime {
     ///   a [mismatch](RunError::Mismatch).
     /// * The value of `work` is returned as it is read from its JSON, by the first run too, so that
     ///   every run returns the same: `Some(())`, which JSON cannot tell from `None`, is `None`.
-    /// * `work` gets the [`Operation`], for steps, derived keys, a reference and progress. A
+    /// * `work` gets the [`Run`], for steps, derived keys, a reference and progress. A
     ///   [`Failure`] decides what happens to the key.
     ///
     /// ```
@@ -93,7 +93,7 @@ impl Runtime {
         I: Serialize + ?Sized,
         T: Recordable,
         E: Recordable,
-        W: FnOnce(Operation) -> F,
+        W: FnOnce(Run) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let prepared = Prepared::new(self, job, scope, key, input);
@@ -142,7 +142,7 @@ impl Runtime {
         I: Serialize + ?Sized,
         T: Recordable,
         E: Recordable,
-        W: FnOnce(Operation, JobTransaction<C>) -> F,
+        W: FnOnce(Run, JobTransaction<C>) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let prepared = Prepared::new(self, job, scope, key, input);

@@ -107,7 +107,7 @@ const NAME: &str = "postgres";
 /// With default settings the server's log contains none of their bytes, whatever fails; it may
 /// contain record ids. Check these settings:
 ///
-/// * Settings that log successful statements, such as `log_min_duration_statement`, also log
+/// * ServerSettings that log successful statements, such as `log_min_duration_statement`, also log
 ///   parameters unless `log_parameter_max_length` is 0.
 /// * `auto_explain` has its own `auto_explain.log_parameter_max_length` (Postgres 16).
 /// * Leave `log_parameter_max_length_on_error` at 0.

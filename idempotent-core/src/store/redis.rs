@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use self::{
     address::Address,
-    error::Failure,
+    error::CallFailure,
     large_recordings::LARGE,
     replicas::Replicas,
     router::{Router, Timeouts},
@@ -23,7 +23,7 @@ mod election;
 mod encoding;
 mod error;
 mod large_recordings;
-mod missing_privilege;
+mod missing_permission;
 mod node;
 mod notes;
 mod privileges;
@@ -191,7 +191,7 @@ impl RedisStore {
                 Ok(Self { router, prefix: PREFIX.into(), replicas: None, namespace, large: LARGE })
             }
             // A replica that the URL itself names is a configuration mistake, not a failover.
-            Err(refused @ Failure::UnsuitableServer(_)) if named => {
+            Err(refused @ CallFailure::UnsuitableServer(_)) if named => {
                 Err(StoreError::permanent(NAME, "connect", refused))
             }
             Err(failure) => Err(failure.into_error("connect")),

@@ -39,7 +39,7 @@ mod connections;
 mod database_file;
 mod error;
 mod execute;
-mod handler_transaction;
+mod guarded_transaction;
 mod hooks;
 mod migrate;
 mod repeated;

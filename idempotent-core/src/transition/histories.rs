@@ -104,7 +104,7 @@ impl World<'_> {
             }
             Act::Resolve { who, done } => self.resolve(who, done),
             Act::Purge => {
-                if self.step(&Event::Purge) == Outcome::Purge(true) {
+                if self.step(&Event::Purge) == EventOutcome::Purge(true) {
                     self.holder = None;
                     self.sole = self.sole.filter(|_| !before.as_ref().is_some_and(is_completed));
                     self.seen.purged += 1;
@@ -119,7 +119,7 @@ impl World<'_> {
         self.assert_invariants(before.as_ref(), act);
     }
 
-    fn step(&mut self, event: &Event<'_>) -> Outcome {
+    fn step(&mut self, event: &Event<'_>) -> EventOutcome {
         let (change, outcome) = transition(self.record.as_ref(), event, self.now);
         if let (Event::Claim(claim), Change::Put(new)) = (event, &change) {
             self.seen.shortened +=
@@ -151,10 +151,10 @@ impl World<'_> {
             operation: ShortText::EMPTY,
         };
         let outcome = self.step(&Event::Claim(&claim(0xfe)));
-        if let Outcome::Claim(ClaimOutcome::InFlight { .. }) = outcome {
+        if let EventOutcome::Claim(ClaimOutcome::InFlight { .. }) = outcome {
             self.wait(record.lease);
             let outcome = self.step(&Event::Claim(&claim(0xff)));
-            let stuck = matches!(outcome, Outcome::Claim(ClaimOutcome::InFlight { .. }));
+            let stuck = matches!(outcome, EventOutcome::Claim(ClaimOutcome::InFlight { .. }));
             assert!(!stuck, "{record:?} is still in flight at {:?}", self.now);
         }
     }
@@ -181,10 +181,10 @@ impl World<'_> {
     fn send(&mut self, who: usize) {
         let (before, claim) = (self.record.clone(), self.attempts[who].claim.clone());
         match self.step(&Event::Claim(&claim)) {
-            Outcome::Claim(ClaimOutcome::Granted { attempt }) => {
+            EventOutcome::Claim(ClaimOutcome::Granted { attempt }) => {
                 self.granted(who, attempt, before.as_ref())
             }
-            Outcome::Claim(ClaimOutcome::Completed(recording)) => {
+            EventOutcome::Claim(ClaimOutcome::Completed(recording)) => {
                 assert_eq!(
                     recording,
                     Self::recording_of(&claim),
@@ -192,14 +192,16 @@ impl World<'_> {
                 );
                 self.seen.replays += 1;
             }
-            Outcome::Claim(ClaimOutcome::Held { .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Held { .. }) => {
                 self.seen.held += 1;
                 let expired = before.is_some_and(|record| record.expires_at <= self.now);
                 self.seen.refused_by_hold_after_the_ttl += u32::from(expired);
             }
-            Outcome::Claim(ClaimOutcome::Mismatch { .. }) => self.seen.mismatches += 1,
-            Outcome::Claim(ClaimOutcome::InFlight { .. }) => {}
-            outcome @ (Outcome::Fence(_) | Outcome::Resolve(_) | Outcome::Purge(_)) => {
+            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => self.seen.mismatches += 1,
+            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => {}
+            outcome @ (EventOutcome::Fence(_)
+            | EventOutcome::Resolve(_)
+            | EventOutcome::Purge(_)) => {
                 panic!("{outcome:?}")
             }
         }
@@ -237,7 +239,7 @@ impl World<'_> {
     }
 
     fn pass(&mut self, who: usize, event: &Event<'_>) -> Option<usize> {
-        if self.step(event) == Outcome::Fence(Fence::Passed) {
+        if self.step(event) == EventOutcome::Fence(Fence::Passed) {
             assert_eq!(self.holder, Some(who), "I3: a fenced owner passed");
             return Some(who);
         }
@@ -256,7 +258,7 @@ impl World<'_> {
         let recording = record.fingerprint.to_bytes().to_vec().into();
         let resolution = if done { Resolution::Complete(recording) } else { Resolution::Release };
         let outcome = self.step(&Event::Resolve(self.attempts[who].claim.owner, &resolution));
-        if outcome == Outcome::Resolve(ResolveOutcome::Resolved) {
+        if outcome == EventOutcome::Resolve(ResolveOutcome::Resolved) {
             self.seen.resolved += 1;
             self.attempts[who].lease_until = None;
             self.holder = None;

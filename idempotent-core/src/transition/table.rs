@@ -217,7 +217,7 @@ fn text(text: &str) -> ShortText {
     ShortText::new(text).unwrap()
 }
 
-fn step(combination: [&str; 7]) -> (Change, Outcome) {
+fn step(combination: [&str; 7]) -> (Change, EventOutcome) {
     let (record, claim) = (record(combination), claim_of(combination));
     let event = match combination[0] {
         "claim:retry" | "claim:hold" => Event::Claim(&claim),
@@ -308,14 +308,14 @@ fn with_new_ttl(old: Record) -> Record {
     Record { expires_at: Timestamp::from_millis(160_000), ..old }
 }
 
-fn outcome(word: &str) -> Outcome {
+fn outcome(word: &str) -> EventOutcome {
     let claim = match word {
-        "passed" => return Outcome::Fence(Fence::Passed),
-        "fenced" => return Outcome::Fence(Fence::Fenced),
-        "resolved" => return Outcome::Resolve(ResolveOutcome::Resolved),
-        "conflict" => return Outcome::Resolve(ResolveOutcome::Conflict),
-        "purged" => return Outcome::Purge(true),
-        "spared" => return Outcome::Purge(false),
+        "passed" => return EventOutcome::Fence(Fence::Passed),
+        "fenced" => return EventOutcome::Fence(Fence::Fenced),
+        "resolved" => return EventOutcome::Resolve(ResolveOutcome::Resolved),
+        "conflict" => return EventOutcome::Resolve(ResolveOutcome::Conflict),
+        "purged" => return EventOutcome::Purge(true),
+        "spared" => return EventOutcome::Purge(false),
         "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first recording")),
         "held" => ClaimOutcome::Held { newly: false, reference: Some(text("reference")) },
         "newly-held" => ClaimOutcome::Held { newly: true, reference: Some(text("reference")) },
@@ -327,7 +327,7 @@ fn outcome(word: &str) -> Outcome {
             attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap(),
         },
     };
-    Outcome::Claim(claim)
+    EventOutcome::Claim(claim)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::model::handler::{Handler, Parameter};
 use crate::model::route::Routing;
 use crate::parse::entry::{Setting, Written};
 use crate::parse::keys::Args;
-use crate::parse::values::Fingerprint;
+use crate::parse::values::Comparison;
 use crate::validate::scope::ScopeSource;
 use crate::validate::{self, Validated};
 
@@ -33,8 +33,8 @@ pub(super) fn declaration(
     let tx = transaction.map(|tx| quote!(tx: #tx,));
     let fingerprint = variant(match args.fingerprint.value() {
         None => "Raw",
-        Some(Fingerprint::Supplied(supplied)) => supplied,
-        Some(Fingerprint::Custom(_)) => "Custom",
+        Some(Comparison::Supplied(supplied)) => supplied,
+        Some(Comparison::Custom(_)) => "Custom",
     });
     quote! {
         #krate::__private::operation! {

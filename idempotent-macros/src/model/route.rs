@@ -14,12 +14,12 @@ pub(crate) struct Routing {
     /// Without duplicates.
     pub(crate) methods: Vec<Method>,
     /// Empty for a handler that is registered with `web::post().to(…)`.
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<HandlerRoute>,
 }
 
 /// One method at one path.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Route {
+pub(crate) struct HandlerRoute {
     pub(crate) method: Method,
     pub(crate) path: String,
     /// The name of actix-web's resource, if it is not the handler's name.

@@ -7,7 +7,7 @@ use super::nearest::nearest;
 use crate::errors::ValueResult;
 
 /// Where the key of a request is.
-pub(crate) enum KeySource {
+pub(crate) enum KeyPlace {
     /// A place that the runtime crate can read, and the name of the key there.
     Supplied(Place, String),
     /// A path to the user's function.
@@ -52,7 +52,7 @@ const PLACES: [Place; 3] = [
     },
 ];
 
-impl KeySource {
+impl KeyPlace {
     /// Whether the key is in the body. A function may read it elsewhere.
     pub(crate) fn in_body(&self) -> bool {
         matches!(self, Self::Supplied(Place { variant: "Form" | "Json", .. }, _))
@@ -60,7 +60,7 @@ impl KeySource {
 }
 
 /// A place and a name, such as `header:webhook-id`, or a path.
-pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeySource> {
+pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeyPlace> {
     let value = text.value();
     let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let split = value.split_once(':');
@@ -85,16 +85,16 @@ pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeySource> {
     })?;
     // Header names are case-insensitive.
     let name = if word == "header" { name.to_ascii_lowercase() } else { name.to_owned() };
-    Ok(KeySource::Supplied(place, name))
+    Ok(KeyPlace::Supplied(place, name))
 }
 
 /// A path to a function. A place without a name is a mistake, not a path.
-fn path(key: &Key, text: &LitStr, value: &str) -> ValueResult<KeySource> {
+fn path(key: &Key, text: &LitStr, value: &str) -> ValueResult<KeyPlace> {
     let place = PLACES.into_iter().find(|place| place.word.eq_ignore_ascii_case(value));
     if let Some(place) = place {
         return Err(nameless(key, &place));
     }
-    text.parse().map(KeySource::Custom).map_err(|_| {
+    text.parse().map(KeyPlace::Custom).map_err(|_| {
         let what = format!(
             "`{value}` is not a value of `{}`; \
                 write `header:…`, `form:…`, `json:…` or a path to a function",

@@ -5,10 +5,10 @@ use proc_macro2::TokenStream;
 use syn::Path;
 
 use super::entry::{Entries, Key, Setting};
-use super::key_from::{KeySource, key_from};
+use super::key_from::{KeyPlace, key_from};
 use super::method::Method;
 use super::values::{
-    ABANDONED, CLAIM, Fingerprint, IN_FLIGHT, KEY, RECORD, Variant, choice, fingerprint, krate,
+    ABANDONED, CLAIM, Comparison, IN_FLIGHT, KEY, RECORD, Variant, choice, fingerprint, krate,
     method, period, positive,
 };
 use crate::errors::{Errors, Reported};
@@ -98,7 +98,7 @@ keys! {
     /// Where the key of a request is, and no other place counts: another header, a field of an HTML
     /// form, a member of a JSON body (by its JSON pointer, RFC 6901), or what your function
     /// returns.
-    key_from: KeySource = key_from,
+    key_from: KeyPlace = key_from,
         example "header:webhook-id",
         values "`\"header:…\"`, `\"form:…\"`, `\"json:…\"`, or a path to \
             `fn(&HttpRequest, &[u8]) -> R` with `R: IntoKey`",
@@ -109,7 +109,7 @@ keys! {
     /// supplied `fingerprint::multipart`. Method, query and the values of the path's dynamic
     /// segments always count; `Content-Type` and `Content-Encoding` count with `"body"` and
     /// `"json"`. Another request with the same key gets 422 (`key_reused`).
-    fingerprint: Fingerprint = fingerprint,
+    fingerprint: Comparison = fingerprint,
         example "json",
         values "`\"body\"`, `\"json\"`, `\"none\"`, or a path to \
             `fn(&HttpRequest, &[u8]) -> impl AsRef<[u8]>`",
@@ -139,7 +139,7 @@ keys! {
         example "transaction", values "`\"lease\"`, `\"transaction\"`", default "`\"lease\"`";
 
     /// What a duplicate gets after `wait`: 409 (`in_flight`), or 202 with the `Location` at which
-    /// its client can poll, which needs `Idempotency::lookup`. `"poll"` needs an operation that
+    /// its client can poll, which needs `Idempotency::lookup_resource`. `"poll"` needs an operation that
     /// lookups find: not with `claim = "transaction"`, a generic handler or a scope in the path,
     /// and with a `name` if the handler is routed by hand.
     in_flight: Variant = choice(IN_FLIGHT),

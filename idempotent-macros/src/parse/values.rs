@@ -23,7 +23,7 @@ type Values = &'static [(&'static str, Variant)];
 pub(crate) type Variant = &'static str;
 
 /// How requests are compared.
-pub(crate) enum Fingerprint {
+pub(crate) enum Comparison {
     /// A fingerprint that the runtime crate supplies.
     Supplied(Variant),
     /// A path to the user's function.
@@ -60,13 +60,13 @@ pub(super) fn choice(values: Values) -> impl FnOnce(&Key, &LitStr) -> ValueResul
 }
 
 /// A supplied fingerprint or a path. A supplied one in the wrong case is a mistake, not a path.
-pub(super) fn fingerprint(key: &Key, text: &LitStr) -> ValueResult<Fingerprint> {
+pub(super) fn fingerprint(key: &Key, text: &LitStr) -> ValueResult<Comparison> {
     let value = text.value();
     let mut words = FINGERPRINT.iter().map(|(word, _)| word);
     if words.any(|word| word.eq_ignore_ascii_case(&value)) {
-        return choice(FINGERPRINT)(key, text).map(Fingerprint::Supplied);
+        return choice(FINGERPRINT)(key, text).map(Comparison::Supplied);
     }
-    text.parse().map(Fingerprint::Custom).map_err(|_| {
+    text.parse().map(Comparison::Custom).map_err(|_| {
         let what = format!(
             "`{value}` is not a value of `{}`; \
                 write `body`, `json`, `none` or a path to a function",

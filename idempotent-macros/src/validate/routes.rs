@@ -5,7 +5,7 @@ use quote::quote;
 use syn::{Attribute, parse_quote};
 
 use crate::errors::{Errors, Reported};
-use crate::model::route::{self, Route, RouteAttribute, Routing};
+use crate::model::route::{self, HandlerRoute, RouteAttribute, Routing};
 use crate::parse::entry::{Setting, Written};
 use crate::parse::method::{Method, cannot_be_guarded};
 
@@ -81,7 +81,7 @@ fn attribute_routing(
                 methods.push(method);
             }
             let (path, resource) = (attribute.path.clone(), attribute.resource.clone());
-            let route = Route { method, path, resource };
+            let route = HandlerRoute { method, path, resource };
             if !routes.contains(&route) {
                 routes.push(route);
             }
@@ -102,15 +102,15 @@ fn attribute_routing(
 mod tests {
     use syn::{Attribute, parse_quote};
 
-    use super::{Method, Route, Routing, Setting, Written};
+    use super::{HandlerRoute, Method, Routing, Setting, Written};
     use crate::errors::Errors;
 
     fn routing(attributes: &[Attribute]) -> Option<Routing> {
         super::routing(attributes, &Setting::Unset, &mut Errors::default()).ok()
     }
 
-    fn route(method: Method, path: &str, resource: Option<&str>) -> Route {
-        Route { method, path: path.to_owned(), resource: resource.map(str::to_owned) }
+    fn route(method: Method, path: &str, resource: Option<&str>) -> HandlerRoute {
+        HandlerRoute { method, path: path.to_owned(), resource: resource.map(str::to_owned) }
     }
 
     #[test]

@@ -34,7 +34,7 @@ async fn transfer(operation: Operation, probe: Data<Probe>) -> actix_web::Result
 
 fn services(config: &mut ServiceConfig) {
     config
-        .service(Server::lookup("/idempotency/keys/{key}"))
+        .service(Server::lookup_resource("/idempotency/keys/{key}"))
         .route("/idempotency", web::get().to(Server::specification_handler))
         .service(export)
         .service(transfer);

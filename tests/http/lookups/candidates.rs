@@ -48,7 +48,7 @@ pair! { moorings "/moorings" "verified" "claimed" }
 fn a_lookup_that_may_mean_two_handlers_shows_nothing_if_they_see_different_principals() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(
             web::scope("/v1")
                 .service(web::scope("/a").service(berths::guests::book))
                 .service(web::scope("/b").service(berths::partners::book))
@@ -87,7 +87,7 @@ fn a_handler_that_is_routed_by_hand_is_not_looked_up_with_the_scope_of_another()
     });
     let server = app.serve(|config| {
         config
-            .service(Idempotency::lookup("/keys/{key}"))
+            .service(Idempotency::lookup_resource("/keys/{key}"))
             .route("/v1/depots", web::patch().to(depot_of_partners));
     });
     let request = Request::new("PATCH", "/v1/depots").user("acme").key("k");
@@ -113,7 +113,7 @@ async fn plot(probe: Data<Probe>) -> HttpResponse {
 fn the_names_and_the_patterns_of_dynamic_segments_are_found() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(lot).service(plot);
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(lot).service(plot);
     });
     let send = |method: &str, target: &str| {
         server.send(&Request::new(method, target).header("Authorization", "Bearer t").key("k"))
@@ -151,7 +151,7 @@ async fn needs_post(_user: User, _needs_post: NeedsPost, probe: Data<Probe>) -> 
 fn an_extractor_that_panics_in_a_lookup_does_not_log_the_key() {
     let app = TestApp::new();
     let server = app.serve(|config| {
-        config.service(Idempotency::lookup("/keys/{key}")).service(needs_post);
+        config.service(Idempotency::lookup_resource("/keys/{key}")).service(needs_post);
     });
     let key = "secret-key-of-alice";
     assert_eq!(server.send(&Request::post("/needs-post").user("alice").key(key)).status, 201);

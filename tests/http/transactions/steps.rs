@@ -117,7 +117,7 @@ fn record(database: &Database, operation: &str) -> Snapshot {
     let (scope, key) = (idempotent_actix::scope::ScopeId::of("user", "alice"), "k".to_owned());
     let key = idempotent_actix::Key::from_text(key).unwrap();
     let id = database.idempotency().record_id(&scope, operation, &key).unwrap();
-    test_support::wait_for("the record", database.idempotency().look_up(&id)).unwrap().unwrap()
+    test_support::wait_for("the record", database.idempotency().find_record(&id)).unwrap().unwrap()
 }
 
 fn on_each_database(probe: impl Fn() -> Probe, case: impl Fn(&Database, &Server)) {

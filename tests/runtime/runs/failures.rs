@@ -101,7 +101,7 @@ async fn a_failure_before_the_point_of_no_return_releases_and_after_it_holds() {
 #[tokio::test]
 async fn a_retryable_failure_after_a_step_keeps_the_step() {
     let runtime = runtime(&FaultyStore::default());
-    let work = async |operation: Operation, value: u32| {
+    let work = async |operation: Run, value: u32| {
         let charge = operation.step("charge").run(async |_| Ok::<_, Failure>(value));
         match charge.await? {
             7 if !operation.recovering() => Err(Failure::Retryable(text())),
@@ -209,7 +209,7 @@ async fn a_value_that_the_store_does_not_take_is_stored_later() {
     assert_done(succeed(&runtime, &JOB, 7).await, 7, false);
     assert_done(replay(&runtime, &JOB).await, 7, true);
     store.heal();
-    in_time(runtime.drained()).await;
+    in_time(runtime.drain()).await;
     assert_done(replay(&Runtime::new(store, no_purge()), &JOB).await, 7, true);
 }
 

@@ -44,11 +44,7 @@ on_each_database! {
 }
 
 impl<C: Effects> Database<C> {
-    async fn run<F>(
-        &self,
-        job: &Job,
-        work: impl FnOnce(Operation, JobTransaction<C>) -> F,
-    ) -> Charged
+    async fn run<F>(&self, job: &Job, work: impl FnOnce(Run, JobTransaction<C>) -> F) -> Charged
     where
         F: Future<Output = Result<u32, Failure>>,
     {

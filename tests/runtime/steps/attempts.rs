@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn the_future_of_a_step_can_be_sent_to_another_thread() {
     fn is_send<T: Send>(_: &T) {}
-    let operation = Operation::unguarded(id("k"));
-    is_send(&operation.step("charge").run(|_| async { Ok::<_, OperationError>(1) }));
+    let operation = Run::unguarded(id("k"));
+    is_send(&operation.step("charge").run(|_| async { Ok::<_, NoteError>(1) }));
     is_send(&operation.set_reference("pi_1"));
 }
 
 #[tokio::test]
 async fn an_unguarded_operation_runs_its_steps() {
-    let operation = Operation::unguarded(id("k"));
+    let operation = Run::unguarded(id("k"));
     assert!(matches!(step(&operation, "charge", 1).await, (true, Ok(1))));
     operation.set_reference("pi_1").await.unwrap();
     operation.point_of_no_return().await.unwrap();
@@ -37,21 +37,21 @@ async fn after_the_attempt_no_step_runs() {
         let ran = std::cell::Cell::new(false);
         let step = operation.step("charge").run(|_| async {
             ran.set(true);
-            Ok::<_, OperationError>(1)
+            Ok::<_, NoteError>(1)
         });
-        assert!(matches!(step.await, Err(OperationError::Ended)), "{end}");
+        assert!(matches!(step.await, Err(NoteError::Ended)), "{end}");
         assert!(!ran.get(), "{end}: the effect");
         for noted in [
             operation.set_reference("pi_1").await,
             operation.progress("late").await,
             operation.point_of_no_return().await,
         ] {
-            assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
+            assert!(matches!(noted, Err(NoteError::Ended)), "{end}: {noted:?}");
         }
         // What is to be stored with the end comes too late.
         operation.transaction_begun();
         let noted = operation.set_reference("pi_1").await;
-        assert!(matches!(noted, Err(OperationError::Ended)), "{end}: {noted:?}");
+        assert!(matches!(noted, Err(NoteError::Ended)), "{end}: {noted:?}");
         assert_eq!(store.calls(Op::Note), 0);
     }
 }
@@ -75,7 +75,7 @@ async fn while_the_attempt_ends_no_step_begins() {
         });
         until("the end is sent", || store.begun(op) == 1).await;
         let (ran, outcome) = step(&operation, "charge", 1).await;
-        assert!(!ran && matches!(outcome, Err(OperationError::Ended)), "{op:?}: {outcome:?}");
+        assert!(!ran && matches!(outcome, Err(NoteError::Ended)), "{op:?}: {outcome:?}");
         store.resume();
         assert_eq!(in_time(ending).await.unwrap(), AttemptOutcome::Stored, "{op:?}");
     }
@@ -100,7 +100,7 @@ async fn a_step_that_began_before_the_end_of_the_attempt_runs_nothing_after_it()
         assert_eq!(attempt.complete(&response("done")).await, AttemptOutcome::Stored);
         store.resume();
         let (ran, outcome) = in_time(stepping).await.unwrap();
-        assert!(!ran && matches!(outcome, Err(OperationError::Ended)), "{op:?}: {outcome:?}");
+        assert!(!ran && matches!(outcome, Err(NoteError::Ended)), "{op:?}: {outcome:?}");
     }
 }
 
@@ -110,9 +110,9 @@ async fn the_first_attempt_and_the_later_ones_get_the_same_result_of_a_step() {
     let runtime = runtime(&FaultyStore::default());
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     let step = attempt.operation().step("charge");
-    let result = step.run(|_| async { Ok::<_, OperationError>(Some(())) }).await;
+    let result = step.run(|_| async { Ok::<_, NoteError>(Some(())) }).await;
     assert_eq!(result.unwrap(), None);
     let step = attempt.operation().step("unreadable");
-    let result = step.run(|_| async { Ok::<_, OperationError>(f64::NAN) }).await;
-    assert!(matches!(result, Err(OperationError::Serialize { .. })), "{result:?}");
+    let result = step.run(|_| async { Ok::<_, NoteError>(f64::NAN) }).await;
+    assert!(matches!(result, Err(NoteError::Serialize { .. })), "{result:?}");
 }

@@ -109,7 +109,7 @@ fn begin(
     body: &Body,
     operation: &Operation,
 ) -> Run {
-    let key = operation.key().as_str().parse().unwrap_or(0);
+    let key = operation.key().and_then(|key| key.as_str().parse().ok()).unwrap_or(0);
     let key = Key { handler, user: user.0, key };
     let run = Run { id: world.next_id(), key, payload: body.payload, process: *process };
     world.trace(|| format!("handler: {run:?} starts, attempt {}", operation.attempt()));

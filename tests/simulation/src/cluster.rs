@@ -133,7 +133,7 @@ impl Cluster {
         };
         let world = self.world.clone();
         spawn_local(async move {
-            let Ok(Some(seen)) = process.idempotency.look_up(&id).await else { return };
+            let Ok(Some(seen)) = process.idempotency.find_record(&id).await else { return };
             if !seen.record.is_held(seen.at) {
                 return;
             }

@@ -17,7 +17,7 @@ use idempotent_core::{
         Snapshot,
     },
     store::{Store, memory::MemoryStore},
-    transition::{Change, Event, Outcome, transition},
+    transition::{Change, Event, EventOutcome, transition},
 };
 use tokio::sync::Notify;
 
@@ -61,7 +61,7 @@ pub(crate) enum Statement {
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Done,
-    Step(Outcome),
+    Step(EventOutcome),
     Renewed(Vec<RenewOutcome>),
     Found(Option<Box<Snapshot>>),
     Purged(u64),
@@ -154,7 +154,7 @@ impl Database {
                 return match statement {
                     Statement::ClaimIn(tx, ..) => {
                         self.end(&mut self.state(), tx);
-                        Reply::Step(Outcome::Claim(ClaimOutcome::IN_FLIGHT))
+                        Reply::Step(EventOutcome::Claim(ClaimOutcome::IN_FLIGHT))
                     }
                     _ => Reply::Failed("lock timeout"),
                 };
@@ -224,7 +224,7 @@ impl Database {
     }
 
     /// Takes one step of the state machine with a committed record.
-    fn step(&self, state: &mut State, id: &RecordId, event: &Event<'_>) -> Outcome {
+    fn step(&self, state: &mut State, id: &RecordId, event: &Event<'_>) -> EventOutcome {
         let now = self.now_of(state);
         let before = state.records.get(id).cloned();
         let (change, expected) = transition(before.as_ref(), event, now);
@@ -258,7 +258,7 @@ impl Database {
         &self,
         memory: &MemoryStore,
         id: &RecordId,
-        (expected, outcome): (&Outcome, &Outcome),
+        (expected, outcome): (&EventOutcome, &EventOutcome),
         after: Option<&Record>,
         now: Timestamp,
     ) {
@@ -282,7 +282,7 @@ impl Database {
                 return RenewOutcome::Unknown;
             }
             match self.step(state, &id, &Event::Renew(owner, renewal.extend)) {
-                Outcome::Fence(fence) => fence.into(),
+                EventOutcome::Fence(fence) => fence.into(),
                 _ => RenewOutcome::Unknown,
             }
         };
@@ -332,7 +332,7 @@ impl Database {
         let mut removed = 0;
         for id in ids {
             if removed < u64::from(limit)
-                && self.step(state, &id, &Event::Purge) == Outcome::Purge(true)
+                && self.step(state, &id, &Event::Purge) == EventOutcome::Purge(true)
             {
                 removed += 1;
             }
@@ -357,19 +357,22 @@ fn set(clock: &ManualClock, now: Timestamp) {
 }
 
 /// Takes a step in the shipped store. Its calls never wait.
-fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> Outcome {
+fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> EventOutcome {
     let lease = |owner| Lease { id: *id, owner };
-    let fence = |fence: Option<Result<Fence, _>>| fence.and_then(Result::ok).map(Outcome::Fence);
+    let fence =
+        |fence: Option<Result<Fence, _>>| fence.and_then(Result::ok).map(EventOutcome::Fence);
     let outcome = match event {
         Event::Claim(claim) => {
-            memory.claim(id, claim).now_or_never().and_then(Result::ok).map(Outcome::Claim)
+            memory.claim(id, claim).now_or_never().and_then(Result::ok).map(EventOutcome::Claim)
         }
         Event::Renew(owner, extend) => {
             let renewed = memory.renew(&[Renewal::new(lease(*owner), *extend)]).now_or_never();
             renewed.and_then(Result::ok).and_then(|outcomes| outcomes.first().copied()).map(
                 |outcome| match outcome {
-                    RenewOutcome::Renewed => Outcome::Fence(Fence::Passed),
-                    RenewOutcome::Fenced | RenewOutcome::Unknown => Outcome::Fence(Fence::Fenced),
+                    RenewOutcome::Renewed => EventOutcome::Fence(Fence::Passed),
+                    RenewOutcome::Fenced | RenewOutcome::Unknown => {
+                        EventOutcome::Fence(Fence::Fenced)
+                    }
                 },
             )
         }
@@ -383,7 +386,7 @@ fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> Out
         }
         Event::Resolve(seen, resolution) => {
             let resolved = memory.resolve(id, seen, resolution).now_or_never();
-            resolved.and_then(Result::ok).map(Outcome::Resolve)
+            resolved.and_then(Result::ok).map(EventOutcome::Resolve)
         }
         Event::Purge => None,
     };

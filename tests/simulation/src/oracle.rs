@@ -11,7 +11,7 @@ use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordId, RecordState, Recording,
     clock::Timestamp,
     protocol::{Claim, ClaimOutcome, Fence, ResolveOutcome},
-    transition::{Event, Outcome},
+    transition::{Event, EventOutcome},
 };
 
 use crate::{
@@ -99,7 +99,7 @@ impl Oracle {
         &mut self,
         id: &RecordId,
         event: &Event<'_>,
-        outcome: &Outcome,
+        outcome: &EventOutcome,
         before: Option<&Record>,
         after: Option<&Record>,
         now: Timestamp,
@@ -112,19 +112,21 @@ impl Oracle {
             });
         }
         match (event, outcome) {
-            (Event::Claim(claim), Outcome::Claim(ClaimOutcome::Granted { .. })) => {
+            (Event::Claim(claim), EventOutcome::Claim(ClaimOutcome::Granted { .. })) => {
                 self.granted(id, before, claim, now);
                 let whole = after.is_some_and(|record| {
                     record.lease_until >= now.after(claim.lease) && record.owner == claim.owner
                 });
                 self.verify(whole, || format!("I1: a grant without a whole lease: {after:?}"));
             }
-            (Event::Claim(claim), Outcome::Claim(ClaimOutcome::Completed(_))) => {
+            (Event::Claim(claim), EventOutcome::Claim(ClaimOutcome::Completed(_))) => {
                 let same = before.is_some_and(|record| record.fingerprint == claim.fingerprint);
                 self.verify(same, || format!("I5: a replay to another request: {before:?}"));
             }
-            (Event::Claim(_), Outcome::Claim(ClaimOutcome::Held { .. })) => self.counts.held += 1,
-            (Event::Complete(owner, recording), Outcome::Fence(fence)) => {
+            (Event::Claim(_), EventOutcome::Claim(ClaimOutcome::Held { .. })) => {
+                self.counts.held += 1
+            }
+            (Event::Complete(owner, recording), EventOutcome::Fence(fence)) => {
                 self.fenced(event, *fence, *owner, before, false);
                 if *fence == Fence::Fenced {
                     self.fenced.extend(read(recording).map(|receipt| receipt.run));
@@ -135,7 +137,7 @@ impl Oracle {
             }
             (
                 Event::Renew(owner, _) | Event::Release(owner) | Event::Abandon(owner, _),
-                Outcome::Fence(fence),
+                EventOutcome::Fence(fence),
             ) => {
                 self.fenced(event, *fence, *owner, before, true);
                 if matches!(event, Event::Release(_)) && *fence == Fence::Passed {
@@ -145,13 +147,13 @@ impl Oracle {
                     self.health.renewed(owner);
                 }
             }
-            (Event::Resolve(seen, _), Outcome::Resolve(ResolveOutcome::Resolved)) => {
+            (Event::Resolve(seen, _), EventOutcome::Resolve(ResolveOutcome::Resolved)) => {
                 let held = before.is_some_and(|record| {
                     record.owner == *seen && (is_held(record) || is_abandoned(record, now))
                 });
                 self.verify(held, || format!("I3: an operator resolved {before:?}"));
             }
-            (Event::Purge, Outcome::Purge(true)) => {
+            (Event::Purge, EventOutcome::Purge(true)) => {
                 let removable = before.is_some_and(|record| {
                     record.expires_at <= now
                         && !is_held(record)

@@ -21,7 +21,7 @@ use idempotent_core::{
         ResumablePage, Snapshot,
     },
     store::{Store, Transaction, TransactionClaim, Transactions},
-    transition::Outcome,
+    transition::EventOutcome,
 };
 use tokio::{sync::oneshot, time::sleep};
 
@@ -222,14 +222,14 @@ fn unexpected(reply: &Reply) -> StoreError {
 impl Reply {
     fn claim(self) -> Result<ClaimOutcome, StoreError> {
         match self {
-            Self::Step(Outcome::Claim(outcome)) => Ok(outcome),
+            Self::Step(EventOutcome::Claim(outcome)) => Ok(outcome),
             reply => Err(unexpected(&reply)),
         }
     }
 
     fn fence(self) -> Result<Fence, StoreError> {
         match self {
-            Self::Step(Outcome::Fence(fence)) => Ok(fence),
+            Self::Step(EventOutcome::Fence(fence)) => Ok(fence),
             reply => Err(unexpected(&reply)),
         }
     }
@@ -297,7 +297,7 @@ impl Store for SimulatedStore {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         match self.call(Statement::Resolve(*id, *seen, resolution.clone())).await? {
-            Reply::Step(Outcome::Resolve(outcome)) => Ok(outcome),
+            Reply::Step(EventOutcome::Resolve(outcome)) => Ok(outcome),
             reply => Err(unexpected(&reply)),
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, FingerprintKeys, Lease, OwnerToken, Policy, RecordId, Runtime, ShortText,
     StoreError,
-    conformance::Subject,
+    conformance::TestedStore,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -37,7 +37,7 @@ const RENEWALS: usize = 4;
 
 /// The store of a subject, which the runtimes of two processes share.
 #[derive(Clone)]
-struct Shared(Arc<dyn Subject>);
+struct Shared(Arc<dyn TestedStore>);
 
 #[async_trait]
 impl Store for Shared {
@@ -117,7 +117,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    async fn new(subject: Arc<dyn Subject>) -> Self {
+    async fn new(subject: Arc<dyn TestedStore>) -> Self {
         let store = Shared(subject);
         store.migrate().await.unwrap();
         let mut options = RuntimeOptions::default();
@@ -202,7 +202,7 @@ async fn check_step(fixture: &Fixture, forward: bool) {
     assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
 }
 
-async fn check(subject: Arc<dyn Subject>) {
+async fn check(subject: Arc<dyn TestedStore>) {
     let fixture = Fixture::new(subject).await;
     for forward in [true, false] {
         check_step(&fixture, forward).await;

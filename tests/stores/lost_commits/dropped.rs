@@ -52,7 +52,7 @@ async fn a_completion_dropped_after_any_poll_keeps_effect_and_record_together() 
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
-            fixture.runtime.drained().await;
+            fixture.runtime.drain().await;
             // When the file can be written, no transaction is open.
             sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&fixture.pool).await.unwrap();
             let completed = matches!(fixture.state().await, Some(RecordState::Completed(_)));

@@ -6,7 +6,7 @@ use super::*;
 struct ShiftedStore(Mutant);
 
 #[async_trait::async_trait]
-impl Subject for ShiftedStore {
+impl TestedStore for ShiftedStore {
     fn store(&self) -> &dyn Store {
         &self.0
     }

@@ -186,7 +186,7 @@ impl CaseRunner {
         if committed { &tally.committed } else { &tally.not_committed }
             .fetch_add(1, Ordering::Relaxed);
         store.proxy.end_outage();
-        proxied.drained().await;
+        proxied.drain().await;
         let ran = self.retry(case, id).await;
         assert_eq!(ran, !committed, "{case:?}");
         assert!(self.committed(case, &id).await, "{case:?}");

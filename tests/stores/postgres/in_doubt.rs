@@ -40,7 +40,7 @@ async fn drop_handler_during(statement: &'static str) -> (AttemptOutcome, Option
         .unwrap_err();
     attempt.return_transaction(transaction);
     let ending = attempt.abandon(Abandoned::Retry).await;
-    runtime.drained().await;
+    runtime.drain().await;
     let verdict = loop {
         match runtime.begin_in_transaction(id, digest(), &policy).await.unwrap() {
             Admission::Rejected(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
-    conformance::{Subject, follow, history},
+    conformance::{TestedStore, follow, history},
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
     store::postgres::PostgresStore,
-    transition::Outcome,
+    transition::EventOutcome,
 };
 use sqlx::PgPool;
 
@@ -29,19 +29,19 @@ pub(super) async fn assert_follows(store: PostgresStore, url: &str, seeds: std::
     assert!(tally.len() == 11 && tally.values().all(|count| *count >= 5), "{tally:?}");
 }
 
-fn name(outcome: &Outcome) -> &'static str {
+fn name(outcome: &EventOutcome) -> &'static str {
     match outcome {
-        Outcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
-        Outcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
-        Outcome::Claim(ClaimOutcome::Completed(_)) => "completed",
-        Outcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-        Outcome::Claim(ClaimOutcome::Held { .. }) => "held",
-        Outcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
-        Outcome::Fence(Fence::Passed) => "passed",
-        Outcome::Fence(Fence::Fenced) => "fenced",
-        Outcome::Resolve(ResolveOutcome::Resolved) => "resolved",
-        Outcome::Resolve(ResolveOutcome::Conflict) => "conflict",
-        Outcome::Purge(_) => "purge",
+        EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
+        EventOutcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
+        EventOutcome::Claim(ClaimOutcome::Completed(_)) => "completed",
+        EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
+        EventOutcome::Claim(ClaimOutcome::Held { .. }) => "held",
+        EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+        EventOutcome::Fence(Fence::Passed) => "passed",
+        EventOutcome::Fence(Fence::Fenced) => "fenced",
+        EventOutcome::Resolve(ResolveOutcome::Resolved) => "resolved",
+        EventOutcome::Resolve(ResolveOutcome::Conflict) => "conflict",
+        EventOutcome::Purge(_) => "purge",
     }
 }
 

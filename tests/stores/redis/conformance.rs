@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use idempotent_core::{
-    conformance::{Action, Subject, check, follow, history},
+    conformance::{Action, TestedStore, check, follow, history},
     internals::with_large_recordings_from,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
     store::redis::RedisStore,
-    transition::Outcome,
+    transition::EventOutcome,
 };
 
 use super::helpers::open_store;
@@ -98,24 +98,31 @@ async fn follow_the_state_machine(conditional: bool) {
         outcomes.extend(follow(subject.clone(), &history_with_purges(seed, 100)).await);
         subject.forget();
     }
-    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    let count =
+        |is: fn(&EventOutcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
     for (what, seen) in [
         (
             "takeovers",
             count(|outcome| {
-                matches!(outcome, Outcome::Claim(ClaimOutcome::Granted { attempt: 2.. }))
+                matches!(outcome, EventOutcome::Claim(ClaimOutcome::Granted { attempt: 2.. }))
             }),
         ),
-        ("replays", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Completed(_))))),
-        ("held", count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Held { .. })))),
+        (
+            "replays",
+            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Completed(_)))),
+        ),
+        (
+            "held",
+            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Held { .. }))),
+        ),
         (
             "mismatches",
-            count(|outcome| matches!(outcome, Outcome::Claim(ClaimOutcome::Mismatch { .. }))),
+            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Mismatch { .. }))),
         ),
-        ("passed", count(|outcome| *outcome == Outcome::Fence(Fence::Passed))),
-        ("fenced", count(|outcome| *outcome == Outcome::Fence(Fence::Fenced))),
-        ("resolved", count(|outcome| *outcome == Outcome::Resolve(ResolveOutcome::Resolved))),
-        ("purged", count(|outcome| *outcome == Outcome::Purge(true))),
+        ("passed", count(|outcome| *outcome == EventOutcome::Fence(Fence::Passed))),
+        ("fenced", count(|outcome| *outcome == EventOutcome::Fence(Fence::Fenced))),
+        ("resolved", count(|outcome| *outcome == EventOutcome::Resolve(ResolveOutcome::Resolved))),
+        ("purged", count(|outcome| *outcome == EventOutcome::Purge(true))),
     ] {
         println!("{what}: {seen}");
         assert!(seen >= 25, "only {seen} {what}");

@@ -76,7 +76,7 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
             vec![true; ATTEMPTS],
             "a retry ran, or got another response"
         );
-        tokio::time::timeout(Duration::from_secs(30), runtime.drained())
+        tokio::time::timeout(Duration::from_secs(30), runtime.drain())
             .await
             .expect("some ends were not stored");
         for id in &ids {

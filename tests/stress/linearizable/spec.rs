@@ -8,7 +8,7 @@ use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordState,
     clock::Timestamp,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome},
-    transition::{Change, Event, Outcome, transition},
+    transition::{Change, Event, EventOutcome, transition},
 };
 
 /// Time stands still: a lease ends only when it is abandoned.
@@ -71,9 +71,11 @@ impl SequentialSpec for Key {
             Change::Remove => self.0 = None,
         }
         match outcome {
-            Outcome::Claim(outcome) => CallResult::claim(outcome),
-            Outcome::Fence(fence) => CallResult::Fence(fence),
-            Outcome::Resolve(_) | Outcome::Purge(_) => unreachable!("no thread resolves or purges"),
+            EventOutcome::Claim(outcome) => CallResult::claim(outcome),
+            EventOutcome::Fence(fence) => CallResult::Fence(fence),
+            EventOutcome::Resolve(_) | EventOutcome::Purge(_) => {
+                unreachable!("no thread resolves or purges")
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordState,
     clock::Timestamp,
     protocol::{Claim, ClaimOutcome, Fence, ResolveOutcome},
-    transition::{Event, OPERATOR, Outcome},
+    transition::{Event, EventOutcome, OPERATOR},
 };
 
 /// The property that no dead attempt blocks its key.
@@ -97,7 +97,7 @@ impl Key {
         world: &mut World,
         of: (usize, Message),
         read: (Stored, Timestamp),
-    ) -> Outcome {
+    ) -> EventOutcome {
         let (record, at) = (read.0.0, read.1);
         let (change, outcome) = world.outcome(&self.rules, &self.config, of, (record.as_ref(), at));
         let before = world.record.clone();
@@ -113,7 +113,7 @@ impl Key {
         };
         self.note(&step);
         world.observer.observe(&step, &self.config);
-        if let Outcome::Claim(ClaimOutcome::Granted { attempt }) = outcome {
+        if let EventOutcome::Claim(ClaimOutcome::Granted { attempt }) = outcome {
             if self.rules.numbered {
                 world.observer.remember_number(of.0, attempt);
             }
@@ -124,7 +124,7 @@ impl Key {
         outcome
     }
 
-    fn deliver(&self, world: &mut World, who: usize, message: Message) -> Outcome {
+    fn deliver(&self, world: &mut World, who: usize, message: Message) -> EventOutcome {
         let read = (world.record.clone(), world.now);
         self.execute(world, (who, message), read)
     }
@@ -137,21 +137,25 @@ impl Key {
         let ttl_over = before.is_some_and(|record| record.expires_at <= now);
         let changed = before != after;
         match outcome {
-            Outcome::Claim(ClaimOutcome::Granted { attempt }) => {
+            EventOutcome::Claim(ClaimOutcome::Granted { attempt }) => {
                 self.saw(Seen::Takeover, *attempt > 1 && before.filter(own).is_none());
                 self.saw(Seen::GrantedAgain, before.filter(own).is_some() && !ttl_over);
                 self.saw(Seen::FirstAfterTtl, *attempt == 1 && ttl_over);
             }
-            Outcome::Claim(ClaimOutcome::Completed(_)) => self.saw(Seen::Replay, true),
-            Outcome::Claim(ClaimOutcome::Held { newly, .. }) => self.saw(Seen::HeldByClaim, *newly),
-            Outcome::Claim(ClaimOutcome::Mismatch { .. }) => self.saw(Seen::Mismatch, true),
-            Outcome::Claim(ClaimOutcome::InFlight { .. }) => self.saw(Seen::Shortened, changed),
-            Outcome::Fence(Fence::Fenced) => {
+            EventOutcome::Claim(ClaimOutcome::Completed(_)) => self.saw(Seen::Replay, true),
+            EventOutcome::Claim(ClaimOutcome::Held { newly, .. }) => {
+                self.saw(Seen::HeldByClaim, *newly)
+            }
+            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => self.saw(Seen::Mismatch, true),
+            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => {
+                self.saw(Seen::Shortened, changed)
+            }
+            EventOutcome::Fence(Fence::Fenced) => {
                 self.saw(Seen::Fenced, before.is_some());
                 let operator = before.is_some_and(|record| record.owner == OPERATOR);
                 self.saw(Seen::LateOwnerAfterOperator, operator && message == Message::Complete);
             }
-            Outcome::Fence(Fence::Passed) => match message {
+            EventOutcome::Fence(Fence::Passed) => match message {
                 Message::Complete if changed => {
                     let held = before.is_some_and(|record| record.state == RecordState::Held);
                     self.saw(Seen::LateCompletion, lease_over);
@@ -166,12 +170,12 @@ impl Key {
                 }
                 _ => {}
             },
-            Outcome::Resolve(ResolveOutcome::Resolved) => {
+            EventOutcome::Resolve(ResolveOutcome::Resolved) => {
                 self.saw(Seen::ResolvedByRecording, after.is_some());
                 self.saw(Seen::ResolvedByRelease, after.is_none());
             }
-            Outcome::Resolve(ResolveOutcome::Conflict) => {}
-            Outcome::Purge(removed) => self.saw(Seen::Purged, *removed),
+            EventOutcome::Resolve(ResolveOutcome::Conflict) => {}
+            EventOutcome::Purge(removed) => self.saw(Seen::Purged, *removed),
         }
     }
 
@@ -190,7 +194,7 @@ impl Key {
             let (change, outcome) =
                 (self.rules.step)(world.record.0.as_ref(), &Event::Claim(&claim), now, 0);
             world.apply(change);
-            matches!(outcome, Outcome::Claim(ClaimOutcome::InFlight { .. }))
+            matches!(outcome, EventOutcome::Claim(ClaimOutcome::InFlight { .. }))
         };
         !(is_in_flight(0xfe, now) && is_in_flight(0xff, now.after(LEASE)))
     }
@@ -235,7 +239,7 @@ impl Model for Key {
             }
             Action::ClaimAndCommit(who) => {
                 let claimed = self.deliver(&mut next, who, Message::Claim);
-                if matches!(claimed, Outcome::Claim(ClaimOutcome::Granted { .. })) {
+                if matches!(claimed, EventOutcome::Claim(ClaimOutcome::Granted { .. })) {
                     next.phases[who] = Phase::Completed;
                     self.deliver(&mut next, who, Message::Complete);
                 }

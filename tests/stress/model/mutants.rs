@@ -14,7 +14,7 @@ use idempotent_core::{
     Abandoned, Record, RecordState,
     clock::Timestamp,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    transition::{Change, Event, OPERATOR, Outcome, transition},
+    transition::{Change, Event, EventOutcome, OPERATOR, transition},
 };
 
 /// How the model checker notices rules without a guard.
@@ -117,7 +117,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             (Some(record), Event::Release(owner))
                 if record.owner == *owner && matches!(record.state, RecordState::Completed(_)) =>
             {
-                (Change::Remove, Outcome::Fence(Fence::Passed))
+                (Change::Remove, EventOutcome::Fence(Fence::Passed))
             }
             _ => transition(record, event, now),
         }),
@@ -206,7 +206,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         rules("a resolution keeps the owner", |record, event, now, _| {
             let (change, outcome) = transition(record, event, now);
-            let resolved = outcome == Outcome::Resolve(ResolveOutcome::Resolved);
+            let resolved = outcome == EventOutcome::Resolve(ResolveOutcome::Resolved);
             let owner = record.filter(|_| resolved).map(|record| record.owner);
             (with(change, |new| new.owner = owner.unwrap_or(new.owner)), outcome)
         }),
@@ -244,7 +244,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                     let lease_left = record.lease_left(now);
                     (
                         Change::Keep,
-                        Outcome::Claim(ClaimOutcome::InFlight { lease_left, reference: None }),
+                        EventOutcome::Claim(ClaimOutcome::InFlight { lease_left, reference: None }),
                     )
                 }
                 _ => transition(record, event, now),

@@ -6,7 +6,7 @@ use idempotent_core::{
     Abandoned, Record, RecordState,
     clock::Timestamp,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    transition::Outcome,
+    transition::EventOutcome,
 };
 
 /// The invariants of `ARCHITECTURE.md` that concern one key of one principal.
@@ -65,7 +65,7 @@ pub(super) struct Step<'a> {
     pub(super) message: Message,
     pub(super) before: Option<&'a Record>,
     pub(super) after: Option<&'a Record>,
-    pub(super) outcome: &'a Outcome,
+    pub(super) outcome: &'a EventOutcome,
     pub(super) now: Timestamp,
 }
 
@@ -95,19 +95,19 @@ impl Observer {
     pub(super) fn observe(&mut self, step: &Step<'_>, config: &Config) {
         let Step { who, before, after, now, .. } = *step;
         match step.outcome {
-            Outcome::Claim(ClaimOutcome::Granted { .. }) => self.granted(step, config),
-            Outcome::Claim(ClaimOutcome::Completed(recording)) => {
+            EventOutcome::Claim(ClaimOutcome::Granted { .. }) => self.granted(step, config),
+            EventOutcome::Claim(ClaimOutcome::Completed(recording)) => {
                 self.replayed(who, recording, config);
             }
-            Outcome::Claim(ClaimOutcome::Held { .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Held { .. }) => {
                 self.epoch.iter_mut().for_each(|epoch| epoch.sole = true);
             }
-            Outcome::Claim(ClaimOutcome::InFlight { .. } | ClaimOutcome::Mismatch { .. }) => {}
-            Outcome::Fence(Fence::Passed) => self.passed(step, config),
-            Outcome::Fence(Fence::Fenced) => self.expect(Invariant::I3, before == after),
-            Outcome::Resolve(ResolveOutcome::Resolved) => self.resolved(step),
-            Outcome::Purge(true) => self.purged(before),
-            Outcome::Resolve(ResolveOutcome::Conflict) | Outcome::Purge(false) => {}
+            EventOutcome::Claim(ClaimOutcome::InFlight { .. } | ClaimOutcome::Mismatch { .. }) => {}
+            EventOutcome::Fence(Fence::Passed) => self.passed(step, config),
+            EventOutcome::Fence(Fence::Fenced) => self.expect(Invariant::I3, before == after),
+            EventOutcome::Resolve(ResolveOutcome::Resolved) => self.resolved(step),
+            EventOutcome::Purge(true) => self.purged(before),
+            EventOutcome::Resolve(ResolveOutcome::Conflict) | EventOutcome::Purge(false) => {}
         }
         self.expect(Invariant::I1, self.left.iter().filter(|left| **left > 0).count() <= 1);
         let recorded = before.filter(|record| is_completed(record) && record.expires_at > now);

@@ -4,12 +4,12 @@ use idempotent_core::{
     Fingerprint, Record,
     clock::Timestamp,
     protocol::Fence,
-    transition::{Change, Event, Outcome, transition},
+    transition::{Change, Event, EventOutcome, transition},
 };
 
 /// One step by the rules. The last argument is the number of the attempt with which the sender was
 /// granted the key.
-type Step = fn(Option<&Record>, &Event<'_>, Timestamp, u32) -> (Change, Outcome);
+type Step = fn(Option<&Record>, &Event<'_>, Timestamp, u32) -> (Change, EventOutcome);
 
 /// The rules of a store.
 #[derive(Clone, Copy)]
@@ -92,12 +92,12 @@ pub(super) fn is_resolve(event: &Event<'_>) -> bool {
     matches!(event, Event::Resolve(..))
 }
 
-pub(super) fn fenced() -> (Change, Outcome) {
-    (Change::Keep, Outcome::Fence(Fence::Fenced))
+pub(super) fn fenced() -> (Change, EventOutcome) {
+    (Change::Keep, EventOutcome::Fence(Fence::Fenced))
 }
 
-pub(super) fn remove(_: &Record) -> (Change, Outcome) {
-    (Change::Remove, Outcome::Purge(true))
+pub(super) fn remove(_: &Record) -> (Change, EventOutcome) {
+    (Change::Remove, EventOutcome::Purge(true))
 }
 
 /// The change with its record altered.
@@ -117,7 +117,7 @@ pub(super) fn altered(
     event: &Event<'_>,
     now: Timestamp,
     alter: impl FnOnce(&mut Record, &Event<'_>),
-) -> (Change, Outcome) {
+) -> (Change, EventOutcome) {
     let altered = record.cloned().map(|mut record| {
         alter(&mut record, event);
         record
@@ -131,7 +131,7 @@ pub(super) fn unfenced(
     event: &Event<'_>,
     now: Timestamp,
     without_fence: fn(&Event<'_>) -> bool,
-) -> (Change, Outcome) {
+) -> (Change, EventOutcome) {
     let Some(owner) = record.map(|record| record.owner).filter(|_| without_fence(event)) else {
         return transition(record, event, now);
     };
@@ -154,7 +154,7 @@ pub(super) fn numbered(
     event: &Event<'_>,
     now: Timestamp,
     number: u32,
-) -> (Change, Outcome) {
+) -> (Change, EventOutcome) {
     let same = record.is_some_and(|record| record.attempt == number);
     unfenced(record, event, now, if same { |event| !is_resolve(event) } else { |_| false })
 }
@@ -165,14 +165,14 @@ pub(super) fn upserting_renewal(
     event: &Event<'_>,
     now: Timestamp,
     _: u32,
-) -> (Change, Outcome) {
+) -> (Change, EventOutcome) {
     let Event::Renew(owner, lease) = event else { return transition(record, event, now) };
     match record {
         None => {
             let fingerprint = Fingerprint::from_bytes([1; Fingerprint::BYTES]);
             let mut inserted = Record::new(fingerprint, *owner, now, now.after(*lease));
             inserted.lease_until = now.after(*lease);
-            (Change::Put(inserted), Outcome::Fence(Fence::Passed))
+            (Change::Put(inserted), EventOutcome::Fence(Fence::Passed))
         }
         Some(_) => transition(record, event, now),
     }

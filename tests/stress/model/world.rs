@@ -15,7 +15,7 @@ use idempotent_core::{
     Abandoned, Fingerprint, OwnerToken, Record, RecordState,
     clock::Timestamp,
     protocol::{Claim, Resolution},
-    transition::{Change, Event, OPERATOR, Outcome},
+    transition::{Change, Event, EventOutcome, OPERATOR},
 };
 
 /// The most attempts of a configuration.
@@ -209,7 +209,7 @@ impl World {
         config: &Config,
         (who, message): (usize, Message),
         (record, now): (Option<&Record>, Timestamp),
-    ) -> (Change, Outcome) {
+    ) -> (Change, EventOutcome) {
         let (owner, recording) = (token(who), recording(who));
         let (claim, resolution) = (claim(config, who), Resolution::Complete(OF_OPERATOR));
         let event = match message {

@@ -15,7 +15,7 @@ use crate::{
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
-    conformance::{Action, Subject, history},
+    conformance::{Action, TestedStore, history},
     internals::{
         alter_postgres, alter_redis, alter_sqlite, batched_postgres, batched_sqlite,
         postgres_batches,
@@ -105,8 +105,8 @@ impl Backend {
         &self,
         variant: Variant,
         in_transactions: bool,
-    ) -> Arc<dyn Subject> {
-        let subject: Arc<dyn Subject> = match self {
+    ) -> Arc<dyn TestedStore> {
+        let subject: Arc<dyn TestedStore> = match self {
             Self::Sqlite => {
                 let file = File::new();
                 let store = sqlite(&file, variant).await;
@@ -348,7 +348,7 @@ enum Rows {
 }
 
 #[async_trait]
-impl Subject for ShiftedStore {
+impl TestedStore for ShiftedStore {
     fn store(&self) -> &dyn Store {
         &*self.store
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::hammer::Hammer;
 use idempotent_core::{
-    conformance::{CASES, Subject, follow},
+    conformance::{CASES, TestedStore, follow},
     store::Store,
 };
 
@@ -232,10 +232,10 @@ fn message(error: JoinError) -> String {
         .unwrap_or_default()
 }
 
-struct Shared(Arc<dyn Subject>);
+struct Shared(Arc<dyn TestedStore>);
 
 #[async_trait::async_trait]
-impl Subject for Shared {
+impl TestedStore for Shared {
     fn store(&self) -> &dyn Store {
         self.0.store()
     }

@@ -40,7 +40,7 @@ impl RunKey {
     }
 
     async fn look_up(&self) -> Result<Option<Snapshot>, String> {
-        self.keys.look_up(&self.id).await.map_err(|cause| cause.to_string())
+        self.keys.find_record(&self.id).await.map_err(|cause| cause.to_string())
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::{
-    conformance::fixture::{Fixture, Key, granted, many, recording},
+    conformance::fixture::{Fixture, KeyUnderTest, granted, many, recording},
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence},
     record::RecordState,
@@ -16,7 +16,11 @@ use crate::{
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The outcome of a claim in a transaction, which is rolled back.
-async fn outcome_of(transactions: &dyn Transactions, key: &Key, claim: &Claim) -> ClaimOutcome {
+async fn outcome_of(
+    transactions: &dyn Transactions,
+    key: &KeyUnderTest,
+    claim: &Claim,
+) -> ClaimOutcome {
     match transactions.claim(&key.id, claim, WAIT).await.unwrap() {
         TransactionClaim::Granted { attempt, transaction } => {
             transaction.roll_back().await;
@@ -29,7 +33,7 @@ async fn outcome_of(transactions: &dyn Transactions, key: &Key, claim: &Claim) -
 /// Claims a key in a transaction, and expects this attempt to be granted.
 async fn claim_in(
     transactions: &dyn Transactions,
-    key: &Key,
+    key: &KeyUnderTest,
     claim: &Claim,
     expected: u32,
 ) -> Box<dyn Transaction> {

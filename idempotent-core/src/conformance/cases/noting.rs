@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::{
-    conformance::fixture::{Fixture, Key, granted, recording, text},
+    conformance::fixture::{Fixture, KeyUnderTest, granted, recording, text},
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
@@ -222,7 +222,7 @@ async fn all_resumable(fixture: &Fixture, operation: &ShortText, limit: u32) -> 
 }
 
 /// Whether the key is among those that can be resumed. Other users of the store may have some too.
-async fn is_resumable(fixture: &Fixture, key: &Key) -> bool {
+async fn is_resumable(fixture: &Fixture, key: &KeyUnderTest) -> bool {
     let operation = fixture.request().operation;
     all_resumable(fixture, &operation, 1_000).await.contains(&key.id)
 }

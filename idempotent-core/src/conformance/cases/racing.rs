@@ -6,11 +6,13 @@ use std::{
 };
 
 use crate::{
-    conformance::fixture::{Fixture, Key, MANY, assert_one_winner, granted, many, recording},
+    conformance::fixture::{
+        Fixture, KeyUnderTest, MANY, assert_one_winner, granted, many, recording,
+    },
     protocol::{Claim, ClaimOutcome, Fence},
 };
 
-async fn claims(key: &Key, request: impl Fn() -> Claim) -> Vec<ClaimOutcome> {
+async fn claims(key: &KeyUnderTest, request: impl Fn() -> Claim) -> Vec<ClaimOutcome> {
     many(|| {
         let (key, request) = (key.clone(), request());
         async move { key.claim(&request).await }

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Timestamp,
-    conformance::fixture::{Fixture, Key, granted, many, owner, recording},
+    conformance::fixture::{Fixture, KeyUnderTest, granted, many, owner, recording},
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
     record::{Record, RecordState},
@@ -11,7 +11,10 @@ use crate::{
 
 /// Keys whose owner is gone and whose lease ends eight ticks from now, though it is one tick long;
 /// `None` where the clock cannot be set back.
-async fn stranded<const N: usize>(fixture: &Fixture, claims: [Claim; N]) -> Option<[Key; N]> {
+async fn stranded<const N: usize>(
+    fixture: &Fixture,
+    claims: [Claim; N],
+) -> Option<[KeyUnderTest; N]> {
     let keys = [(); N].map(|()| fixture.key());
     for (key, claim) in keys.iter().zip(&claims) {
         key.claimed(claim).await;
@@ -220,7 +223,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fi
     }
     let claims = [fixture.request(), fixture.request(), fixture.hold_request()];
     let Some([retried, other, held]) = stranded(&fixture, claims.clone()).await else { return };
-    let claim = async |key: &Key, claim: Claim| {
+    let claim = async |key: &KeyUnderTest, claim: Claim| {
         let transactions = fixture.store().transactions().unwrap();
         match transactions.claim(&key.id, &claim, fixture.tick()).await.unwrap() {
             TransactionClaim::Granted { attempt, transaction } => {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, mem, time::Duration};
 
-use super::{AttemptOutcome, Effects, Inner, Phase};
+use super::{AttemptOutcome, AttemptPhase, Effects, Inner};
 use crate::{
     error::StoreError,
     lease::Lease,
@@ -38,7 +38,7 @@ impl Inner {
         if self.open.is_none() {
             // If this future is dropped, the transaction may be committed; the abandonment is
             // fenced then.
-            self.phase = Phase::Ending(EndAction::Abandon(self.operation.abandoned()), live);
+            self.phase = AttemptPhase::Ending(EndAction::Abandon(self.operation.abandoned()), live);
         }
         let note = self.operation.take_pending();
         let committed = Box::pin(commit_with(transaction, &self.lease, note, &action));
@@ -176,20 +176,22 @@ impl Inner {
     }
 
     async fn hold_lease(&mut self) -> Result<Fence, StoreError> {
-        let live = match mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Ending(_, live) => live,
-            Phase::Running | Phase::Ended => self.parts.renewer.leases.remove(&self.lease),
+        let live = match mem::replace(&mut self.phase, AttemptPhase::Ended) {
+            AttemptPhase::Ending(_, live) => live,
+            AttemptPhase::Running | AttemptPhase::Ended => {
+                self.parts.renewer.leases.remove(&self.lease)
+            }
         };
         let hold = EndAction::Abandon(Abandoned::Hold);
-        self.phase = Phase::Ending(hold.clone(), live);
+        self.phase = AttemptPhase::Ending(hold.clone(), live);
         let fence = self.send_after_renewals(&hold).await?;
-        self.phase = Phase::Ended;
+        self.phase = AttemptPhase::Ended;
         Ok(fence)
     }
 
     /// The claim has ended with its transaction, so the key is claimed again, and held.
     async fn hold_in_new_transaction(&mut self) -> Result<Fence, StoreError> {
-        self.phase = Phase::Ended;
+        self.phase = AttemptPhase::Ended;
         let store = &self.parts.store;
         let claimed = store.transactions()?.claim(&self.lease.id, &self.claim, IN_DOUBT);
         let TransactionClaim::Granted { mut transaction, .. } = store.limit(claimed).await? else {

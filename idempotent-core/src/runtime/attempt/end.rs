@@ -2,7 +2,7 @@
 
 use std::{error::Error, mem};
 
-use super::{AttemptOutcome, Effects, Inner, Phase};
+use super::{AttemptOutcome, AttemptPhase, Effects, Inner};
 use crate::{
     error::StoreError,
     protocol::{Fence, Note},
@@ -29,7 +29,7 @@ impl Inner {
         let live = self.parts.renewer.leases.remove(&self.lease);
         // A renewal that was fenced has removed the lease before.
         let fenced = live.is_none();
-        self.phase = Phase::Ending(action.clone(), live);
+        self.phase = AttemptPhase::Ending(action.clone(), live);
         let sent =
             if fenced { self.send_noted(&action).await } else { self.send_shown(&action).await };
         if sent.is_ok() && self.sending.get().is_some() {
@@ -39,12 +39,12 @@ impl Inner {
             // Boxed: keeps the caller's future small, since few attempts are fenced.
             Ok(Fence::Fenced) => Box::pin(self.end_fenced(action)).await,
             Ok(fence) => {
-                self.phase = Phase::Ended;
+                self.phase = AttemptPhase::Ended;
                 self.sending.take();
                 self.outcome(fence).await
             }
             Err(_) if fenced => {
-                self.phase = Phase::Ended;
+                self.phase = AttemptPhase::Ended;
                 self.parts.deferrals.defer(self.deferred(action).into_fenced());
                 self.outcome(Fence::Fenced).await
             }
@@ -82,9 +82,9 @@ impl Inner {
         let end = self.deferred(action.clone());
         // If this future is dropped here, another attempt may own the record: the response must not
         // be replayed from memory.
-        self.phase = Phase::Ending(action, None);
+        self.phase = AttemptPhase::Ending(action, None);
         let reclaimed = self.parts.deferrals.reclaim(&end).await;
-        self.phase = Phase::Ended;
+        self.phase = AttemptPhase::Ended;
         match reclaimed {
             Ok(fence) => {
                 self.sending.take();
@@ -129,14 +129,14 @@ impl Inner {
 
     /// Keeps the lease alive while the end is sent, even if renewals have to wait for it.
     pub(super) fn keep_lease(&self) {
-        if let Phase::Ending(_, Some(live)) = &self.phase {
+        if let AttemptPhase::Ending(_, Some(live)) = &self.phase {
             self.parts.renewer.leases.restore(self.lease, *live);
         }
     }
 
     /// Notes that the store has the end, and stops keeping the lease alive.
     pub(super) fn set_ended(&mut self) {
-        self.phase = Phase::Ended;
+        self.phase = AttemptPhase::Ended;
         self.parts.renewer.leases.remove(&self.lease);
     }
 
@@ -210,12 +210,12 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.operation.end();
-        match mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Running => {
+        match mem::replace(&mut self.phase, AttemptPhase::Ended) {
+            AttemptPhase::Running => {
                 self.parts.renewer.leases.remove(&self.lease);
             }
-            Phase::Ending(action, live) => self.defer_unfinished(action, live),
-            Phase::Ended => {}
+            AttemptPhase::Ending(action, live) => self.defer_unfinished(action, live),
+            AttemptPhase::Ended => {}
         }
     }
 }

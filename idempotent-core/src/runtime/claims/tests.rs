@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     policy::Abandoned,
     runtime::{
-        deferred::DeferredEnd, end_action::EndAction, environment::Environment, parts::Parts,
-        process::Process,
+        deferred::DeferredEnd, end_action::EndAction, environment::Environment,
+        parts::RuntimeParts, process::Process,
     },
     store::{Store, memory::MemoryStore},
 };
@@ -16,7 +16,7 @@ async fn a_claim_that_may_have_waited_for_a_deferred_end_is_not_sent_by_a_forked
     let store = Arc::new(MemoryStore::new());
     let options = RuntimeOptions::default();
     let other = Process::of(std::process::id() + 1);
-    let parts = Parts::new(store.clone(), options, other, Environment::System);
+    let parts = RuntimeParts::new(store.clone(), options, other, Environment::System);
     let digest = RequestDigest::unknown();
     let fingerprint = parts.options.fingerprint_keys.sign(digest);
     let claim = || Claim::new(fingerprint, OwnerToken::random().unwrap());

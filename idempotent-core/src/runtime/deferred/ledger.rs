@@ -35,7 +35,7 @@ impl Ledger {
     }
 
     /// Returns when no end is left.
-    pub(super) async fn drained(&self) {
+    pub(super) async fn drain(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.load.subscribe().wait_for(|load| load.ends == 0).await;
     }

@@ -2,10 +2,10 @@
 
 use crate::{error::StoreError, short_text::ShortTextError};
 
-/// The error of a call of an [`Operation`](super::Operation).
+/// The error of a call of an [`Run`](super::Run).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OperationError {
+pub enum NoteError {
     /// The store failed. Whether it has stored the note is unknown.
     #[error("the record of the operation could not be read or written")]
     #[non_exhaustive]

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 
-use super::OperationError;
+use super::NoteError;
 
 /// Precedes each step, so that a later release can encode steps in another way.
 const VERSION: u8 = 1;
@@ -38,12 +38,12 @@ struct RecordedStep {
 impl RecordedSteps {
     /// Decodes the steps of a record. A step that was recorded twice, because the first
     /// acknowledgment was lost, counts once.
-    pub(super) fn decode(encoded: &Bytes) -> Result<Self, OperationError> {
+    pub(super) fn decode(encoded: &Bytes) -> Result<Self, NoteError> {
         let mut rest = encoded.clone();
         let mut steps = Vec::<RecordedStep>::new();
         while !rest.is_empty() {
             let (name, result) =
-                decode_step(&mut rest).ok_or(OperationError::Unreadable { source: None })?;
+                decode_step(&mut rest).ok_or(NoteError::Unreadable { source: None })?;
             if steps.iter().all(|step| step.name != name) {
                 steps.push(RecordedStep { name, result, asked_for: false });
             }
@@ -53,24 +53,20 @@ impl RecordedSteps {
 
     /// Returns the result of a step, or `None` if the step has to run. The steps that have no
     /// recorded result come after all those that have one.
-    pub(super) fn take<T: DeserializeOwned>(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<T>, OperationError> {
+    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, NoteError> {
         if let Some(step) = self.steps.iter_mut().find(|step| step.name == name) {
             if step.asked_for {
-                return Err(OperationError::StepName { step: name.to_owned() });
+                return Err(NoteError::StepName { step: name.to_owned() });
             }
             let result = serde_json::from_slice(&step.result)
-                .map_err(|source| OperationError::Unreadable { source: Some(source) })?;
+                .map_err(|source| NoteError::Unreadable { source: Some(source) })?;
             step.asked_for = true;
             return Ok(Some(result));
         }
         match self.steps.iter().find(|step| !step.asked_for) {
-            Some(RecordedStep { name: recorded, .. }) => Err(OperationError::UnknownStep {
-                step: name.to_owned(),
-                recorded: recorded.clone(),
-            }),
+            Some(RecordedStep { name: recorded, .. }) => {
+                Err(NoteError::UnknownStep { step: name.to_owned(), recorded: recorded.clone() })
+            }
             None => Ok(None),
         }
     }
@@ -81,15 +77,15 @@ impl RecordedSteps {
         &mut self,
         name: &str,
         result: &T,
-    ) -> Result<(Bytes, T), OperationError> {
+    ) -> Result<(Bytes, T), NoteError> {
         let what = "the result of a step";
-        let unserializable = |source| OperationError::Serialize { what, source };
+        let unserializable = |source| NoteError::Serialize { what, source };
         let result = serde_json::to_vec(result).map_err(unserializable)?;
         let read = serde_json::from_slice(&result).map_err(unserializable)?;
         limited(what, result.len(), MAX_RESULT)?;
         let mut step = Vec::with_capacity(name.len() + result.len() + 6);
-        let name_length = u8::try_from(name.len())
-            .map_err(|_| OperationError::StepName { step: name.to_owned() })?;
+        let name_length =
+            u8::try_from(name.len()).map_err(|_| NoteError::StepName { step: name.to_owned() })?;
         let length = u32::try_from(result.len()).unwrap_or(u32::MAX);
         step.extend([VERSION, name_length]);
         step.extend_from_slice(name.as_bytes());
@@ -118,18 +114,18 @@ fn split_to(rest: &mut Bytes, length: usize) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-fn limited(what: &'static str, length: usize, max: usize) -> Result<(), OperationError> {
-    if length > max { Err(OperationError::TooLarge { what, length, max }) } else { Ok(()) }
+fn limited(what: &'static str, length: usize, max: usize) -> Result<(), NoteError> {
+    if length > max { Err(NoteError::TooLarge { what, length, max }) } else { Ok(()) }
 }
 
 /// Encodes the input of an operation, whose record has this namespace.
 pub(super) fn encode_input<T: Serialize + ?Sized>(
     namespace: Option<&str>,
     input: &T,
-) -> Result<Bytes, OperationError> {
+) -> Result<Bytes, NoteError> {
     let what = "the input";
     let encoded =
-        serde_json::to_vec(input).map_err(|source| OperationError::Serialize { what, source })?;
+        serde_json::to_vec(input).map_err(|source| NoteError::Serialize { what, source })?;
     limited(what, encoded.len() + 1 + NAMESPACE, MAX_INPUT)?;
     Ok(match namespace {
         None => [&[VERSION][..], &encoded].concat().into(),
@@ -153,17 +149,14 @@ fn digest(namespace: &str) -> [u8; NAMESPACE] {
 }
 
 /// Decodes the input of an operation.
-pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(
-    input: &[u8],
-) -> Result<T, OperationError> {
+pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, NoteError> {
     let input = match input {
         [VERSION, input @ ..] => Some(input),
         [NAMESPACED, rest @ ..] => rest.get(NAMESPACE..),
         _ => None,
     };
-    let input = input.ok_or(OperationError::Unreadable { source: None })?;
-    serde_json::from_slice(input)
-        .map_err(|source| OperationError::Unreadable { source: Some(source) })
+    let input = input.ok_or(NoteError::Unreadable { source: None })?;
+    serde_json::from_slice(input).map_err(|source| NoteError::Unreadable { source: Some(source) })
 }
 
 #[cfg(test)]
@@ -189,11 +182,11 @@ mod tests {
     fn steps_come_back_in_order_and_once() {
         let mut steps = recorded(&[("charge", 1), ("ledger", 2), ("charge", 3)]);
         assert_eq!(steps.take::<u32>("charge").unwrap(), Some(1));
-        assert!(matches!(steps.take::<u32>("charge"), Err(OperationError::StepName { .. })));
+        assert!(matches!(steps.take::<u32>("charge"), Err(NoteError::StepName { .. })));
         assert_eq!(steps.take::<u32>("ledger").unwrap(), Some(2));
         assert_eq!(steps.take::<u32>("receipt").unwrap(), None);
         steps.add("receipt", &4).unwrap();
-        assert!(matches!(steps.take::<u32>("receipt"), Err(OperationError::StepName { .. })));
+        assert!(matches!(steps.take::<u32>("receipt"), Err(NoteError::StepName { .. })));
     }
 
     #[test]
@@ -207,7 +200,7 @@ mod tests {
         );
         assert!(matches!(
             recorded(&[("charge", 1)]).take::<String>("charge"),
-            Err(OperationError::Unreadable { source: Some(_) })
+            Err(NoteError::Unreadable { source: Some(_) })
         ));
     }
 
@@ -215,7 +208,7 @@ mod tests {
     fn results_are_limited() {
         let mut steps = RecordedSteps::default();
         let large = "a".repeat(MAX_RESULT);
-        assert!(matches!(steps.add("one", &large), Err(OperationError::TooLarge { .. })));
+        assert!(matches!(steps.add("one", &large), Err(NoteError::TooLarge { .. })));
         for step in ["one", "two", "three"] {
             steps.add(step, &large[2..].to_owned()).unwrap();
         }

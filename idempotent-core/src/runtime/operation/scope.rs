@@ -3,19 +3,19 @@
 
 use std::{cell::RefCell, future::poll_fn, pin::Pin};
 
-use super::Operation;
+use super::Run;
 use crate::{
     error::StoreError,
-    runtime::{parts::Parts, store_calls::StoreCalls},
+    runtime::{parts::RuntimeParts, store_calls::StoreCalls},
 };
 
 thread_local! {
     /// The operation whose handler this thread is polling, if its store has a single writer.
-    static POLLED: RefCell<Option<Operation>> = const { RefCell::new(None) };
+    static POLLED: RefCell<Option<Run>> = const { RefCell::new(None) };
 }
 
 /// Restores the operation whose handler was polled before.
-struct Restore(Option<Operation>);
+struct Restore(Option<Run>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for Restore {
     }
 }
 
-impl Operation {
+impl Run {
     /// Runs the handler of this operation. An integration calls it, so that another operation that
     /// begins inside the handler fails at once if the handler's transaction
     /// [excludes](crate::store::Transactions::is_exclusive) it.
@@ -45,7 +45,7 @@ impl Operation {
     }
 }
 
-impl Parts {
+impl RuntimeParts {
     /// Fails inside a handler whose open transaction would block another operation until both time
     /// out.
     pub(in crate::runtime) fn verify_may_begin(&self) -> Result<(), StoreError> {

@@ -4,26 +4,26 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Operation, OperationError, passed};
+use super::{NoteError, Run, passed};
 use crate::{
     protocol::Note, record_id::DerivedKey, runtime::recordable::Recordable, store::Transaction,
 };
 
-/// A step of an operation, from [`Operation::step`]. Its methods run it, or return the result that
+/// A step of an operation, from [`Run::step`]. Its methods run it, or return the result that
 /// an earlier attempt has recorded.
 ///
-/// An error `E` of the step must be convertible from `W`, which is [`OperationError`] unless an
+/// An error `E` of the step must be convertible from `W`, which is [`NoteError`] unless an
 /// integration wraps it.
 #[must_use = "a step does nothing until it is run"]
-pub struct Step<'a, W = OperationError> {
-    pub(super) operation: &'a Operation,
+pub struct Step<'a, W = NoteError> {
+    pub(super) operation: &'a Run,
     pub(super) name: &'a str,
     pub(super) error: PhantomData<fn() -> W>,
 }
 
 /// A step that a later attempt reconciles before it runs it again, from [`Step::reconcile`].
 #[must_use = "a step does nothing until it is run"]
-pub struct ReconciledStep<'a, R, W = OperationError> {
+pub struct ReconciledStep<'a, R, W = NoteError> {
     step: Step<'a, W>,
     find: R,
 }
@@ -62,7 +62,7 @@ enum Begun<'a, T> {
 
 /// A step that is running. Dropping it lets other steps run.
 struct RunningStep<'a> {
-    operation: &'a Operation,
+    operation: &'a Run,
     name: &'a str,
 }
 
@@ -81,7 +81,7 @@ impl<'a, W> Step<'a, W> {
     /// Asks another service what it knows about this step before a later attempt runs it again.
     ///
     /// `find` gets the step's derived key. It is called only in an attempt that is
-    /// [recovering](Operation::recovering) and has no recorded result. If `find` fails, the step
+    /// [recovering](Run::recovering) and has no recorded result. If `find` fails, the step
     /// fails with its error and is not run.
     pub fn reconcile<R, F>(self, find: R) -> ReconciledStep<'a, R, W>
     where
@@ -94,12 +94,12 @@ impl<'a, W> Step<'a, W> {
     /// recorded. The result is returned as it is read from its JSON, so that every attempt gets the
     /// same.
     ///
-    /// `effect` gets the [derived key](Operation::derive_key) of the step, for a call to another
+    /// `effect` gets the [derived key](Run::derive_key) of the step, for a call to another
     /// service. If it fails, nothing is recorded, and a later attempt runs it again.
     ///
     /// # Errors
-    /// Fails with the error of `effect`, or with an [`OperationError`]. After
-    /// [`OperationError::Store`] the step may have been done without being recorded.
+    /// Fails with the error of `effect`, or with an [`NoteError`]. After
+    /// [`NoteError::Store`] the step may have been done without being recorded.
     ///
     /// # Cancel safety
     /// If the future is dropped, the step may have been done without being recorded.
@@ -107,7 +107,7 @@ impl<'a, W> Step<'a, W> {
     where
         T: Recordable,
         E: From<W>,
-        W: From<OperationError>,
+        W: From<NoteError>,
         F: Future<Output = Result<T, E>>,
     {
         match self.begin_outside().await.map_err(W::from)? {
@@ -133,7 +133,7 @@ impl<'a, W> Step<'a, W> {
         X: HandlerTransaction,
         T: Recordable,
         E: From<W> + From<X::Error>,
-        W: From<OperationError>,
+        W: From<NoteError>,
     {
         let transaction = transaction.transaction().await?;
         let running = match self.begin().await.map_err(W::from)? {
@@ -143,7 +143,7 @@ impl<'a, W> Step<'a, W> {
         let connection = transaction
             .connection_mut()
             .downcast_mut()
-            .ok_or_else(|| W::from(OperationError::TransactionOpen))?;
+            .ok_or_else(|| W::from(NoteError::TransactionOpen))?;
         let result = effect(connection).await?;
         let (note, result) = running.note(&result).map_err(W::from)?;
         let lease = &self.operation.shared.lease;
@@ -154,34 +154,34 @@ impl<'a, W> Step<'a, W> {
     }
 
     /// Begins a step whose result is stored at once.
-    async fn begin_outside<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, OperationError> {
+    async fn begin_outside<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, NoteError> {
         self.operation.outside_transaction()?;
         let begun = self.begin().await?;
         if matches!(begun, Begun::Run(_)) {
             self.operation.pass_point_of_no_return().await?;
             let mut state = self.operation.state();
             if state.ended {
-                return Err(OperationError::Ended);
+                return Err(NoteError::Ended);
             }
             state.began = true;
         }
         Ok(begun)
     }
 
-    async fn begin<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, OperationError> {
+    async fn begin<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, NoteError> {
         let Self { operation, name, .. } = *self;
         if name.is_empty() || name.len() > usize::from(u8::MAX) {
-            return Err(OperationError::StepName { step: name.to_owned() });
+            return Err(NoteError::StepName { step: name.to_owned() });
         }
         operation.not_ended()?;
         operation.read_steps().await?;
         let mut state = operation.state();
         // Between the read and this line the attempt may end.
         if state.ended {
-            return Err(OperationError::Ended);
+            return Err(NoteError::Ended);
         }
         if state.running {
-            return Err(OperationError::Concurrent { step: name.to_owned() });
+            return Err(NoteError::Concurrent { step: name.to_owned() });
         }
         match state.steps.get_or_insert_default().take(name)? {
             Some(result) => {
@@ -203,7 +203,7 @@ impl<R, W> ReconciledStep<'_, R, W> {
     ///
     /// # Errors
     /// As for [`Step::run`], or with the error of the reconciliation. Fails with
-    /// [`OperationError::OutcomeUnknown`] if the reconciliation returns
+    /// [`NoteError::OutcomeUnknown`] if the reconciliation returns
     /// [`Reconciliation::Unknown`]; the key is then held, whatever the handler responds.
     ///
     /// # Cancel safety
@@ -212,7 +212,7 @@ impl<R, W> ReconciledStep<'_, R, W> {
     where
         T: Recordable,
         E: From<W>,
-        W: From<OperationError>,
+        W: From<NoteError>,
         R: FnOnce(DerivedKey) -> G,
         F: Future<Output = Result<T, E>>,
         G: Future<Output = Result<Reconciliation<T>, E>>,
@@ -230,7 +230,7 @@ impl<R, W> ReconciledStep<'_, R, W> {
             Reconciliation::Absent => return running.run(effect).await,
             Reconciliation::Unknown => {
                 operation.state().unknown = true;
-                Err(W::from(OperationError::OutcomeUnknown))
+                Err(W::from(NoteError::OutcomeUnknown))
             }
         }
         .map_err(E::from)
@@ -246,7 +246,7 @@ impl RunningStep<'_> {
     where
         T: Serialize + DeserializeOwned,
         E: From<W>,
-        W: From<OperationError>,
+        W: From<NoteError>,
         F: Future<Output = Result<T, E>>,
     {
         let result = effect(self.key()).await?;
@@ -254,7 +254,7 @@ impl RunningStep<'_> {
     }
 
     /// Records a result, and returns it as later attempts will read it.
-    async fn record<T>(self, result: T) -> Result<T, OperationError>
+    async fn record<T>(self, result: T) -> Result<T, NoteError>
     where
         T: Serialize + DeserializeOwned,
     {
@@ -263,7 +263,7 @@ impl RunningStep<'_> {
         Ok(result)
     }
 
-    fn note<T>(&self, result: &T) -> Result<(Note, T), OperationError>
+    fn note<T>(&self, result: &T) -> Result<(Note, T), NoteError>
     where
         T: Serialize + DeserializeOwned,
     {

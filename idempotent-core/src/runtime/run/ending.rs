@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What ends an attempt whose work has ended.
-enum AttemptEnd {
+enum RunEnd {
     /// The result is recorded, and the effects are committed.
     Record(EncodedRecording),
     /// The result is recorded, and the effects are rolled back.
@@ -62,10 +62,10 @@ where
     };
     let id = *attempt.id();
     let outcome = match end {
-        AttemptEnd::Record(recording) => attempt.complete(recording).await,
-        AttemptEnd::RecordFailure(recording) => attempt.complete_rolled_back(recording).await,
-        AttemptEnd::Release => attempt.release().await,
-        AttemptEnd::Abandon(policy) => attempt.abandon(policy).await,
+        RunEnd::Record(recording) => attempt.complete(recording).await,
+        RunEnd::RecordFailure(recording) => attempt.complete_rolled_back(recording).await,
+        RunEnd::Release => attempt.release().await,
+        RunEnd::Abandon(policy) => attempt.abandon(policy).await,
     };
     match outcome {
         AttemptOutcome::Stored | AttemptOutcome::Deferred => {}
@@ -91,27 +91,27 @@ where
 fn of_value<T: Serialize + DeserializeOwned, E>(
     attempt: &Attempt,
     value: T,
-) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
+) -> (RunEnd, Result<Done<T>, RunError<E>>) {
     if attempt.operation().is_unknown() {
         let held = RunError::Held { reference: None };
-        return (AttemptEnd::Abandon(Abandoned::Hold), Err(held));
+        return (RunEnd::Abandon(Abandoned::Hold), Err(held));
     }
     let (recording, value) = recorded::of_value(value);
-    (AttemptEnd::Record(recording), Ok(Done { value, replayed: false }))
+    (RunEnd::Record(recording), Ok(Done { value, replayed: false }))
 }
 
 /// How a failure ends its attempt.
 fn of_failure<T, E: Serialize + DeserializeOwned>(
     attempt: &Attempt,
     failure: Failure<E>,
-) -> (AttemptEnd, Result<Done<T>, RunError<E>>) {
+) -> (RunEnd, Result<Done<T>, RunError<E>>) {
     let operation = attempt.operation();
-    let hold = AttemptEnd::Abandon(Abandoned::Hold);
+    let hold = RunEnd::Abandon(Abandoned::Hold);
     let (end, error) = match failure {
         Failure::Other(source) if operation.abandoned() == Abandoned::Hold => {
             (hold, RunError::Other { source, held: true })
         }
-        Failure::Other(source) => (AttemptEnd::Release, RunError::Other { source, held: false }),
+        Failure::Other(source) => (RunEnd::Release, RunError::Other { source, held: false }),
         Failure::Final(error) | Failure::Retryable(error) | Failure::Unknown(error)
             if operation.is_unknown() =>
         {
@@ -119,12 +119,12 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
         }
         Failure::Unknown(error) => (hold, RunError::Unknown { error }),
         Failure::Retryable(error) if operation.release_holds() => {
-            (AttemptEnd::Release, RunError::Unknown { error })
+            (RunEnd::Release, RunError::Unknown { error })
         }
-        Failure::Retryable(error) => (AttemptEnd::Release, RunError::Retryable { error }),
+        Failure::Retryable(error) => (RunEnd::Release, RunError::Retryable { error }),
         Failure::Final(error) => {
             let (recording, error) = recorded::of_failure(error);
-            (AttemptEnd::RecordFailure(recording), RunError::Final { error, replayed: false })
+            (RunEnd::RecordFailure(recording), RunError::Final { error, replayed: false })
         }
     };
     (end, Err(error))

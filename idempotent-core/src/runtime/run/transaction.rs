@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     error::StoreError,
-    runtime::{Attempt, HandlerTransaction, Operation, Runtime},
+    runtime::{Attempt, HandlerTransaction, Run, Runtime},
     store::Transaction,
 };
 
@@ -20,7 +20,7 @@ use crate::{
 /// task that it spawns, nor end the transaction with SQL: the result is then not recorded.
 pub struct JobTransaction<C> {
     runtime: Runtime,
-    operation: Operation,
+    operation: Run,
     transaction: Option<Box<dyn Transaction>>,
     slot: Arc<TransactionSlot>,
     connection: PhantomData<fn() -> C>,
@@ -41,7 +41,7 @@ impl<C: 'static> JobTransaction<C> {
     ///
     /// # Errors
     /// Fails if the transaction cannot be begun, if the store's connections are not of type `C`,
-    /// within a [step](Operation::step) that is not run in this transaction, and once the work has
+    /// within a [step](Run::step) that is not run in this transaction, and once the work has
     /// ended.
     ///
     /// # Cancel safety

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{
     NAME,
-    error::{ErrorKind, NoResponse, error_kind, is_reply, store_error},
+    error::{NoResponse, PgErrorKind, error_kind, is_reply, store_error},
     lifecycle::{Hooks, PgLifecycle},
     server::{Isolation, Server, StatementMode, check},
     server_health::ServerHealth,
@@ -65,7 +65,7 @@ impl Pools {
     /// After an error that presumably concerns all connections, closes those that are idle, so that
     /// the next call opens one: to the primary, once the name of the server leads to it.
     pub(super) fn discard_if_stale(&self, error: &sqlx::Error) {
-        if error_kind(error) == ErrorKind::StaleConnections {
+        if error_kind(error) == PgErrorKind::StaleConnections {
             self.health.invalidate_idle();
             self.transactions.close_idle_shared();
         }

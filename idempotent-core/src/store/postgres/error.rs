@@ -20,7 +20,7 @@ use crate::{
 
 /// An error to which the store has a special reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ErrorKind {
+pub(super) enum PgErrorKind {
     /// Lost against another transaction.
     Conflict,
     /// Waited too long for a lock.
@@ -41,11 +41,11 @@ pub(super) enum ErrorKind {
 
 /// An SQLSTATE, or the first two characters of several; its kind; and the answers to the three
 /// questions.
-type Row = (&'static str, ErrorKind, ErrorClass);
+type Row = (&'static str, PgErrorKind, ErrorClass);
 
 const fn row(
     code: &'static str,
-    kind: ErrorKind,
+    kind: PgErrorKind,
     effect: Effect,
     cause: Cause,
     connection: ConnectionState,
@@ -62,51 +62,51 @@ const fn row(
 #[rustfmt::skip]
 const SQLSTATES: &[Row] = &[
     // `connection_exception`, of the server or of a pooler; `transaction_resolution_unknown`.
-    row("08P01", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // wrong parameters
-    row("08",    ErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("08P01", PgErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // wrong parameters
+    row("08",    PgErrorKind::Other,              Unknown,  Temporary, Unusable),
     // `BEGIN READ WRITE` on a standby; "cached plan must not change result type".
-    row("0A000", ErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
+    row("0A000", PgErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
     // `invalid_transaction_state`. The server has become a standby, or somebody has made it
     // read-only; it has ended the session of a transaction that was idle, or open, for too long.
-    row("25006", ErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
-    row("25P03", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("25P04", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("25",    ErrorKind::Other,              NoEffect, Permanent, Unusable),
-    row("26000", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // not prepared
+    row("25006", PgErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
+    row("25P03", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("25P04", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("25",    PgErrorKind::Other,              NoEffect, Permanent, Unusable),
+    row("26000", PgErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // not prepared
     // `invalid_catalog_name`: the database does not exist while it is restored.
-    row("3D000", ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("3D000", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
     // `transaction_rollback`: not serializable, a deadlock; `statement_completion_unknown`.
-    row("40001", ErrorKind::Conflict,           NoEffect, Temporary, Good),
-    row("40P01", ErrorKind::Conflict,           NoEffect, Temporary, Good),
-    row("40003", ErrorKind::Other,              Unknown,  Temporary, Unusable),
-    row("40",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row("40001", PgErrorKind::Conflict,           NoEffect, Temporary, Good),
+    row("40P01", PgErrorKind::Conflict,           NoEffect, Temporary, Good),
+    row("40003", PgErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("40",    PgErrorKind::Other,              NoEffect, Temporary, Good),
     // `syntax_error_or_access_rule_violation`: what `check` and `migrate` report.
-    row("42P01", ErrorKind::MissingTable,       NoEffect, Permanent, Good),
-    row("42P05", ErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // prepared twice
-    row("42",    ErrorKind::Other,              NoEffect, Permanent, Good),
+    row("42P01", PgErrorKind::MissingTable,       NoEffect, Permanent, Good),
+    row("42P05", PgErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // prepared twice
+    row("42",    PgErrorKind::Other,              NoEffect, Permanent, Good),
     // `insufficient_resources`: the disk, the memory, the connections.
-    row("53300", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("53",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row("53300", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("53",    PgErrorKind::Other,              NoEffect, Temporary, Good),
     // `object_not_in_prerequisite_state`.
-    row(LOCKED,  ErrorKind::LockTimeout,        NoEffect, Temporary, Good),
-    row("55",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row(LOCKED,  PgErrorKind::LockTimeout,        NoEffect, Temporary, Good),
+    row("55",    PgErrorKind::Other,              NoEffect, Temporary, Good),
     // `operator_intervention`: the server shuts down, or crashed while it may have committed; it
     // starts up; the database was dropped; the session was idle for too long; cancelled.
-    row("57P01", ErrorKind::Other,              Unknown,  Temporary, Unusable),
-    row("57P02", ErrorKind::Other,              Unknown,  Temporary, Unusable),
-    row("57P03", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("57P04", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("57P05", ErrorKind::Other,              NoEffect, Temporary, Unusable),
-    row("57",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row("57P01", PgErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("57P02", PgErrorKind::Other,              Unknown,  Temporary, Unusable),
+    row("57P03", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57P04", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57P05", PgErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("57",    PgErrorKind::Other,              NoEffect, Temporary, Good),
     // `system_error`, such as a failed read; `snapshot_too_old`.
-    row("58",    ErrorKind::Other,              NoEffect, Temporary, Good),
-    row("72",    ErrorKind::Other,              NoEffect, Temporary, Good),
+    row("58",    PgErrorKind::Other,              NoEffect, Temporary, Good),
+    row("72",    PgErrorKind::Other,              NoEffect, Temporary, Good),
     // `data_corrupted`, `index_corrupted`; `internal_error` of this session, or of a pooler.
-    row("XX001", ErrorKind::Other,              NoEffect, Permanent, Good),
-    row("XX002", ErrorKind::Other,              NoEffect, Permanent, Good),
-    row("XX",    ErrorKind::Other,              NoEffect, Temporary, Unusable),
+    row("XX001", PgErrorKind::Other,              NoEffect, Permanent, Good),
+    row("XX002", PgErrorKind::Other,              NoEffect, Permanent, Good),
+    row("XX",    PgErrorKind::Other,              NoEffect, Temporary, Unusable),
     // A wrong password, a violated constraint, an error that a trigger raises, and so on.
-    row("",      ErrorKind::Other,              NoEffect, Permanent, Good),
+    row("",      PgErrorKind::Other,              NoEffect, Permanent, Good),
 ];
 
 /// What an error means for the call that failed.
@@ -119,18 +119,18 @@ pub(super) fn is_unusable(error: &sqlx::Error) -> bool {
     error_class(error).connection == Unusable
 }
 
-pub(super) fn error_kind(error: &sqlx::Error) -> ErrorKind {
+pub(super) fn error_kind(error: &sqlx::Error) -> PgErrorKind {
     classify(error).0
 }
 
-fn classify(error: &sqlx::Error) -> (ErrorKind, ErrorClass) {
+fn classify(error: &sqlx::Error) -> (PgErrorKind, ErrorClass) {
     use sqlx::Error::{Io, PoolClosed, PoolTimedOut, Protocol, WorkerCrashed};
     if let Some(reply) = reply(error) {
         return classify_reply(reply.code(), reply.severity());
     }
     let kind = match no_response(error) {
-        Some(_) => ErrorKind::NoResponse,
-        None => ErrorKind::Other,
+        Some(_) => PgErrorKind::NoResponse,
+        None => PgErrorKind::Other,
     };
     let class = if matches!(error, Io(_) | Protocol(_)) {
         ErrorClass::new(Unknown, Temporary, Unusable)
@@ -143,14 +143,14 @@ fn classify(error: &sqlx::Error) -> (ErrorKind, ErrorClass) {
     (kind, class)
 }
 
-fn classify_reply(code: &str, severity: PgSeverity) -> (ErrorKind, ErrorClass) {
+fn classify_reply(code: &str, severity: PgSeverity) -> (PgErrorKind, ErrorClass) {
     let ends_session = matches!(severity, PgSeverity::Fatal | PgSeverity::Panic);
     // PgBouncer's own errors before it closes a connection: a client waited too long, or no session
     // could be opened.
     let code = if code == "08P01" && ends_session { "08" } else { code };
     let row = SQLSTATES.iter().find(|(prefix, ..)| code.starts_with(prefix));
     let Some(&(prefix, kind, mut class)) = row else {
-        return (ErrorKind::Other, ErrorClass::new(Unknown, Permanent, Unusable));
+        return (PgErrorKind::Other, ErrorClass::new(Unknown, Permanent, Unusable));
     };
     if ends_session {
         class.connection = Unusable;
@@ -217,19 +217,19 @@ pub(super) fn store_error(
     let (kind, class) = classify(&source);
     let source = without_row_values(source);
     match kind {
-        ErrorKind::MissingTable => class.into_error(
+        PgErrorKind::MissingTable => class.into_error(
             NAME,
             operation,
             MissingTable { operation, table: table.clone(), source: Some(source) },
         ),
-        ErrorKind::PoolerInterference => {
+        PgErrorKind::PoolerInterference => {
             class.into_error(NAME, operation, PoolerInterference { source })
         }
-        ErrorKind::Conflict
-        | ErrorKind::LockTimeout
-        | ErrorKind::NoResponse
-        | ErrorKind::StaleConnections
-        | ErrorKind::Other => class.into_error(NAME, operation, source),
+        PgErrorKind::Conflict
+        | PgErrorKind::LockTimeout
+        | PgErrorKind::NoResponse
+        | PgErrorKind::StaleConnections
+        | PgErrorKind::Other => class.into_error(NAME, operation, source),
     }
 }
 
@@ -307,7 +307,7 @@ mod tests {
         }
         let pooler = classify_reply("08P01", PgSeverity::Fatal);
         let lost = ErrorClass::new(Unknown, Temporary, Unusable);
-        assert_eq!(pooler, (ErrorKind::Other, lost));
+        assert_eq!(pooler, (PgErrorKind::Other, lost));
     }
 
     #[test]
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn errors_without_a_response_are_classified_too() {
         let lost = ErrorClass::new(Unknown, Temporary, Unusable);
-        assert_eq!(classify(&NoResponse::Down.into()), (ErrorKind::NoResponse, lost));
-        assert_eq!(classify(&std::io::Error::other("").into()), (ErrorKind::Other, lost));
+        assert_eq!(classify(&NoResponse::Down.into()), (PgErrorKind::NoResponse, lost));
+        assert_eq!(classify(&std::io::Error::other("").into()), (PgErrorKind::Other, lost));
         let unsent = ErrorClass::new(NoEffect, Temporary, Good);
-        assert_eq!(classify(&sqlx::Error::PoolTimedOut), (ErrorKind::Other, unsent));
+        assert_eq!(classify(&sqlx::Error::PoolTimedOut), (PgErrorKind::Other, unsent));
         assert_eq!(error_class(&sqlx::Error::RowNotFound).cause, Permanent);
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     NAME, PostgresStore,
-    error::{ErrorKind, error_class, error_kind, is_unusable, store_error},
+    error::{PgErrorKind, error_class, error_kind, is_unusable, store_error},
     server::StatementMode,
     statement::{BY_ID, BY_INDEX, Statement},
     timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
@@ -128,14 +128,14 @@ impl PostgresStore {
             let waits_again = resend != Resend::UnlessLocked && waits < LOCK_RETRIES;
             // The server may have restarted, so that every pooled connection is lost.
             let replace = !replaced
-                && kind != ErrorKind::NoResponse
+                && kind != PgErrorKind::NoResponse
                 && is_unusable(&error)
                 && resend.allows(&error);
-            if kind == ErrorKind::Conflict && conflicts < CONFLICT_RETRIES {
+            if kind == PgErrorKind::Conflict && conflicts < CONFLICT_RETRIES {
                 // Under REPEATABLE READ and SERIALIZABLE; the statement had no effect.
                 sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
                 conflicts += 1;
-            } else if kind == ErrorKind::LockTimeout && waits_again {
+            } else if kind == PgErrorKind::LockTimeout && waits_again {
                 // The connection was available to others in between.
                 waits += 1;
             } else if replace {
@@ -199,7 +199,7 @@ impl PostgresStore {
     ) {
         match sent {
             // Dropped rather than returned, since the server may still be executing the statement.
-            Err(error) if error_kind(error) == ErrorKind::NoResponse => drop(connection),
+            Err(error) if error_kind(error) == PgErrorKind::NoResponse => drop(connection),
             Err(error) if is_unusable(error) => {
                 connection.close();
                 self.pools.discard_if_stale(error);
@@ -323,7 +323,7 @@ async fn execute_in_transaction(
     match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
         Ok(rows) => open.commit(None).await.map(|()| rows),
         Err(error) => {
-            if error_kind(&error) != ErrorKind::NoResponse && is_unusable(&error) {
+            if error_kind(&error) != PgErrorKind::NoResponse && is_unusable(&error) {
                 open.close();
             } else {
                 open.roll_back().await;

@@ -16,7 +16,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    error::{ErrorKind, NoResponse, error_kind, is_reply},
+    error::{NoResponse, PgErrorKind, error_kind, is_reply},
     io_thread::spawn,
     server_health::{MAX_WAIT, ServerHealth},
     timeouts::RESPONSE_TIMEOUT,
@@ -190,7 +190,7 @@ async fn reclaim(
     };
     match drained {
         Ok(()) => connection.give_back(),
-        Err(error) if health.is_down() || error_kind(&error) != ErrorKind::NoResponse => {
+        Err(error) if health.is_down() || error_kind(&error) != PgErrorKind::NoResponse => {
             connection.close()
         }
         Err(_) => {

@@ -7,7 +7,7 @@ use sqlx::{
 
 use super::{
     NAME, PostgresStore,
-    error::{ErrorKind, error_kind, is_unusable},
+    error::{PgErrorKind, error_kind, is_unusable},
 };
 use crate::{
     error::StoreError,
@@ -104,7 +104,7 @@ impl PostgresStore {
             sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_all(&mut *connection).await;
         self.put_back(connection, rows.as_ref());
         match rows.and_then(|rows| last(&rows)) {
-            Err(error) if error_kind(&error) == ErrorKind::MissingTable => {
+            Err(error) if error_kind(&error) == PgErrorKind::MissingTable => {
                 Ok(AppliedVersion::NOTHING)
             }
             applied => applied.map_err(|error| self.store_error(operation, error)),

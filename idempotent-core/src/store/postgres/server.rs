@@ -21,12 +21,12 @@ pub(super) struct Server {
     /// Whether the server can check that the client of a running statement is still connected.
     pub(super) checks_clients: bool,
     /// The server's settings for transactions.
-    pub(super) settings: Settings,
+    pub(super) settings: ServerSettings,
 }
 
 /// The settings of server, database and role for transactions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct ServerSettings {
     /// The default isolation level.
     pub(super) isolation: Isolation,
     /// Whether `bytea` has the hexadecimal form in text, the only one that the driver decodes.
@@ -67,7 +67,7 @@ pub(super) enum StatementMode {
 pub(super) async fn check(
     connection: &mut PgConnection,
     operation: &'static str,
-) -> Result<Settings, StoreError> {
+) -> Result<ServerSettings, StoreError> {
     let to_store_error = |error| store_error(operation, &TableName::default(), error);
     let row = sqlx::raw_sql(include_str!("../../sql/postgres/check.sql"))
         .fetch_one(connection)
@@ -95,7 +95,7 @@ pub(super) async fn check(
     } else {
         None
     };
-    let settings = Settings {
+    let settings = ServerSettings {
         isolation: Isolation::named(&isolation),
         hex_output: row.try_get("hex_output").map_err(to_store_error)?,
         bounds_transactions: row.try_get("bounds_transactions").map_err(to_store_error)?,

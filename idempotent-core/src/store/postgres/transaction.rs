@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     NAME, PostgresStore,
     claim::IN_FLIGHT,
-    error::{ErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
+    error::{PgErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
     server::Server,
@@ -111,13 +111,14 @@ impl PostgresStore {
                 Err(error) => error,
             };
             let kind = error_kind(&error);
-            if kind == ErrorKind::NoResponse || !is_unusable(&error) {
+            if kind == PgErrorKind::NoResponse || !is_unusable(&error) {
                 return Err(error);
             }
             self.pools.discard_if_stale(&error);
             // Any number of pooled connections may be lost, or lack the statements.
             let lost = error_class(&error).effect == Effect::Unknown;
-            if !lost && kind != ErrorKind::PoolerInterference && mem::replace(&mut repeated, true) {
+            if !lost && kind != PgErrorKind::PoolerInterference && mem::replace(&mut repeated, true)
+            {
                 return Err(error);
             }
             connection = self.pools.transactions.get_verified().await?;
@@ -258,7 +259,7 @@ impl PgTransaction {
     /// Closes the connection after an error that makes it unusable, which rolls the transaction
     /// back.
     fn close_if_unusable(&mut self, error: &sqlx::Error) {
-        if error_kind(error) != ErrorKind::NoResponse && is_unusable(error) {
+        if error_kind(error) != PgErrorKind::NoResponse && is_unusable(error) {
             self.close();
         }
     }

@@ -41,11 +41,11 @@ pub(super) struct Sentinels {
 }
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidUrl> {
-        let (scheme, rest) = url.split_once("://").ok_or(InvalidUrl::Scheme)?;
+    pub(super) fn parse(url: &str) -> Result<Self, InvalidAddress> {
+        let (scheme, rest) = url.split_once("://").ok_or(InvalidAddress::Scheme)?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if scheme != "redis" && scheme != "rediss" {
-            return Err(InvalidUrl::Scheme);
+            return Err(InvalidAddress::Scheme);
         }
         if scheme == "rediss" {
             prepare_tls()?;
@@ -55,7 +55,7 @@ impl Address {
         let node = |user: &str, host: &str, path: &str| {
             let node = format!("{scheme}://{user}{host}{path}")
                 .into_connection_info()
-                .map_err(InvalidUrl::of_part)?;
+                .map_err(InvalidAddress::of_part)?;
             Ok(node.set_tcp_settings(tcp()))
         };
         match kind {
@@ -64,7 +64,7 @@ impl Address {
                 let nodes: Result<Vec<_>, _> =
                     hosts.split(',').map(|host| node(user, host, path)).collect();
                 let nodes = nodes?;
-                let first = nodes.first().ok_or(InvalidUrl::Scheme)?;
+                let first = nodes.first().ok_or(InvalidAddress::Scheme)?;
                 Ok(Self::Cluster(Box::new(first.clone()), nodes))
             }
             "sentinel" => {
@@ -74,7 +74,7 @@ impl Address {
                     .split_once('/')
                     .unwrap_or((path.trim_matches('/'), ""));
                 if service.is_empty() {
-                    return Err(InvalidUrl::NoService);
+                    return Err(InvalidAddress::NoService);
                 }
                 let sentinel_user = sentinel_user(query)?;
                 // RESP3 allows commands on a connection that has subscriptions.
@@ -96,7 +96,7 @@ impl Address {
                     hosts: hosts?,
                 })))
             }
-            _ => Err(InvalidUrl::Scheme),
+            _ => Err(InvalidAddress::Scheme),
         }
     }
 
@@ -150,20 +150,20 @@ fn with_port(host: &str, port: u16) -> String {
 }
 
 /// Returns the `user:password@` of the Sentinels from the URL's query.
-fn sentinel_user(query: &str) -> Result<String, InvalidUrl> {
+fn sentinel_user(query: &str) -> Result<String, InvalidAddress> {
     let (mut username, mut password) = ("", None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("sentinel_username", value)) => username = value,
             Some(("sentinel_password", value)) => password = Some(value),
-            _ => return Err(InvalidUrl::Query),
+            _ => return Err(InvalidAddress::Query),
         }
     }
     Ok(password.map_or(String::new(), |password| format!("{username}:{password}@")))
 }
 
 #[cfg(feature = "redis-tls")]
-fn prepare_tls() -> Result<(), InvalidUrl> {
+fn prepare_tls() -> Result<(), InvalidAddress> {
     use rustls::crypto::{CryptoProvider, ring};
     // rustls uses the single provider that is compiled in, and panics if there are several and the
     // program has installed none.
@@ -175,13 +175,13 @@ fn prepare_tls() -> Result<(), InvalidUrl> {
 }
 
 #[cfg(not(feature = "redis-tls"))]
-fn prepare_tls() -> Result<(), InvalidUrl> {
-    Err(InvalidUrl::TlsNotCompiledIn)
+fn prepare_tls() -> Result<(), InvalidAddress> {
+    Err(InvalidAddress::TlsNotCompiledIn)
 }
 
 /// Why a URL is refused. It contains nothing of the URL, which can hold a password.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum InvalidUrl {
+pub(super) enum InvalidAddress {
     #[error(
         "the URL must start with `redis://`, `redis+sentinel://` or `redis+cluster://`; for TLS, \
          write `rediss` instead of `redis`"
@@ -206,7 +206,7 @@ pub(super) enum InvalidUrl {
     Part(#[source] RedisError),
 }
 
-impl InvalidUrl {
+impl InvalidAddress {
     /// The only detail that `redis` gives is the value of the parameter `protocol`.
     fn of_part(error: RedisError) -> Self {
         if error.detail().is_some() { Self::Protocol } else { Self::Part(error) }

@@ -7,7 +7,7 @@ use redis::{ConnectionInfo, FromRedisValue, Value, from_redis_value};
 
 use super::{
     address::{Endpoint, endpoint},
-    error::Failure,
+    error::CallFailure,
     wire::Wire,
 };
 
@@ -47,9 +47,9 @@ impl ClusterView {
 pub(super) async fn discover(
     mut sources: Vec<ConnectionInfo>,
     known: Option<u64>,
-) -> Result<ClusterView, Failure> {
+) -> Result<ClusterView, CallFailure> {
     fastrand::shuffle(&mut sources);
-    let (mut failed, mut best) = (Failure::NoMaster, None::<ClusterView>);
+    let (mut failed, mut best) = (CallFailure::NoMaster, None::<ClusterView>);
     let rank = |view: &ClusterView| (view.epoch.min(known.unwrap_or(u64::MAX)), view.covered());
     for some in sources.chunks(AT_ONCE) {
         let mut queries = some.iter().map(view_of).collect::<FuturesUnordered<_>>();
@@ -78,14 +78,14 @@ pub(super) async fn discover(
     best.ok_or(failed)
 }
 
-async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, Failure> {
+async fn view_of(source: &ConnectionInfo) -> Result<ClusterView, CallFailure> {
     let mut node = Wire::open(source, None, RESPONSE_TIMEOUT).await?;
     // The epoch is read first, so that the slots are never older than the epoch says.
     let info: String = query(&mut node, "INFO", "CLUSTER|INFO").await?;
     let ranges = ranges(query(&mut node, "SLOTS", "CLUSTER|SLOTS").await?, &endpoint(source).0)?;
     // A node that was just added and has not met the others yet.
     if ranges.is_empty() {
-        Err(Failure::NoMaster)
+        Err(CallFailure::NoMaster)
     } else {
         Ok(ClusterView { epoch: epoch(&info)?, ranges })
     }
@@ -95,7 +95,7 @@ async fn query<T: FromRedisValue>(
     node: &mut Wire,
     what: &str,
     privilege: &'static str,
-) -> Result<T, Failure> {
+) -> Result<T, CallFailure> {
     let Wire { commands, traffic, .. } = node;
     let reply = async { Ok(redis::cmd("CLUSTER").arg(what).query_async(commands).await?) };
     let reply = traffic.wait_for(reply, RESPONSE_TIMEOUT).await;
@@ -103,30 +103,31 @@ async fn query<T: FromRedisValue>(
 }
 
 /// Parses the epoch from the reply to `CLUSTER INFO`.
-fn epoch(info: &str) -> Result<u64, Failure> {
+fn epoch(info: &str) -> Result<u64, CallFailure> {
     let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
-    epoch.and_then(|epoch| epoch.trim().parse().ok()).ok_or(Failure::Unexpected)
+    epoch.and_then(|epoch| epoch.trim().parse().ok()).ok_or(CallFailure::Unexpected)
 }
 
 /// Parses the reply to `CLUSTER SLOTS`: for each range its first and last slot, its master and its
 /// replicas.
-fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, Failure> {
-    let slots: Vec<Vec<Value>> = from_redis_value(slots).map_err(Failure::unexpected_reply)?;
+fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, CallFailure> {
+    let slots: Vec<Vec<Value>> = from_redis_value(slots).map_err(CallFailure::unexpected_reply)?;
     let mut ranges = SlotRanges::new();
     for range in slots {
         let mut parts = range.into_iter();
         let (Some(first), Some(last), Some(master)) = (parts.next(), parts.next(), parts.next())
         else {
-            return Err(Failure::Unexpected);
+            return Err(CallFailure::Unexpected);
         };
         let [first, last] = [from_redis_value::<usize>(first), from_redis_value::<usize>(last)];
-        let mut master =
-            from_redis_value::<Vec<Value>>(master).map_err(Failure::unexpected_reply)?.into_iter();
+        let mut master = from_redis_value::<Vec<Value>>(master)
+            .map_err(CallFailure::unexpected_reply)?
+            .into_iter();
         let (Some(host), Some(port)) = (master.next(), master.next()) else {
-            return Err(Failure::Unexpected);
+            return Err(CallFailure::Unexpected);
         };
-        let host: Option<String> = from_redis_value(host).map_err(Failure::unexpected_reply)?;
-        let port: u16 = from_redis_value(port).map_err(Failure::unexpected_reply)?;
+        let host: Option<String> = from_redis_value(host).map_err(CallFailure::unexpected_reply)?;
+        let port: u16 = from_redis_value(port).map_err(CallFailure::unexpected_reply)?;
         let host = match host.as_deref() {
             // The node does not know its own address, which is the one that was queried.
             None | Some("") => queried.to_owned(),
@@ -135,7 +136,8 @@ fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, Failure> {
             Some(host) => host.to_owned(),
         };
         ranges.push((
-            first.map_err(Failure::unexpected_reply)?..=last.map_err(Failure::unexpected_reply)?,
+            first.map_err(CallFailure::unexpected_reply)?
+                ..=last.map_err(CallFailure::unexpected_reply)?,
             (host, port),
         ));
     }

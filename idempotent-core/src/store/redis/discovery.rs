@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     address::{Address, endpoint},
     cluster,
-    error::Failure,
+    error::CallFailure,
     sentinels,
     servers::Servers,
     watch_thread::watch_thread,
@@ -22,7 +22,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_PAUSE: Duration = Duration::from_millis(400);
 
 /// Finds the servers, and follows their changes from then on.
-pub(super) async fn find(address: Address) -> Result<Arc<Servers>, Failure> {
+pub(super) async fn find(address: Address) -> Result<Arc<Servers>, CallFailure> {
     let servers = Arc::new(Servers::new(address));
     match servers.address() {
         Address::Server(server) => servers.set_master(&endpoint(server)),
@@ -39,7 +39,7 @@ pub(super) async fn find(address: Address) -> Result<Arc<Servers>, Failure> {
 }
 
 /// Starts the tasks that follow the changes of the servers.
-fn watch(servers: &Arc<Servers>) -> Result<(), Failure> {
+fn watch(servers: &Arc<Servers>) -> Result<(), CallFailure> {
     let watchers = match servers.address() {
         Address::Server(_) => Vec::new(),
         Address::Sentinels(sentinels) => {

@@ -7,7 +7,7 @@ use redis::{ParsingError, RedisError};
 use super::{
     NAME,
     encoding::Unreadable,
-    missing_privilege::MissingPrivilege,
+    missing_permission::MissingPermission,
     requirements::UnsuitableServer,
     server_error::{LOST, Reaction, error_class, reaction, refused, without_arguments},
 };
@@ -26,7 +26,7 @@ const NO_SELECT: &str = "no permissions to run the 'select' command";
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     #[error("the server returned an error, or the connection was lost")]
     Redis(#[source] RedisError),
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("the user in the URL lacks a privilege")]
-    MissingPrivilege(#[source] MissingPrivilege),
+    MissingPermission(#[source] MissingPermission),
     /// No connection could be opened in time.
     #[error("connecting to the server timed out")]
     ConnectTimeout,
@@ -43,7 +43,7 @@ pub(super) enum Failure {
     ResponseTimeout,
     /// The connection was lost before any byte of the command was sent on it.
     #[error("the connection was lost before the command was sent")]
-    NotSent(#[source] Box<Failure>),
+    NotSent(#[source] Box<CallFailure>),
     /// The store has stopped using the connection: another server is the master, or this one did
     /// not respond to another call.
     #[error(
@@ -52,7 +52,7 @@ pub(super) enum Failure {
     ConnectionClosed,
     /// The server was unreachable a moment ago, and the next attempt has to wait.
     #[error("the server was unreachable a moment ago; the next attempt follows after a pause")]
-    BackingOff(#[source] Box<Failure>),
+    BackingOff(#[source] Box<CallFailure>),
     /// No master is known for the key.
     #[error("no master is known for the key")]
     NoMaster,
@@ -74,7 +74,7 @@ pub(super) enum Redirect {
     Ask(String, u16),
 }
 
-impl Failure {
+impl CallFailure {
     pub(super) fn into_error(self, operation: &'static str) -> StoreError {
         if matches!(self, Self::Unreadable(_)) {
             StoreError::unreadable(NAME, operation, self)
@@ -95,7 +95,7 @@ impl Failure {
             Self::UnsuitableServer(UnsuitableServer::Replica) => refused(Temporary, Unusable),
             Self::UnsuitableServer(_) => refused(Permanent, Unusable),
             Self::BackingOff(last) => refused(last.class().cause, Unusable),
-            Self::Unreadable(_) | Self::MissingPrivilege(_) | Self::NoRuntime => {
+            Self::Unreadable(_) | Self::MissingPermission(_) | Self::NoRuntime => {
                 refused(Permanent, Good)
             }
             Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),
@@ -133,7 +133,7 @@ impl Failure {
         if let Self::Redis(error) = &self
             && error.code() == Some("NOPERM")
         {
-            return Self::MissingPrivilege(MissingPrivilege::of(
+            return Self::MissingPermission(MissingPermission::of(
                 command,
                 error.detail().unwrap_or_default(),
             ));
@@ -145,7 +145,7 @@ impl Failure {
     pub(super) fn from_connect(error: RedisError) -> Self {
         match error.detail() {
             Some(why) if why.contains(NO_SELECT) => {
-                Self::MissingPrivilege(MissingPrivilege::of("SELECT", why))
+                Self::MissingPermission(MissingPermission::of("SELECT", why))
             }
             _ => error.into(),
         }
@@ -160,7 +160,7 @@ impl Failure {
     }
 }
 
-impl From<RedisError> for Failure {
+impl From<RedisError> for CallFailure {
     fn from(error: RedisError) -> Self {
         if error.code().and_then(reaction) == Some(Reaction::Unreadable) {
             Self::Unreadable(Unreadable)
@@ -178,7 +178,7 @@ mod tests {
 
     fn returned(line: &str) -> StoreError {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        Failure::from(value.extract_error().unwrap_err()).into_error("claim")
+        CallFailure::from(value.extract_error().unwrap_err()).into_error("claim")
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
     fn a_redirection_names_a_node() {
         let redirect = |line: &str| {
             let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-            match Failure::from(value.extract_error().unwrap_err()).redirect() {
+            match CallFailure::from(value.extract_error().unwrap_err()).redirect() {
                 Some(Redirect::Moved(host, port)) => format!("moved {host} {port}"),
                 Some(Redirect::Ask(host, port)) => format!("ask {host} {port}"),
                 None => "none".to_owned(),

@@ -19,9 +19,9 @@ use redis::{RedisWrite, Value};
 use super::{
     RedisStore,
     encoding::{completion_args, encode_completed},
-    error::Failure,
-    node::{ConnectionRole, Route},
-    router::Resend,
+    error::CallFailure,
+    node::{ConnectionRole, ConnectionRoute},
+    router::SendAgain,
     scripts,
 };
 use crate::{clock::millis, lease::Lease, record::RecordState, store::error_class::Effect};
@@ -40,7 +40,7 @@ impl RedisStore {
         role: ConnectionRole,
         lease: &Lease,
         recording: &Bytes,
-    ) -> Result<(bool, Route), Failure> {
+    ) -> Result<(bool, ConnectionRoute), CallFailure> {
         if recording.len() >= self.large
             && let Some(route) =
                 Box::pin(self.complete_if_unchanged(role, lease, recording)).await?
@@ -48,7 +48,7 @@ impl RedisStore {
             return Ok((true, route));
         }
         let args = completion_args(recording);
-        self.call_fenced((role, Resend::Once), &scripts::COMPLETE, lease, &args).await
+        self.call_fenced((role, SendAgain::Once), &scripts::COMPLETE, lease, &args).await
     }
 
     /// Completes a claim if it does not change between reading and writing it. Returns `None` if
@@ -58,7 +58,7 @@ impl RedisStore {
         role: ConnectionRole,
         lease: &Lease,
         recording: &Bytes,
-    ) -> Result<Option<Route>, Failure> {
+    ) -> Result<Option<ConnectionRoute>, CallFailure> {
         let key = self.key(&lease.id);
         if !self.router.servers.node(&key)?.compares_values() {
             return Ok(None);
@@ -82,11 +82,11 @@ impl RedisStore {
             let _ = value.write_all(recording);
         }
         set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
-        match self.router.send((role, Resend::Once), &key, &set).await {
+        match self.router.send((role, SendAgain::Once), &key, &set).await {
             Ok((Value::Okay, route)) => Ok(Some(route)),
             // The record has changed, or an earlier call whose response was lost has completed it.
             Ok((Value::Nil, _)) => Ok(None),
-            Ok(_) => Err(Failure::Unexpected),
+            Ok(_) => Err(CallFailure::Unexpected),
             Err(failure) if failure.class().effect == Effect::Unknown => Err(failure),
             // A full server still executes the script.
             Err(_) => Ok(None),

@@ -20,10 +20,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub(super) use self::route::{Message, Route};
+pub(super) use self::route::{ConnectionRoute, Message};
 use self::waits::Waits;
 use super::{
-    error::Failure,
+    error::CallFailure,
     requirements::{Requirements, compares_values},
     wire::Wire,
 };
@@ -68,7 +68,7 @@ pub(super) struct Node {
 
 /// The state of a server that could not be reached or did not respond.
 struct Outage {
-    failure: Failure,
+    failure: CallFailure,
     pause: Duration,
     /// When the next call tries to connect again.
     retry_at: Instant,
@@ -90,7 +90,7 @@ struct CellState {
     opening: Option<PendingConnection>,
 }
 
-type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
+type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, CallFailure>>>;
 
 /// A connection that any number of calls share.
 pub(super) struct Connection {
@@ -178,10 +178,10 @@ impl Node {
         self: &Arc<Self>,
         runtime: Id,
         role: ConnectionRole,
-    ) -> Result<Arc<Connection>, Failure> {
+    ) -> Result<Arc<Connection>, CallFailure> {
         let epoch = self.epoch();
         if epoch == RETIRED {
-            return Err(Failure::ConnectionClosed);
+            return Err(CallFailure::ConnectionClosed);
         }
         let cell = lock(&self.connections)
             .entry((runtime, role))
@@ -200,15 +200,15 @@ impl Node {
             (opening, limit)
         };
         match timeout(limit, opening.wait_for(Option::is_some)).await {
-            Ok(Ok(opened)) => opened.clone().unwrap_or(Err(Failure::ConnectTimeout)),
+            Ok(Ok(opened)) => opened.clone().unwrap_or(Err(CallFailure::ConnectTimeout)),
             // The runtime is shutting down, or connecting takes longer than this call may wait.
-            Ok(Err(_)) | Err(_) => Err(Failure::ConnectTimeout),
+            Ok(Err(_)) | Err(_) => Err(CallFailure::ConnectTimeout),
         }
     }
 
     /// Returns how long a call may wait for a connection, or an error if the server must not be
     /// tried now.
-    fn connect_limit(&self, opening: bool) -> Result<Duration, Failure> {
+    fn connect_limit(&self, opening: bool) -> Result<Duration, CallFailure> {
         let now = Instant::now();
         match &mut *lock(&self.outage) {
             None => Ok(OPEN_TIMEOUT),
@@ -217,7 +217,7 @@ impl Node {
                 outage.retry_at = now + LONGEST_PAUSE;
                 Ok(PROBE_WAIT)
             }
-            Some(outage) => Err(Failure::BackingOff(Box::new(outage.failure.clone()))),
+            Some(outage) => Err(CallFailure::BackingOff(Box::new(outage.failure.clone()))),
         }
     }
 
@@ -228,14 +228,14 @@ impl Node {
         tokio::spawn(async move {
             let opened = timeout(OPEN_TIMEOUT, node.open_verified())
                 .await
-                .unwrap_or(Err(Failure::ConnectTimeout));
+                .unwrap_or(Err(CallFailure::ConnectTimeout));
             let opened = node.finish_open(&cell, epoch, opened);
             done.send_replace(Some(opened));
         });
         opening
     }
 
-    async fn open_verified(&self) -> Result<Wire, Failure> {
+    async fn open_verified(&self) -> Result<Wire, CallFailure> {
         let mut wire = Wire::open(&self.info, None, OPEN_TIMEOUT).await?;
         let info = Message::Command(&redis::cmd("INFO"))
             .send(&mut wire.commands)
@@ -246,9 +246,9 @@ impl Node {
     }
 
     /// Verifies the server's settings, which are in the reply to `INFO`.
-    pub(super) fn verify(&self, info: Value) -> Result<(), Failure> {
-        let info: String = redis::from_redis_value(info).map_err(Failure::unexpected_reply)?;
-        self.requirements.verify(&info).map_err(Failure::UnsuitableServer)?;
+    pub(super) fn verify(&self, info: Value) -> Result<(), CallFailure> {
+        let info: String = redis::from_redis_value(info).map_err(CallFailure::unexpected_reply)?;
+        self.requirements.verify(&info).map_err(CallFailure::UnsuitableServer)?;
         self.compares_values.store(compares_values(&info), Ordering::Relaxed);
         Ok(())
     }
@@ -257,8 +257,8 @@ impl Node {
         &self,
         cell: &ConnectionCell,
         epoch: u64,
-        opened: Result<Wire, Failure>,
-    ) -> Result<Arc<Connection>, Failure> {
+        opened: Result<Wire, CallFailure>,
+    ) -> Result<Arc<Connection>, CallFailure> {
         let mut state = lock(&cell.state);
         state.opening = None;
         let mut outage = lock(&self.outage);

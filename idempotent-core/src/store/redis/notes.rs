@@ -10,9 +10,9 @@ use futures_util::future::join_all;
 
 use super::{
     RedisStore,
-    error::Failure,
-    node::{ConnectionRole, Route},
-    router::Resend,
+    error::CallFailure,
+    node::{ConnectionRole, ConnectionRoute},
+    router::SendAgain,
     scripts::{self, Arg},
 };
 use crate::{
@@ -37,13 +37,13 @@ impl RedisStore {
         role: ConnectionRole,
         lease: &Lease,
         note: &Note,
-    ) -> Result<(bool, Vec<Route>), Failure> {
+    ) -> Result<(bool, Vec<ConnectionRoute>), CallFailure> {
         let mut routes = Vec::new();
         if !note.input.is_empty() {
             // The index comes first: an input that is not in the index would never be found. A
             // failure in between leaves a member whose attempt has no input, which is harmless.
             let (index, member) = (self.index_key(), member(lease));
-            let target = (role, Resend::Once);
+            let target = (role, SendAgain::Once);
             let args = [Arg::Bytes(&member)];
             let (_, route) = self.router.call(target, &scripts::INDEX_INPUT, &index, &args).await?;
             routes.push(route);
@@ -57,7 +57,7 @@ impl RedisStore {
             Arg::Bytes(&note.input),
             Arg::Number(note.hold.into()),
         ];
-        let resend = if note.step.is_empty() { Resend::Once } else { Resend::Never };
+        let resend = if note.step.is_empty() { SendAgain::Once } else { SendAgain::Never };
         let (passed, route) =
             self.call_fenced((role, resend), &scripts::NOTE, lease, &args).await?;
         routes.push(route);
@@ -70,7 +70,7 @@ impl RedisStore {
         operation: &ShortText,
         after: Option<&RecordId>,
         limit: u32,
-    ) -> Result<ResumablePage, Failure> {
+    ) -> Result<ResumablePage, CallFailure> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let attempts = self.next_attempts(after).await?;
         let is_last = attempts.len() < usize::try_from(LOOKED_UP).unwrap_or(usize::MAX);
@@ -90,7 +90,7 @@ impl RedisStore {
                             ended.push(*attempt);
                         }
                     }
-                    Err(Failure::Unreadable(_)) => {}
+                    Err(CallFailure::Unreadable(_)) => {}
                     Err(failure) => failed = Some(failure),
                 }
             }
@@ -111,7 +111,7 @@ impl RedisStore {
     }
 
     /// Returns the attempts of the index after those at the record `after`.
-    async fn next_attempts(&self, after: Option<&RecordId>) -> Result<Vec<Lease>, Failure> {
+    async fn next_attempts(&self, after: Option<&RecordId>) -> Result<Vec<Lease>, CallFailure> {
         let index = self.index_key();
         let first = match after {
             // No owner token is above this one.
@@ -120,10 +120,10 @@ impl RedisStore {
         };
         let mut range = redis::cmd("ZRANGEBYLEX");
         range.arg(&index).arg(first).arg("+").arg("LIMIT").arg(0).arg(LOOKED_UP);
-        let target = (ConnectionRole::Requests, Resend::Once);
+        let target = (ConnectionRole::Requests, SendAgain::Once);
         let (members, _) = self.router.send(target, &index, &range).await?;
         let members: Vec<Bytes> =
-            redis::from_redis_value(members).map_err(Failure::unexpected_reply)?;
+            redis::from_redis_value(members).map_err(CallFailure::unexpected_reply)?;
         Ok(members.iter().filter_map(|member| attempt(member)).collect())
     }
 
@@ -139,7 +139,7 @@ impl RedisStore {
         for attempt in ended {
             remove.arg(member(attempt));
         }
-        let target = (ConnectionRole::Requests, Resend::Once);
+        let target = (ConnectionRole::Requests, SendAgain::Once);
         if let Err(failure) = self.router.send(target, &index, &remove).await {
             let cause = std::error::Error::source(&failure);
             tracing::debug!(

@@ -7,8 +7,8 @@ use redis::Value;
 use super::{
     RedisStore,
     cluster::tag,
-    error::Failure,
-    missing_privilege::MissingPrivilege,
+    error::CallFailure,
+    missing_permission::MissingPermission,
     node::{Message, Node},
     scripts::CHECK,
     server_error::{Reaction, reaction},
@@ -22,11 +22,11 @@ const KEY_TRIES: u32 = 100_000;
 impl RedisStore {
     /// Verifies the settings of each master, and sends it every command that a call may send, for a
     /// key that does not exist, so that nothing changes.
-    pub(super) async fn check_privileges(&self) -> Result<(), Failure> {
+    pub(super) async fn check_privileges(&self) -> Result<(), CallFailure> {
         self.router.on_each_master(|node| self.check_node(node)).await
     }
 
-    async fn check_node(&self, node: Arc<Node>) -> Result<(), Failure> {
+    async fn check_node(&self, node: Arc<Node>) -> Result<(), CallFailure> {
         // The settings may have changed since the connections were opened.
         let info = self.router.send_to(&node, Message::Command(&redis::cmd("INFO"))).await;
         if let Some(info) = self.check_reply("INFO", info)? {
@@ -76,8 +76,8 @@ impl RedisStore {
     fn check_reply(
         &self,
         command: &'static str,
-        result: Result<Value, Failure>,
-    ) -> Result<Option<Value>, Failure> {
+        result: Result<Value, CallFailure>,
+    ) -> Result<Option<Value>, CallFailure> {
         match result.map_err(|failure| failure.or_missing_privilege(command)) {
             Ok(value) => Ok(Some(value)),
             Err(failure)
@@ -85,24 +85,24 @@ impl RedisStore {
             {
                 Ok(None)
             }
-            Err(Failure::MissingPrivilege(or_missing_privilege)) => {
-                Err(Failure::MissingPrivilege(or_missing_privilege.under(&self.prefix)))
+            Err(CallFailure::MissingPermission(or_missing_privilege)) => {
+                Err(CallFailure::MissingPermission(or_missing_privilege.under(&self.prefix)))
             }
             Err(failure) => Err(failure),
         }
     }
 
     /// Evaluates the reply of `lua/check.lua`: the command that failed and its error, or nil.
-    fn check_script_reply(&self, value: Value) -> Result<(), Failure> {
+    fn check_script_reply(&self, value: Value) -> Result<(), CallFailure> {
         let failed: Option<(String, String)> =
-            redis::from_redis_value(value).map_err(Failure::unexpected_reply)?;
+            redis::from_redis_value(value).map_err(CallFailure::unexpected_reply)?;
         match failed {
             None => Ok(()),
             Some((_, why)) if why.split(' ').next().and_then(reaction) == Some(Reaction::Read) => {
                 Ok(())
             }
-            Some((command, why)) => Err(Failure::MissingPrivilege(
-                MissingPrivilege::of(command, &why).under(&self.prefix),
+            Some((command, why)) => Err(CallFailure::MissingPermission(
+                MissingPermission::of(command, &why).under(&self.prefix),
             )),
         }
     }

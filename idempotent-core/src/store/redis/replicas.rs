@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::{
     NAME, RedisStore,
     encoding::abandoned_code,
-    node::{ConnectionRole, Route},
-    router::Resend,
+    node::{ConnectionRole, ConnectionRoute},
+    router::SendAgain,
     scripts::{self, Arg},
 };
 use crate::{
@@ -59,12 +59,12 @@ impl RedisStore {
         let undone = match attempt {
             // The claim may have been acknowledged before, and its handler may be running.
             _ if was_owned => return,
-            1 => self.step("claim", Resend::Never, &scripts::RELEASE, lease, &[]).await,
+            1 => self.step("claim", SendAgain::Never, &scripts::RELEASE, lease, &[]).await,
             // Earlier attempts may have had effects, so the record and its number of attempts must
             // stay.
             _ => {
                 let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
-                self.step("claim", Resend::Never, &scripts::ABANDON, lease, &retry).await
+                self.step("claim", SendAgain::Never, &scripts::ABANDON, lease, &retry).await
             }
         };
         if let Err(error) = undone {
@@ -106,12 +106,13 @@ impl RedisStore {
             ConnectionRole::Replication(reserved.number),
             [Arg::Number(abandoned_code(Abandoned::Hold).into())],
         );
-        let called = self.call_fenced((role, Resend::Never), &scripts::ABANDON, lease, &hold).await;
+        let called =
+            self.call_fenced((role, SendAgain::Never), &scripts::ABANDON, lease, &hold).await;
         let (passed, mut route) = called.map_err(|failure| failure.into_error("abandon"))?;
         if !passed {
             // An earlier call may have held the key but lacked replicas.
             let called =
-                self.call_fenced((role, Resend::Once), &scripts::HOLD_AGAIN, lease, &[]).await;
+                self.call_fenced((role, SendAgain::Once), &scripts::HOLD_AGAIN, lease, &[]).await;
             let (held, held_route) = called.map_err(|failure| failure.into_error("abandon"))?;
             if !held {
                 return Ok(Fence::Fenced);
@@ -147,7 +148,7 @@ impl RedisStore {
         &self,
         operation: &'static str,
         replicas: Replicas,
-        route: &Route,
+        route: &ConnectionRoute,
     ) -> Result<(), StoreError> {
         let Replicas { wanted, within } = replicas;
         match self.router.wait(route, wanted, within).await {

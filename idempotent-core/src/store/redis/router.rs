@@ -10,8 +10,8 @@ use super::{
     address::Address,
     discovery,
     encoding::redis_millis,
-    error::Failure,
-    node::{ConnectionRole, Message, Node, OPEN_TIMEOUT, Route},
+    error::CallFailure,
+    node::{ConnectionRole, ConnectionRoute, Message, Node, OPEN_TIMEOUT},
     replication_connections::ReplicationConnections,
     scripts::{Arg, Script},
     server_error::Reaction,
@@ -29,7 +29,7 @@ const REDIRECTS: u32 = 5;
 /// Whether a command may be sent once more if its outcome is unknown, because executing it twice
 /// has the same effect as executing it once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resend {
+pub(super) enum SendAgain {
     Once,
     Never,
 }
@@ -62,7 +62,7 @@ impl Router {
 
     /// Finds the servers and verifies their settings. In a cluster, nodes that cannot be reached
     /// are verified later.
-    pub(super) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, Failure> {
+    pub(super) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, CallFailure> {
         let router = Self {
             servers: discovery::find(address).await?,
             timeouts,
@@ -83,18 +83,18 @@ impl Router {
     pub(super) async fn on_each_master<F>(
         &self,
         each: impl Fn(Arc<Node>) -> F,
-    ) -> Result<(), Failure>
+    ) -> Result<(), CallFailure>
     where
-        F: Future<Output = Result<(), Failure>>,
+        F: Future<Output = Result<(), CallFailure>>,
     {
         let (in_cluster, mut done, mut failed) = (self.servers.in_cluster(), false, None);
         let results = self.servers.masters().into_iter().map(|node| {
             let result = each(node);
             async {
                 match in_cluster {
-                    true => {
-                        timeout(OPEN_TIMEOUT, result).await.unwrap_or(Err(Failure::ConnectTimeout))
-                    }
+                    true => timeout(OPEN_TIMEOUT, result)
+                        .await
+                        .unwrap_or(Err(CallFailure::ConnectTimeout)),
                     false => result.await,
                 }
             }
@@ -106,11 +106,15 @@ impl Router {
                 Err(failure) => return Err(failure),
             }
         }
-        if done { Ok(()) } else { Err(failed.unwrap_or(Failure::NoMaster)) }
+        if done { Ok(()) } else { Err(failed.unwrap_or(CallFailure::NoMaster)) }
     }
 
-    async fn connect(&self, node: Arc<Node>, role: ConnectionRole) -> Result<Route, Failure> {
-        let runtime = Handle::try_current().map_err(|_| Failure::NoRuntime)?;
+    async fn connect(
+        &self,
+        node: Arc<Node>,
+        role: ConnectionRole,
+    ) -> Result<ConnectionRoute, CallFailure> {
+        let runtime = Handle::try_current().map_err(|_| CallFailure::NoRuntime)?;
         let connection = match node.open_connection(runtime.id(), role) {
             Some(open) => open,
             // Boxed: keeps the future of a call small while the connection is open.
@@ -119,17 +123,17 @@ impl Router {
                 Box::pin(node.connection(runtime.id(), role)).await?
             }
         };
-        Ok(Route::on(node, connection, role))
+        Ok(ConnectionRoute::on(node, connection, role))
     }
 
     /// Calls a script on a key, by its hash first.
     pub(super) async fn call(
         &self,
-        (role, resend): (ConnectionRole, Resend),
+        (role, resend): (ConnectionRole, SendAgain),
         script: &Script,
         key: &[u8],
         args: &[Arg<'_>],
-    ) -> Result<(Value, Route), Failure> {
+    ) -> Result<(Value, ConnectionRoute), CallFailure> {
         #[cfg(feature = "internals")]
         let altered = (!self.altered.is_empty()).then(|| script.altered(&self.altered));
         #[cfg(feature = "internals")]
@@ -145,11 +149,12 @@ impl Router {
     /// Sends a command to the server that has the key.
     pub(super) async fn send(
         &self,
-        (role, resend): (ConnectionRole, Resend),
+        (role, resend): (ConnectionRole, SendAgain),
         key: &[u8],
         command: &Cmd,
-    ) -> Result<(Value, Route), Failure> {
-        let (mut ask_node, mut redirects, mut resend) = (None, REDIRECTS, resend == Resend::Once);
+    ) -> Result<(Value, ConnectionRoute), CallFailure> {
+        let (mut ask_node, mut redirects, mut resend) =
+            (None, REDIRECTS, resend == SendAgain::Once);
         loop {
             let (node, message) = match ask_node.take() {
                 Some(node) => (node, Message::Asking(command)),
@@ -161,7 +166,7 @@ impl Router {
             let route = match self.connect(node.clone(), role).await {
                 Ok(route) => route,
                 // The server was replaced before the command was sent.
-                Err(Failure::ConnectionClosed) if redirects > 0 => {
+                Err(CallFailure::ConnectionClosed) if redirects > 0 => {
                     redirects -= 1;
                     continue;
                 }
@@ -205,7 +210,7 @@ impl Router {
         &self,
         node: &Arc<Node>,
         message: Message<'_>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CallFailure> {
         let send = async || {
             self.connect(node.clone(), ConnectionRole::Requests)
                 .await?
@@ -222,14 +227,14 @@ impl Router {
     /// many have it.
     pub(super) async fn wait(
         &self,
-        route: &Route,
+        route: &ConnectionRoute,
         replicas: u32,
         within: Duration,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, CallFailure> {
         let mut wait = redis::cmd("WAIT");
         wait.arg(replicas).arg(redis_millis(within).max(1));
         let limit = self.timeouts.response.saturating_add(self.timeouts.replication);
         let found = route.send(Message::Command(&wait), limit).await?;
-        redis::from_redis_value(found).map_err(Failure::unexpected_reply)
+        redis::from_redis_value(found).map_err(CallFailure::unexpected_reply)
     }
 }

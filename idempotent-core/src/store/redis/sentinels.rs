@@ -12,7 +12,7 @@ use tokio::{
 use super::{
     address::{Endpoint, Sentinels},
     election::{Failover, MasterElection, MasterReport},
-    error::Failure,
+    error::CallFailure,
     servers::Servers,
     wire::Wire,
 };
@@ -37,7 +37,7 @@ const CHANNELS: [&str; 3] = [PROMOTING, "+promoted-slave", "+switch-master"];
 
 /// Queries all Sentinels, so that a single outdated one does not decide. They are queried again
 /// while one of them reports a planned failover.
-pub(super) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, Failure> {
+pub(super) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, CallFailure> {
     let until = Instant::now() + FAILOVER_WAIT;
     loop {
         let (found, planned) = query_all(sentinels).await?;
@@ -49,11 +49,11 @@ pub(super) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, Fa
 }
 
 /// Queries all Sentinels once; also returns whether one of them reports a planned failover.
-async fn query_all(sentinels: &Sentinels) -> Result<(MasterElection, bool), Failure> {
+async fn query_all(sentinels: &Sentinels) -> Result<(MasterElection, bool), CallFailure> {
     let queries = sentinels.hosts.iter().map(|host| async {
         query(&mut Wire::open(host, None, RESPONSE_TIMEOUT).await?, &sentinels.service).await
     });
-    let (mut reports, mut failed, mut planned) = (Vec::new(), Failure::NoMaster, false);
+    let (mut reports, mut failed, mut planned) = (Vec::new(), CallFailure::NoMaster, false);
     for reported in join_all(queries).await {
         planned |= matches!(reported, Ok((_, Failover::Planned)));
         reports.push(reported.map(|(report, _)| report).map_err(|failure| failed = failure).ok());
@@ -89,7 +89,7 @@ async fn follow(
     host: &ConnectionInfo,
     service: &str,
     (number, last_report): (usize, &mut Instant),
-) -> Result<(), Failure> {
+) -> Result<(), CallFailure> {
     let (sender, mut published) = unbounded_channel();
     let mut sentinel = Wire::open(host, Some(sender), RESPONSE_TIMEOUT).await?;
     // A Sentinel that refuses the subscription is still queried.
@@ -124,9 +124,9 @@ async fn follow(
 async fn next_promotion(
     published: &mut UnboundedReceiver<PushInfo>,
     service: &str,
-) -> Result<Option<Endpoint>, Failure> {
+) -> Result<Option<Endpoint>, CallFailure> {
     loop {
-        let news = published.recv().await.ok_or(Failure::ConnectionClosed)?;
+        let news = published.recv().await.ok_or(CallFailure::ConnectionClosed)?;
         match (news.kind, <[Value; 2]>::try_from(news.data)) {
             (PushKind::Message, Ok([channel, replica])) => {
                 let [channel, replica] = [channel, replica].map(from_redis_value::<String>);
@@ -136,7 +136,7 @@ async fn next_promotion(
                     .filter(|_| is_promotion)
                     .and_then(|replica| old_master(&replica, service)));
             }
-            (PushKind::Disconnection, _) => return Err(Failure::ConnectionClosed),
+            (PushKind::Disconnection, _) => return Err(CallFailure::ConnectionClosed),
             _ => {}
         }
     }
@@ -152,7 +152,10 @@ fn old_master(replica: &str, service: &str) -> Option<Endpoint> {
 
 /// Returns the master that a Sentinel names, and whether it is replacing it. During a failover a
 /// Sentinel already names the new master while its record of the old one still exists.
-async fn query(sentinel: &mut Wire, service: &str) -> Result<(MasterReport, Failover), Failure> {
+async fn query(
+    sentinel: &mut Wire,
+    service: &str,
+) -> Result<(MasterReport, Failover), CallFailure> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("MASTER").arg(service);
     both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
@@ -163,8 +166,8 @@ async fn query(sentinel: &mut Wire, service: &str) -> Result<(MasterReport, Fail
     let epoch = fields
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok())
-        .ok_or(Failure::Unexpected)?;
-    let report = MasterReport { epoch, master: master.ok_or(Failure::NoMaster)? };
+        .ok_or(CallFailure::Unexpected)?;
+    let report = MasterReport { epoch, master: master.ok_or(CallFailure::NoMaster)? };
     let flagged =
         |flag| fields.get("flags").is_some_and(|flags| flags.split(',').any(|set| set == flag));
     let recorded = fields.get("port").is_some_and(|port| *port == report.master.1.to_string())

@@ -19,7 +19,7 @@ use super::{
     address::{Address, Endpoint, endpoint, info_at},
     cluster::{ClusterView, SLOTS, slot},
     election::MasterElection,
-    error::{Failure, Redirect},
+    error::{CallFailure, Redirect},
     node::Node,
     requirements::Requirements,
 };
@@ -87,11 +87,11 @@ impl Servers {
     }
 
     /// Returns the server that has a key.
-    pub(super) fn node(&self, key: &[u8]) -> Result<Arc<Node>, Failure> {
+    pub(super) fn node(&self, key: &[u8]) -> Result<Arc<Node>, CallFailure> {
         match &*self.view.read().unwrap_or_else(PoisonError::into_inner) {
             View::One(node) => Ok(node.clone()),
             View::Slots(slots) => {
-                slots.get(usize::from(slot(key))).cloned().flatten().ok_or(Failure::NoMaster)
+                slots.get(usize::from(slot(key))).cloned().flatten().ok_or(CallFailure::NoMaster)
             }
         }
     }

@@ -16,9 +16,9 @@ use super::{
         GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
         short_text, with_absolute_times,
     },
-    error::Failure,
-    node::{ConnectionRole, Route},
-    router::Resend,
+    error::CallFailure,
+    node::{ConnectionRole, ConnectionRoute},
+    router::SendAgain,
     scripts::{self, Arg, MAX_DIGITS, Script},
     server_error::{LOST, Reaction},
 };
@@ -46,7 +46,7 @@ pub(super) struct ClaimReply {
     /// Whether the owner already had the key before the last call: from an acknowledged claim, or
     /// from one whose response was lost.
     pub(super) was_owned: bool,
-    pub(super) route: Route,
+    pub(super) route: ConnectionRoute,
 }
 
 /// A record that was read, with absolute times, and the value from which it was decoded.
@@ -69,7 +69,7 @@ impl RedisStore {
         role: ConnectionRole,
         key: &[u8],
         claim: &Claim,
-    ) -> Result<ClaimReply, Failure> {
+    ) -> Result<ClaimReply, CallFailure> {
         match self.claim_by_set(role, key, claim).await {
             Err(refused) if refused.reaction() == Some(Reaction::Read) => {
                 Box::pin(self.claim_read_only(refused, role, key, claim)).await
@@ -82,11 +82,11 @@ impl RedisStore {
     /// the write.
     async fn claim_read_only(
         &self,
-        refused: Failure,
+        refused: CallFailure,
         role: ConnectionRole,
         key: &[u8],
         claim: &Claim,
-    ) -> Result<ClaimReply, Failure> {
+    ) -> Result<ClaimReply, CallFailure> {
         let (found, route) = self.read_on(role, key).await?;
         let Some(found) = found else { return Err(refused) };
         let outcome = transition::claim(Some(&found.record), claim, found.at).1;
@@ -101,7 +101,7 @@ impl RedisStore {
         role: ConnectionRole,
         key: &[u8],
         claim: &Claim,
-    ) -> Result<ClaimReply, Failure> {
+    ) -> Result<ClaimReply, CallFailure> {
         // These claims need absolute times from the start: a key that can be held has no expiry
         // from which to derive its creation, an expiry that follows the lease does not determine
         // the ttl, and with a ttl of 0 the recording has no time at all.
@@ -110,7 +110,7 @@ impl RedisStore {
             return Box::pin(self.claim_by_script(role, key, claim)).await;
         }
         let set = set_new(key, &encode_claim(claim), ttl + millis(GRACE));
-        let (value, route) = self.router.send((role, Resend::Once), key, &set).await?;
+        let (value, route) = self.router.send((role, SendAgain::Once), key, &set).await?;
         match existing_record(value)? {
             None => Ok(ClaimReply {
                 outcome: ClaimOutcome::Granted { attempt: 1 },
@@ -136,7 +136,7 @@ impl RedisStore {
         role: ConnectionRole,
         key: &[u8],
         claim: &Claim,
-    ) -> Result<ClaimReply, Failure> {
+    ) -> Result<ClaimReply, CallFailure> {
         let fingerprint = claim.fingerprint.to_bytes();
         let args = [
             Arg::Bytes(&fingerprint),
@@ -148,7 +148,7 @@ impl RedisStore {
             Arg::Bytes(principal_bytes(claim)),
         ];
         let (value, route) =
-            self.router.call((role, Resend::Once), &scripts::CLAIM, key, &args).await?;
+            self.router.call((role, SendAgain::Once), &scripts::CLAIM, key, &args).await?;
         claim_outcome(value).map(|(outcome, was_owned)| ClaimReply { outcome, was_owned, route })
     }
 
@@ -156,7 +156,7 @@ impl RedisStore {
     pub(super) async fn step(
         &self,
         operation: &'static str,
-        resend: Resend,
+        resend: SendAgain,
         script: &Script,
         lease: &Lease,
         more: &[Arg<'_>],
@@ -184,7 +184,7 @@ impl RedisStore {
         let (done, mut results) = unbounded_channel();
         let (store, renewals) = (self.clone(), leases.to_vec());
         let runtime = tokio::runtime::Handle::try_current();
-        runtime.map_err(|_| Failure::NoRuntime.into_error("renew"))?.spawn(async move {
+        runtime.map_err(|_| CallFailure::NoRuntime.into_error("renew"))?.spawn(async move {
             let store = &store;
             let calls = renewals.iter().enumerate().map(|(number, renewal)| {
                 let done = done.clone();
@@ -206,7 +206,7 @@ impl RedisStore {
             }
         }
         if !any {
-            return Err(failed.unwrap_or(Failure::ResponseTimeout).into_error("renew"));
+            return Err(failed.unwrap_or(CallFailure::ResponseTimeout).into_error("renew"));
         }
         if let Some(failure) = failed {
             let cause = std::error::Error::source(&failure);
@@ -216,11 +216,15 @@ impl RedisStore {
     }
 
     /// Renews one lease; sends it once more if its connection is lost before `until`.
-    async fn renew_one(&self, renewal: &Renewal, until: Instant) -> Result<RenewOutcome, Failure> {
+    async fn renew_one(
+        &self,
+        renewal: &Renewal,
+        until: Instant,
+    ) -> Result<RenewOutcome, CallFailure> {
         let extend = [Arg::Number(redis_millis(renewal.extend))];
         let renew = || {
             self.call_fenced(
-                (ConnectionRole::Renewals, Resend::Never),
+                (ConnectionRole::Renewals, SendAgain::Never),
                 &scripts::RENEW,
                 &renewal.lease,
                 &extend,
@@ -237,11 +241,11 @@ impl RedisStore {
     /// which it was sent. If the attempt has ended with an input, removes it from the index.
     pub(super) async fn call_fenced(
         &self,
-        how: (ConnectionRole, Resend),
+        how: (ConnectionRole, SendAgain),
         script: &Script,
         lease: &Lease,
         more: &[Arg<'_>],
-    ) -> Result<(bool, Route), Failure> {
+    ) -> Result<(bool, ConnectionRoute), CallFailure> {
         let args = [&[Arg::Bytes(lease.owner.as_bytes())], more].concat();
         match self.router.call(how, script, &self.key(&lease.id), &args).await? {
             (Value::Int(called @ (0 | 1)), route) => Ok((called == 1, route)),
@@ -249,11 +253,11 @@ impl RedisStore {
                 Box::pin(self.remove_from_index(&[*lease])).await;
                 Ok((true, route))
             }
-            _ => Err(Failure::Unexpected),
+            _ => Err(CallFailure::Unexpected),
         }
     }
 
-    pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, Failure> {
+    pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, CallFailure> {
         Ok(self.read_on(ConnectionRole::Requests, &self.key(id)).await?.0)
     }
 
@@ -261,7 +265,7 @@ impl RedisStore {
         &self,
         role: ConnectionRole,
         key: &[u8],
-    ) -> Result<(Option<Snapshot>, Route), Failure> {
+    ) -> Result<(Option<Snapshot>, ConnectionRoute), CallFailure> {
         let (found, route) = self.value_on(role, key).await?;
         let snapshot = found.map(|found| found.snapshot);
         Ok((snapshot.filter(|found| !found.record.is_expired(found.at)), route))
@@ -272,14 +276,18 @@ impl RedisStore {
         &self,
         role: ConnectionRole,
         key: &[u8],
-    ) -> Result<(Option<StoredValue>, Route), Failure> {
+    ) -> Result<(Option<StoredValue>, ConnectionRoute), CallFailure> {
         let (found, route) =
-            self.router.call((role, Resend::Once), &scripts::LOOK_UP, key, &[]).await?;
+            self.router.call((role, SendAgain::Once), &scripts::LOOK_UP, key, &[]).await?;
         let Value::Array(found) = found else {
-            return if found == Value::Nil { Ok((None, route)) } else { Err(Failure::Unexpected) };
+            return if found == Value::Nil {
+                Ok((None, route))
+            } else {
+                Err(CallFailure::Unexpected)
+            };
         };
         let [Value::Int(at), Value::BulkString(value), Value::Int(expires)] = triple(found)? else {
-            return Err(Failure::Unexpected);
+            return Err(CallFailure::Unexpected);
         };
         let [at, expires] =
             [at, expires].map(|time| Timestamp::from_millis(u64::try_from(time).unwrap_or(0)));
@@ -302,24 +310,24 @@ pub(super) fn fence(passed: bool) -> Fence {
 }
 
 /// Decodes the existing value in the reply to `SET … NX GET`.
-fn existing_record(value: Value) -> Result<Option<Record>, Failure> {
+fn existing_record(value: Value) -> Result<Option<Record>, CallFailure> {
     let Value::BulkString(value) = value else {
-        return if value == Value::Nil { Ok(None) } else { Err(Failure::Unexpected) };
+        return if value == Value::Nil { Ok(None) } else { Err(CallFailure::Unexpected) };
     };
     Ok(Some(decode(value.into())?))
 }
 
 /// Decodes the reply of `lua/claim.lua`: the outcome, and whether the key was granted to its owner
 /// again.
-fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
-    let Value::Array(value) = value else { return Err(Failure::Unexpected) };
+fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), CallFailure> {
+    let Value::Array(value) = value else { return Err(CallFailure::Unexpected) };
     let outcome = match value.as_slice() {
         [Value::Int(1 | 6), Value::Int(attempt)] => {
             ClaimOutcome::Granted { attempt: u32::try_from(*attempt).map_err(|_| Unreadable)? }
         }
         [Value::Int(2), Value::BulkString(_)] => {
             let Some(Value::BulkString(recording)) = value.into_iter().nth(1) else {
-                return Err(Failure::Unexpected);
+                return Err(CallFailure::Unexpected);
             };
             return Ok((ClaimOutcome::Completed(recording.into()), false));
         }
@@ -336,7 +344,7 @@ fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), Failure> {
             let fingerprint = fingerprint.as_slice().try_into().map_err(|_| Unreadable)?;
             ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
         }
-        _ => return Err(Failure::Unexpected),
+        _ => return Err(CallFailure::Unexpected),
     };
     Ok((outcome, value.first() == Some(&Value::Int(6))))
 }
@@ -345,6 +353,6 @@ fn reference(noted: &[u8]) -> Result<Option<ShortText>, Unreadable> {
     short_text(noted).map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
-fn triple(values: Vec<Value>) -> Result<[Value; 3], Failure> {
-    values.try_into().map_err(|_| Failure::Unexpected)
+fn triple(values: Vec<Value>) -> Result<[Value; 3], CallFailure> {
+    values.try_into().map_err(|_| CallFailure::Unexpected)
 }

@@ -7,7 +7,7 @@ use super::{
     RedisStore,
     encoding::{abandoned_code, completion_args},
     node::ConnectionRole,
-    router::Resend,
+    router::SendAgain,
     scripts::{self, Arg},
     steps::fence,
 };
@@ -92,7 +92,7 @@ impl Store for RedisStore {
     // the second finds a changed record and would return `Fenced`.
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.step("release", Resend::Never, &scripts::RELEASE, lease, &[]).await
+        self.step("release", SendAgain::Never, &scripts::RELEASE, lease, &[]).await
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
@@ -100,7 +100,7 @@ impl Store for RedisStore {
             return self.hold_replicated(replicas, lease).await;
         }
         let policy = [Arg::Number(abandoned_code(policy).into())];
-        self.step("abandon", Resend::Never, &scripts::ABANDON, lease, &policy).await
+        self.step("abandon", SendAgain::Never, &scripts::ABANDON, lease, &policy).await
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
@@ -118,7 +118,8 @@ impl Store for RedisStore {
             Resolution::Complete(recording) => &completion_args(recording)[..],
             Resolution::Release => &[],
         };
-        let resolved = self.step("resolve", Resend::Never, &scripts::RESOLVE, &seen, args).await?;
+        let resolved =
+            self.step("resolve", SendAgain::Never, &scripts::RESOLVE, &seen, args).await?;
         Ok(match resolved {
             Fence::Passed => ResolveOutcome::Resolved,
             Fence::Fenced => ResolveOutcome::Conflict,

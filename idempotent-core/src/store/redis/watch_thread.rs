@@ -8,13 +8,13 @@ use std::{
 
 use tokio::runtime::{Builder, Handle};
 
-use super::error::Failure;
+use super::error::CallFailure;
 
 static WATCH_THREAD: OnceLock<Handle> = OnceLock::new();
 static WATCH_THREAD_START: Mutex<()> = Mutex::new(());
 
 /// Returns the thread's runtime, and starts the thread at the first call.
-pub(super) fn watch_thread() -> Result<&'static Handle, Failure> {
+pub(super) fn watch_thread() -> Result<&'static Handle, CallFailure> {
     if let Some(thread) = WATCH_THREAD.get() {
         return Ok(thread);
     }
@@ -23,12 +23,12 @@ pub(super) fn watch_thread() -> Result<&'static Handle, Failure> {
         return Ok(thread);
     }
     let runtime =
-        Builder::new_current_thread().enable_all().build().map_err(Failure::no_watch_thread)?;
+        Builder::new_current_thread().enable_all().build().map_err(CallFailure::no_watch_thread)?;
     let handle = runtime.handle().clone();
     let body = move || runtime.block_on(std::future::pending::<()>());
     thread::Builder::new()
         .name("idempotency-redis".into())
         .spawn(body)
-        .map_err(Failure::no_watch_thread)?;
+        .map_err(CallFailure::no_watch_thread)?;
     Ok(WATCH_THREAD.get_or_init(|| handle))
 }

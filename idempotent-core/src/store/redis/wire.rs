@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use self::stream::WatchedStream;
-use super::error::Failure;
+use super::error::CallFailure;
 
 mod stream;
 #[cfg(feature = "redis-tls")]
@@ -53,9 +53,9 @@ impl Wire {
         info: &ConnectionInfo,
         published: Option<UnboundedSender<PushInfo>>,
         within: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CallFailure> {
         let opened = timeout(within, open(info, published));
-        opened.await.unwrap_or(Err(Failure::ConnectTimeout))
+        opened.await.unwrap_or(Err(CallFailure::ConnectTimeout))
     }
 }
 
@@ -93,9 +93,9 @@ impl Traffic {
     /// Waits for a response, which may take longer than `limit` while bytes arrive.
     pub(super) async fn wait_for<T>(
         &self,
-        response: impl Future<Output = Result<T, Failure>>,
+        response: impl Future<Output = Result<T, CallFailure>>,
         limit: Duration,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallFailure> {
         let mut response = pin!(response);
         let mut end = Instant::now() + limit;
         loop {
@@ -104,7 +104,7 @@ impl Traffic {
             }
             let extended = self.last_progress() + limit;
             if extended <= Instant::now() {
-                return Err(Failure::ConnectTimeout);
+                return Err(CallFailure::ConnectTimeout);
             }
             end = extended;
         }
@@ -114,7 +114,7 @@ impl Traffic {
 async fn open(
     info: &ConnectionInfo,
     published: Option<UnboundedSender<PushInfo>>,
-) -> Result<Wire, Failure> {
+) -> Result<Wire, CallFailure> {
     let traffic = Traffic::new();
     let redis = info.redis_settings();
     if let ConnectionAddr::Tcp(host, port) = info.addr() {
@@ -137,7 +137,7 @@ async fn multiplex<S>(
     stream: S,
     traffic: Arc<Traffic>,
     published: Option<UnboundedSender<PushInfo>>,
-) -> Result<Wire, Failure>
+) -> Result<Wire, CallFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -149,7 +149,7 @@ where
         None => config,
     };
     let opened = MultiplexedConnection::new_with_config(info, stream, config).await;
-    let (commands, driver) = opened.map_err(Failure::from_connect)?;
+    let (commands, driver) = opened.map_err(CallFailure::from_connect)?;
     let driver = tokio::spawn(driver).abort_handle();
     Ok(Wire { commands, traffic, driver })
 }

@@ -12,7 +12,7 @@ use super::{
     NAME, SqliteStore,
     connections::{Access, return_connection},
     error::is_busy,
-    handler_transaction::{self, LimitedTime},
+    guarded_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::{Statement, Value},
     statements::{Statements, claim_values, completion_values},
@@ -197,7 +197,7 @@ impl SqliteStore {
             let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await;
             let Err(error) = begun else { return Ok(connection) };
             if is_busy(&error) {
-                handler_transaction::observe_lock(&mut connection, &self.lock).await;
+                guarded_transaction::observe_lock(&mut connection, &self.lock).await;
             }
             return_connection(connection, Err(error))
                 .or_else(|error| if deadline.allows_retry(&error) { Ok(()) } else { Err(error) })?;

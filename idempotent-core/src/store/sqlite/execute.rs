@@ -12,7 +12,7 @@ use super::{
     NAME, SqliteStore,
     connections::{Access, return_connection},
     error::{is_busy, store_error},
-    handler_transaction::{self, LimitedTime},
+    guarded_transaction::{self, LimitedTime},
     retry::RetryDeadline,
     statement::Statement,
 };
@@ -53,7 +53,7 @@ impl SqliteStore {
                 .map_err(|error| self.store_error(operation, error))?;
             let done = execute_within(limit, &mut connection, statement()).await;
             if done.as_ref().is_err_and(is_busy) {
-                handler_transaction::observe_lock(&mut connection, &self.lock).await;
+                guarded_transaction::observe_lock(&mut connection, &self.lock).await;
             }
             match return_connection(connection, done) {
                 Err(error) if deadline.allows_retry(&error) => {}

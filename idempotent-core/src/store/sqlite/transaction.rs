@@ -18,7 +18,7 @@ use super::{
     database_file::DatabaseFile,
     error::{is_missing_savepoint, store_error},
     execute::renewals,
-    handler_transaction::HandlerTransaction,
+    guarded_transaction::GuardedTransaction,
     hooks::TransactionFault,
     statement::Statement,
     statements::Statements,
@@ -40,7 +40,7 @@ use crate::{
 };
 
 struct SqliteTransaction {
-    open: HandlerTransaction,
+    open: GuardedTransaction,
     statements: Arc<Statements>,
     file: Arc<DatabaseFile>,
     /// Whether a handler has used the connection since the transaction was last proved to be open.
@@ -70,7 +70,7 @@ impl SqliteStore {
         &self,
         statements: &SqlStr,
         wait_limit: Option<WaitLimit>,
-    ) -> Result<Option<HandlerTransaction>, sqlx::Error> {
+    ) -> Result<Option<GuardedTransaction>, sqlx::Error> {
         let connection = match wait_limit {
             Some(wait_limit) => self.connection_for(wait_limit).await?,
             None => Some(self.connection(Access::Write).await?),
@@ -82,7 +82,7 @@ impl SqliteStore {
         } else {
             Arc::new(WriteLockObserver::default())
         };
-        HandlerTransaction::begin(connection, lock, statements, wait_limit).await
+        GuardedTransaction::begin(connection, lock, statements, wait_limit).await
     }
 
     /// Returns the write connection; `None` if a single transaction holds it for longer than

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Lease, Record, RecordId, RecordState,
     protocol::{ClaimOutcome, Fence},
-    transition::{self, Change, Event, Outcome, transition},
+    transition::{self, Change, Event, EventOutcome, transition},
 };
 
 use super::{Database, Reply, State, Statement};
@@ -63,7 +63,7 @@ impl Database {
             Statement::CompleteAndCommit(_, lease, recording) => {
                 let outcome = self.complete_in(state, tx, lease, recording)?;
                 match outcome {
-                    Outcome::Fence(Fence::Passed) => self.commit(state, tx),
+                    EventOutcome::Fence(Fence::Passed) => self.commit(state, tx),
                     _ => self.end(state, tx),
                 }
                 Reply::Step(outcome)
@@ -84,7 +84,7 @@ impl Database {
         tx: u64,
         Lease { id, owner }: &Lease,
         recording: &Bytes,
-    ) -> Option<Outcome> {
+    ) -> Option<EventOutcome> {
         self.step_in(state, tx, id, &Event::Complete(*owner, recording))
     }
 
@@ -95,7 +95,7 @@ impl Database {
         tx: u64,
         id: &RecordId,
         event: &Event<'_>,
-    ) -> Option<Outcome> {
+    ) -> Option<EventOutcome> {
         if state.locks.get(id).is_some_and(|locked_by| *locked_by != tx) {
             return None;
         }

@@ -6,7 +6,7 @@ use idempotent_core::{
     StoreError,
     internals::{Batches, GroupCommit, GroupedStep, InBatch, Turn},
     protocol::Fence,
-    transition::Outcome,
+    transition::EventOutcome,
 };
 use tokio::time::sleep;
 
@@ -77,6 +77,6 @@ impl SimulatedStore {
 
 impl Reply {
     fn is_fenced(&self) -> bool {
-        matches!(self, Self::Step(Outcome::Fence(Fence::Fenced)))
+        matches!(self, Self::Step(EventOutcome::Fence(Fence::Fenced)))
     }
 }

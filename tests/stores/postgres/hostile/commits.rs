@@ -128,7 +128,7 @@ async fn the_key_is_held_if_a_handler_is_dropped_after_it_has_ended_its_transact
                 assert_held(&fixture, id, 1, &context).await;
                 continue;
             }
-            fixture.runtime.drained().await;
+            fixture.runtime.drain().await;
             let retry = fixture.begin(id).await;
             assert!(matches!(retry, Admission::Proceed(_)), "{context}: {retry:?}");
         }
@@ -155,7 +155,7 @@ async fn a_hold_that_fails_is_retried_and_no_request_runs_in_between() {
             "{context}: {meanwhile:?}"
         );
         other.close().await.unwrap();
-        fixture.runtime.drained().await;
+        fixture.runtime.drain().await;
         assert_held(&fixture, id, 1, &context).await;
     }
 }

@@ -59,7 +59,7 @@ impl<S: Store + Clone> CaseRunner<S> {
                 Ok(Err(NotCut)) | Err(_) => {
                     // Nothing may be cut while the next run is prepared.
                     self.store.proxy.count(None);
-                    self.proxied.drained().await;
+                    self.proxied.drain().await;
                 }
             }
         }
@@ -179,7 +179,7 @@ impl<S: Store + Clone> CaseRunner<S> {
                 matches!(ending, AttemptOutcome::Stored | AttemptOutcome::Deferred),
                 "{case:?}: {ending:?}"
             );
-            proxied.drained().await;
+            proxied.drain().await;
             let second = self.begin(&self.direct, &id, case).await;
             complete(second, &self.direct, since, case).await;
         } else {
@@ -202,7 +202,7 @@ impl<S: Store + Clone> CaseRunner<S> {
                 store.proxy.end_outage();
                 // The runtime may have to reconnect, or defer the completion.
                 attempt.complete(&recording()).await;
-                proxied.drained().await;
+                proxied.drain().await;
                 self.assert_done(&id, case).await;
                 return Ok(None);
             }
@@ -215,7 +215,7 @@ impl<S: Store + Clone> CaseRunner<S> {
             assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
         }
         store.proxy.end_outage();
-        proxied.drained().await;
+        proxied.drain().await;
         // The key was released: the next claim is a first attempt, neither a wait nor a takeover.
         let attempt = self.begin(&self.direct, &id, case).await;
         complete(attempt, &self.direct, since, case).await;
@@ -238,7 +238,7 @@ impl<S: Store + Clone> CaseRunner<S> {
             other => panic!("{case:?}: {other:?}"),
         }
         store.proxy.end_outage();
-        proxied.drained().await;
+        proxied.drain().await;
         self.assert_done(&id, case).await;
         Ok(lost.then_some(took_effect))
     }
@@ -256,7 +256,7 @@ impl<S: Store + Clone> CaseRunner<S> {
         // from its next owner.
         let next = if took_effect { Some(self.begin(&self.direct, &id, case).await) } else { None };
         store.proxy.end_outage();
-        proxied.drained().await;
+        proxied.drain().await;
         let next = match next {
             Some(next) => next,
             None => self.begin(&self.direct, &id, case).await,
@@ -329,7 +329,7 @@ async fn complete(attempt: Attempt, runtime: &Runtime, since: Instant, case: Cas
         ending == AttemptOutcome::Stored || ending == AttemptOutcome::Deferred && may_be_deferred,
         "{case:?}: {ending:?}"
     );
-    runtime.drained().await;
+    runtime.drain().await;
 }
 
 /// Asserts that the outcome of an attempt agrees with the record; returns whether its end failed.

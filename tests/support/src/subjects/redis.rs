@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
-    conformance::Subject,
+    conformance::TestedStore,
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -87,7 +87,7 @@ impl TrackedStore {
 }
 
 #[async_trait]
-impl Subject for ShiftedRedis {
+impl TestedStore for ShiftedRedis {
     fn store(&self) -> &dyn Store {
         &self.0
     }

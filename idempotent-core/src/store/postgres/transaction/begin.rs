@@ -11,7 +11,7 @@ use crate::{
     store::{
         postgres::{
             PostgresStore,
-            error::{ErrorKind, error_kind, is_unusable},
+            error::{PgErrorKind, error_kind, is_unusable},
             mark::{savepoint, set_mark, set_mark_and_bound},
             server::{Isolation, Server, StatementMode},
             statement::Statement,
@@ -174,7 +174,7 @@ async fn checked(
         Ok(rows) => return Ok((open, rows)),
         Err(error) => error,
     };
-    if error_kind(&error) == ErrorKind::NoResponse {
+    if error_kind(&error) == PgErrorKind::NoResponse {
         // The server may still be executing the statements.
         drop(open);
     } else if is_unusable(&error) {

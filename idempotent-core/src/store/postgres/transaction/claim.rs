@@ -17,7 +17,7 @@ use crate::{
         postgres::{
             NAME, PostgresStore,
             claim::{MAX_ROUNDS, unchanged},
-            error::{ErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
+            error::{PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
             execute::{Resend, claimed},
             server::Isolation,
             statements::NewRecord,
@@ -246,7 +246,7 @@ impl PostgresStore {
         error: sqlx::Error,
     ) -> Result<Round, StoreError> {
         transaction.close_if_unusable(&error);
-        if error_kind(&error) != ErrorKind::NoResponse {
+        if error_kind(&error) != PgErrorKind::NoResponse {
             transaction.roll_back_empty().await;
         }
         if waited_for_an_existing_record(&error) {
@@ -268,7 +268,7 @@ impl PostgresStore {
     fn round_of(&self, error: sqlx::Error) -> Result<Round, StoreError> {
         if waited_for_a_record(&error) {
             Ok(Round::Locked)
-        } else if error_kind(&error) == ErrorKind::Conflict {
+        } else if error_kind(&error) == PgErrorKind::Conflict {
             Ok(Round::Retry)
         } else {
             Err(self.store_error("claim", error))

@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, sync::atomic::Ordering, task::Poll, time::D
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{Connection, ConnectionRole, Failure, Message, Node, Outage, PROBE_WAIT, lock};
+use super::{CallFailure, Connection, ConnectionRole, Message, Node, Outage, PROBE_WAIT, lock};
 use crate::store::error_class::ConnectionState;
 
 impl Node {
@@ -16,7 +16,7 @@ impl Node {
         connection: &Connection,
         message: Message<'_>,
         within: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CallFailure> {
         let (mut commands, traffic) = (connection.wire.commands.clone(), &connection.wire.traffic);
         let written = traffic.written();
         let mut response = pin!(message.send(&mut commands));
@@ -31,9 +31,9 @@ impl Node {
         .await;
         match value {
             // What a server acknowledges after another has taken its place may be lost.
-            Ok(_) if self.is_retired() => Err(Failure::ConnectionClosed),
+            Ok(_) if self.is_retired() => Err(CallFailure::ConnectionClosed),
             Err(lost) if lost.is_connection_lost() && traffic.written() == written => {
-                Err(Failure::NotSent(Box::new(lost)))
+                Err(CallFailure::NotSent(Box::new(lost)))
             }
             value => value,
         }
@@ -45,10 +45,10 @@ impl Node {
         &self,
         role: ConnectionRole,
         connection: &Connection,
-        failure: &Failure,
+        failure: &CallFailure,
         within: Duration,
     ) {
-        if matches!(failure, Failure::ResponseTimeout) {
+        if matches!(failure, CallFailure::ResponseTimeout) {
             if !self.responds_within(within) {
                 return self.mark_unresponsive(connection.epoch);
             }
@@ -87,7 +87,7 @@ impl Node {
         if self.epoch.compare_exchange(epoch, next, order, Ordering::Acquire).is_ok() {
             let (retry_at, wait_until) = (Instant::now(), Instant::now() + PROBE_WAIT);
             *outage = Some(Outage {
-                failure: Failure::ResponseTimeout,
+                failure: CallFailure::ResponseTimeout,
                 pause: Duration::ZERO,
                 retry_at,
                 wait_until,

@@ -4,16 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
-use super::{Connection, ConnectionRole, Failure, Node};
+use super::{CallFailure, Connection, ConnectionRole, Node};
 
 /// The connection on which a command was sent.
-pub(in crate::store::redis) struct Route {
+pub(in crate::store::redis) struct ConnectionRoute {
     pub(in crate::store::redis) node: Arc<Node>,
     connection: Arc<Connection>,
     role: ConnectionRole,
 }
 
-impl Route {
+impl ConnectionRoute {
     pub(in crate::store::redis) fn on(
         node: Arc<Node>,
         connection: Arc<Connection>,
@@ -28,7 +28,7 @@ impl Route {
         &self,
         message: Message<'_>,
         within: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CallFailure> {
         let value = self.node.exchange(&self.connection, message, within).await;
         value.inspect_err(|failure| {
             self.node.record_failure(self.role, &self.connection, failure, within);
@@ -45,7 +45,7 @@ pub(in crate::store::redis) enum Message<'a> {
 }
 
 impl Message<'_> {
-    pub(super) async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, Failure> {
+    pub(super) async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, CallFailure> {
         let value = match self {
             Self::Command(command) => wire.send_packed_command(command).await?,
             Self::Asking(command) => {
@@ -54,10 +54,10 @@ impl Message<'_> {
                 both.cmd("ASKING").add_command(command.clone());
                 let [acknowledged, value] =
                     <[Value; 2]>::try_from(wire.send_packed_commands(&both, 0, 2).await?)
-                        .map_err(|_| Failure::Unexpected)?;
+                        .map_err(|_| CallFailure::Unexpected)?;
                 acknowledged
                     .extract_error()
-                    .map_err(|error| Failure::from(error).or_missing_privilege("ASKING"))?;
+                    .map_err(|error| CallFailure::from(error).or_missing_privilege("ASKING"))?;
                 value
             }
         };

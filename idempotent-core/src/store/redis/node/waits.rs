@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Failure, lock};
+use super::{CallFailure, lock};
 
 /// How long a call waits for a response that may have arrived in time but was not read, because a
 /// handler blocked the runtime or the process was stopped.
@@ -134,11 +134,11 @@ impl PendingCall<'_> {
         cx: &Context<'_>,
         is_closed: impl FnOnce() -> bool,
         last_progress: impl FnOnce() -> Instant,
-    ) -> Poll<Failure> {
+    ) -> Poll<CallFailure> {
         let mut guard = lock(&self.waits.calls);
         let calls = &mut *guard;
         if is_closed() {
-            return Poll::Ready(Failure::ConnectionClosed);
+            return Poll::Ready(CallFailure::ConnectionClosed);
         }
         let place = self.number.and_then(|number| calls.waiting.get_mut(number)?.as_mut());
         let Some(call) = place else {
@@ -148,7 +148,7 @@ impl PendingCall<'_> {
         if matches!(call.limit, Limit::Exceeded) {
             let end = last_progress() + self.within;
             if end <= Instant::now() {
-                return Poll::Ready(Failure::ResponseTimeout);
+                return Poll::Ready(CallFailure::ResponseTimeout);
             }
             call.limit = Limit::Response(end);
             self.waits.expect_check(&mut calls.next_check, end);
@@ -214,7 +214,7 @@ mod tests {
     async fn duration(waits: &Waits, within: Duration) -> Duration {
         let (started, mut call) = (Instant::now(), waits.call(within));
         let failure = poll_fn(|cx| call.poll_end(cx, || false, || started)).await;
-        assert!(matches!(failure, Failure::ResponseTimeout));
+        assert!(matches!(failure, CallFailure::ResponseTimeout));
         started.elapsed()
     }
 
@@ -251,7 +251,10 @@ mod tests {
                 waits.wake_all();
             }
         );
-        assert!(matches!((first, second), (Failure::ConnectionClosed, Failure::ConnectionClosed)));
+        assert!(matches!(
+            (first, second),
+            (CallFailure::ConnectionClosed, CallFailure::ConnectionClosed)
+        ));
         assert_eq!(started.elapsed(), Duration::ZERO);
     }
 
@@ -263,7 +266,7 @@ mod tests {
         let [mut first, mut second] = [waits.call(SECOND), waits.call(3 * SECOND)];
         let ended = async |call: &mut PendingCall<'_>| {
             let failure = poll_fn(|cx| call.poll_end(cx, || false, last_progress)).await;
-            assert!(matches!(failure, Failure::ResponseTimeout));
+            assert!(matches!(failure, CallFailure::ResponseTimeout));
             started.elapsed()
         };
         let (first, second) = tokio::join!(ended(&mut first), ended(&mut second));

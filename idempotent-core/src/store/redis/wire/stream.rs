@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 
-use super::{Failure, Traffic};
+use super::{CallFailure, Traffic};
 
 /// A stream that records its [`Traffic`].
 pub(super) struct WatchedStream {
@@ -31,7 +31,7 @@ impl WatchedStream {
         port: u16,
         settings: &TcpSettings,
         traffic: &Arc<Traffic>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CallFailure> {
         let connected = async {
             let addresses = lookup_host((host, port)).await?;
             let streams: Vec<_> =
@@ -45,7 +45,7 @@ impl WatchedStream {
         };
         match connected.await {
             Ok(stream) => Ok(Self { stream, traffic: traffic.clone(), blocked: false }),
-            Err(error) => Err(Failure::from_connect(error.into())),
+            Err(error) => Err(CallFailure::from_connect(error.into())),
         }
     }
 }

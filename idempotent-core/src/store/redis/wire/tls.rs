@@ -6,13 +6,13 @@ use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use rustls_native_certs::load_native_certs;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{Failure, WatchedStream};
+use super::{CallFailure, WatchedStream};
 
 /// Encrypts a connection to a host, whose certificate the machine must trust.
 pub(super) async fn encrypt(
     host: &str,
     stream: WatchedStream,
-) -> Result<TlsStream<WatchedStream>, Failure> {
+) -> Result<TlsStream<WatchedStream>, CallFailure> {
     let encrypted = async {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let mut loaded = load_native_certs();
@@ -26,5 +26,5 @@ pub(super) async fn encrypt(
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     };
-    encrypted.await.map_err(|error| Failure::from_connect(error.into()))
+    encrypted.await.map_err(|error| CallFailure::from_connect(error.into()))
 }

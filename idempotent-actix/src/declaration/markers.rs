@@ -6,7 +6,7 @@
 use actix_web::http::Method;
 use idempotent_core::BodyForm;
 
-use crate::{key_source::KeySource, spec::source_of};
+use crate::{declaration::source_of, key_source::KeySource};
 
 /// Whether a key is required.
 pub trait Presence: 'static {

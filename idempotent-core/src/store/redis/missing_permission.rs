@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 /// A command or keys that the user may not use.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) struct MissingPrivilege {
+pub(super) struct MissingPermission {
     command: Cow<'static, str>,
     /// Whether the user lacks access to the keys rather than to the command.
     keys: bool,
@@ -12,7 +12,7 @@ pub(super) struct MissingPrivilege {
     prefix: Option<Arc<str>>,
 }
 
-impl MissingPrivilege {
+impl MissingPermission {
     /// Interprets the error with which a server refused a command.
     pub(super) fn of(command: impl Into<Cow<'static, str>>, why: &str) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl MissingPrivilege {
     }
 }
 
-impl fmt::Display for MissingPrivilege {
+impl fmt::Display for MissingPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let command = self.command.to_ascii_uppercase();
         match self.keys {

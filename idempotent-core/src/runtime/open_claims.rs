@@ -10,25 +10,25 @@ use crate::{fingerprint::Fingerprint, record_id::RecordId};
 
 /// The keys that are claimed in open transactions of this process. The store does not show them
 /// until the transactions are committed.
-pub(super) struct OpenTransactions {
+pub(super) struct OpenClaims {
     keys: Mutex<HashMap<RecordId, Fingerprint>>,
     waiters: Arc<Waiters>,
 }
 
 /// A key that is claimed in an open transaction, until this is dropped.
-pub(super) struct OpenTransaction {
-    open: Arc<OpenTransactions>,
+pub(super) struct OpenClaim {
+    open: Arc<OpenClaims>,
     id: RecordId,
 }
 
-impl Drop for OpenTransaction {
+impl Drop for OpenClaim {
     fn drop(&mut self) {
         self.open.keys.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
         self.open.waiters.wake(&self.id);
     }
 }
 
-impl OpenTransactions {
+impl OpenClaims {
     pub(super) fn new(waiters: Arc<Waiters>) -> Self {
         Self { keys: Mutex::default(), waiters }
     }
@@ -43,12 +43,12 @@ impl OpenTransactions {
         self: &Arc<Self>,
         id: &RecordId,
         fingerprint: Fingerprint,
-    ) -> Result<OpenTransaction, Fingerprint> {
+    ) -> Result<OpenClaim, Fingerprint> {
         match self.keys.lock().unwrap_or_else(PoisonError::into_inner).entry(*id) {
             Entry::Occupied(entry) => Err(*entry.get()),
             Entry::Vacant(entry) => {
                 entry.insert(fingerprint);
-                Ok(OpenTransaction { open: self.clone(), id: *id })
+                Ok(OpenClaim { open: self.clone(), id: *id })
             }
         }
     }

@@ -125,7 +125,7 @@ async fn set_busy_timeout(
 ///
 /// A connection that a handler has used is reused only if the handler left nothing on it: no
 /// transaction, setting, temporary table or attached database.
-pub(super) struct HandlerTransaction {
+pub(super) struct GuardedTransaction {
     connection: CloseOnDrop,
     hooked: Arc<HookedConnection>,
     used_by_handler: bool,
@@ -133,7 +133,7 @@ pub(super) struct HandlerTransaction {
     clean: bool,
 }
 
-impl HandlerTransaction {
+impl GuardedTransaction {
     /// Begins a transaction with these statements; returns `None` if a single transaction of
     /// another connection holds the lock for longer than `wait_limit`.
     ///

@@ -13,7 +13,9 @@ use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
 
-use crate::key_source::{KeySource, RegisteredSource};
+use crate::key_source::{DeclaredSource, KeySource};
+
+pub use idempotent_core::runtime::ClaimMode;
 
 pub(crate) mod markers;
 
@@ -35,7 +37,7 @@ pub enum RequestScope {
 
 /// The attribute of one handler.
 #[derive(Debug)]
-pub struct OperationSpec {
+pub struct Declaration {
     /// The package that the handler is part of.
     pub package: &'static str,
     /// The `name` key; empty where it was not written.
@@ -47,7 +49,7 @@ pub struct OperationSpec {
     /// Whether a request without a key is refused.
     pub key_required: bool,
     /// The `key_from` key; `None`: the key is in the header that the application configures.
-    pub key_from: Option<RegisteredSource>,
+    pub key_from: Option<DeclaredSource>,
     /// How the body contributes to the fingerprint.
     pub fingerprint: BodyForm,
     /// How the key is claimed.
@@ -128,15 +130,15 @@ pub const fn milliseconds(milliseconds: u64) -> Option<Duration> {
 
 /// The specification of a handler whose attribute sets nothing else. It has no routes yet.
 #[must_use]
-pub const fn operation_spec(
+pub const fn declaration(
     package: &'static str,
     name: &'static str,
     handler: &'static str,
     key_required: bool,
     fingerprint: BodyForm,
     claim: ClaimMode,
-) -> OperationSpec {
-    OperationSpec {
+) -> Declaration {
+    Declaration {
         package,
         name,
         handler,
@@ -198,15 +200,6 @@ pub fn first_database(databases: &[Option<TxDatabase>]) -> Option<TxDatabase> {
     databases.iter().copied().flatten().next()
 }
 
-/// How a key is claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimMode {
-    /// `claim = "lease"`: the claim is committed before the handler runs.
-    Lease,
-    /// `claim = "transaction"`: claim, effects and recording are one transaction.
-    Transaction,
-}
-
 /// What a duplicate gets while the first request is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlightRule {
@@ -218,20 +211,22 @@ pub enum InFlightRule {
 
 /// An annotated handler, as the linker collects it.
 #[derive(Debug)]
-pub struct Registered(pub &'static OperationSpec);
+pub struct Declared(pub &'static Declaration);
 
-inventory::collect!(Registered);
+inventory::collect!(Declared);
 
 /// All annotated handlers of the program.
-pub(crate) fn annotated() -> impl Iterator<Item = &'static OperationSpec> {
-    inventory::iter::<Registered>.into_iter().map(|registered| registered.0)
+pub(crate) fn annotated() -> impl Iterator<Item = &'static Declaration> {
+    inventory::iter::<Declared>.into_iter().map(|registered| registered.0)
 }
 
 /// The sources of all annotated handlers that have `key_from`. `None`: two functions have the same
 /// id, because two handlers of one macro call have the same name.
 static SOURCES: LazyLock<HashMap<u128, Option<KeySource>>> = LazyLock::new(|| {
     let mut sources = HashMap::new();
-    for RegisteredSource { id, source } in annotated().filter_map(|spec| spec.key_from.as_ref()) {
+    for DeclaredSource { id, source } in
+        annotated().filter_map(|declaration| declaration.key_from.as_ref())
+    {
         let is_function = matches!(source, KeySource::Function(_));
         let known = sources.insert(*id, Some(*source)).is_some();
         if known && is_function {
@@ -264,7 +259,7 @@ pub(crate) mod tests {
     }
 
     /// A handler whose attribute sets `ttl` only.
-    pub(crate) const LEASED: OperationSpec = OperationSpec {
+    pub(crate) const LEASED: Declaration = Declaration {
         package: "shop",
         name: "",
         handler: "pay",
