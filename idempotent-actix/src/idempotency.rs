@@ -209,8 +209,8 @@ impl Idempotency {
     /// requests; [`recording::from_response`](crate::recording::from_response) makes one. With
     /// `None`, the key is released, and the next request runs the handler.
     ///
-    /// `seen` is the result of [`look_up`](Self::find_record). If the key is no longer held, or another
-    /// attempt has claimed it since, nothing changes and the outcome is
+    /// `seen` is the result of [`look_up`](Self::find_record). If the key is no longer held, or
+    /// another attempt has claimed it since, nothing changes and the outcome is
     /// [`Conflict`](ResolveOutcome::Conflict).
     ///
     /// # Errors

@@ -6,7 +6,10 @@ use std::{
 };
 
 pub use idempotent_core::runtime::Reconciliation;
-use idempotent_core::{DerivedKey, Key, RecordId, runtime};
+use idempotent_core::{
+    DerivedKey, Key, RecordId,
+    runtime::{self, NoteError},
+};
 use serde::Serialize;
 
 pub use self::error::OperationError;
@@ -28,13 +31,16 @@ mod error;
 /// # let bank = Bank;
 /// #[idempotent(scope = "scope::bearer_token")]
 /// #[post("/v1/payments")]
-/// async fn create_payment(operation: Operation) -> HttpResponse {
+/// async fn create_payment(operation: Operation) -> actix_web::Result<HttpResponse> {
 ///     # let bank = Bank;
 ///     // The bank gets the same key from each attempt, so it charges once.
-///     bank.charge(operation.derive_key("charge").to_string()).await;
-///     HttpResponse::Created().finish()
+///     bank.charge(operation.derive_key("charge")?.to_string()).await;
+///     Ok(HttpResponse::Created().finish())
 /// }
 /// ```
+///
+/// An operation is claimed after all extractors: in an extractor, every method but
+/// [`key`](Self::key) fails, and so does a [`step`](Self::step) when it is run.
 ///
 /// Without a key there is no operation. With `key = "optional"`, take an `Option<Operation>`; a
 /// plain `Operation` refuses a request without a key with 400 (`key_missing`).
@@ -118,11 +124,10 @@ impl Operation {
 
     /// Returns the id of this operation's record. It is the same for all attempts.
     ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
-    #[must_use]
-    pub fn id(&self) -> &RecordId {
-        self.claimed().id()
+    /// # Errors
+    /// Fails in an extractor, because the operation is claimed after all extractors.
+    pub fn id(&self) -> Result<&RecordId, OperationError> {
+        Ok(self.claimed()?.id())
     }
 
     /// Returns the number of this attempt: 1 for the first. From 2 on, an earlier attempt was
@@ -131,22 +136,20 @@ impl Operation {
     /// It is 1 for a request that runs unguarded because the store failed
     /// ([`StoreFailurePolicy::RunUnguarded`](crate::StoreFailurePolicy::RunUnguarded)).
     ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.claimed().attempt()
+    /// # Errors
+    /// Fails in an extractor, because the operation is claimed after all extractors.
+    pub fn attempt(&self) -> Result<u32, OperationError> {
+        Ok(self.claimed()?.attempt())
     }
 
     /// Returns whether an earlier attempt was abandoned, that is, whether
     /// [`attempt`](Self::attempt) is above 1. Such a handler should find out what was done before
     /// it continues.
     ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
-    #[must_use]
-    pub fn recovering(&self) -> bool {
-        self.attempt() > 1
+    /// # Errors
+    /// Fails in an extractor, because the operation is claimed after all extractors.
+    pub fn recovering(&self) -> Result<bool, OperationError> {
+        Ok(self.claimed()?.recovering())
     }
 
     /// Derives an idempotency key for a call to another service.
@@ -159,11 +162,10 @@ impl Operation {
     /// after a response that was not recorded, or reuses its key after the ttl, the handler derives
     /// the same key again.
     ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
-    #[must_use]
-    pub fn derive_key(&self, label: &str) -> DerivedKey {
-        self.id().derive_key(label)
+    /// # Errors
+    /// Fails in an extractor, because the operation is claimed after all extractors.
+    pub fn derive_key(&self, label: &str) -> Result<DerivedKey, OperationError> {
+        Ok(self.claimed()?.derive_key(label))
     }
 
     /// Sets the reference that the record shows: the id of what the operation created, or is about
@@ -176,11 +178,8 @@ impl Operation {
     /// # Errors
     /// Fails if the reference is empty, has more than 255 bytes, or contains a control character,
     /// if the store fails, or if another attempt has taken over the key.
-    ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
     pub async fn set_reference(&self, reference: &str) -> Result<(), OperationError> {
-        Ok(self.claimed().set_reference(reference).await?)
+        Ok(self.claimed()?.set_reference(reference).await?)
     }
 
     /// Reports the progress, in the handler's words, such as `3 of 10`. A lookup shows the last
@@ -189,11 +188,8 @@ impl Operation {
     /// # Errors
     /// As for [`set_reference`](Self::set_reference). Fails also while the handler's
     /// [`Tx`](crate::Tx) is open, because nobody could see the report before its end.
-    ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
     pub async fn progress(&self, progress: &str) -> Result<(), OperationError> {
-        Ok(self.claimed().progress(progress).await?)
+        Ok(self.claimed()?.progress(progress).await?)
     }
 
     /// Passes the point of no return: from now on, the key is held if the handler fails or its
@@ -206,11 +202,8 @@ impl Operation {
     /// Fails if `abandoned` is `"retry"` or `"hold"`, if the store fails, if another attempt has
     /// taken over the key, or while the handler's [`Tx`](crate::Tx) is open. Then do not begin the
     /// effect.
-    ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
     pub async fn point_of_no_return(&self) -> Result<(), OperationError> {
-        Ok(self.claimed().point_of_no_return().await?)
+        Ok(self.claimed()?.point_of_no_return().await?)
     }
 
     /// Sets the input from which a [`Completer`](crate::Completer) can finish the operation without
@@ -219,11 +212,8 @@ impl Operation {
     ///
     /// # Errors
     /// Fails if the input cannot be serialized, or has more than 256 KiB.
-    ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
     pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), OperationError> {
-        let operation = self.claimed();
+        let operation = self.claimed()?;
         match self.context.origin.get() {
             Some((idempotency, declaration)) => {
                 Ok(operation.set_input_in(idempotency.namespace_of(declaration), input)?)
@@ -261,20 +251,13 @@ impl Operation {
     ///     Ok(HttpResponse::Created().body(charge))
     /// }
     /// ```
-    ///
-    /// # Panics
-    /// Panics in an extractor, because the operation is claimed after all extractors.
     pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
-        self.claimed().step(name).with_error()
+        let operation = self.context.operation();
+        operation.map_or_else(|| runtime::Step::unclaimed(name), |run| run.step(name)).with_error()
     }
 
-    /// Panics before the claim, because a placeholder id would be shared by all requests.
-    #[expect(clippy::expect_used, reason = "a shared derived key is worse than a failed request")]
-    fn claimed(&self) -> &runtime::Run {
-        self.context.operation.get().expect(
-            "an `Operation` was used in an extractor; it is claimed after all extractors, so use \
-             it in the handler",
-        )
+    fn claimed(&self) -> Result<&runtime::Run, OperationError> {
+        Ok(self.context.operation().ok_or(NoteError::NotClaimed)?)
     }
 }
 

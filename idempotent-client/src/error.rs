@@ -63,10 +63,12 @@ pub enum ErrorKind {
     /// The request is invalid, has two keys, or another middleware failed.
     #[error("the request failed")]
     Request,
-    /// The request did not reach the middleware of [`Idempotency`](crate::Idempotency): the client
-    /// has none, or another middleware in front of it responded. It was sent at most once, with its
-    /// key.
-    #[error("the client has no `Idempotency` middleware; build it with `Idempotency::client`")]
+    /// The request did not reach the middleware of [`ClientIdempotency`](crate::ClientIdempotency):
+    /// the client has none, or another middleware in front of it responded. It was sent at most
+    /// once, with its key.
+    #[error(
+        "the client has no `ClientIdempotency` middleware; build it with `ClientIdempotency::client`"
+    )]
     NotInstalled,
 }
 

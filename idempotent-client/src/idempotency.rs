@@ -22,11 +22,11 @@ use crate::{
 /// Clones share the store of pending operations.
 ///
 /// ```no_run
-/// use idempotent_client::{Idempotency, IdempotentRequest};
+/// use idempotent_client::{ClientIdempotency, IdempotentRequest};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = Idempotency::new().client(reqwest::Client::builder())?;
+/// let client = ClientIdempotency::new().client(reqwest::Client::builder())?;
 /// let order = serde_json::json!({ "amount": 100 });
 /// let request = client.post("https://api.example/orders").idempotent().json(&order);
 /// let response = request.send().await?;
@@ -39,11 +39,11 @@ use crate::{
 /// [`idempotent`](crate::IdempotentRequest::idempotent), or if it has the key's header. Any other
 /// request passes unchanged.
 #[derive(Clone)]
-pub struct Idempotency {
+pub struct ClientIdempotency {
     pub(crate) settings: Arc<ClientSettings>,
 }
 
-impl Idempotency {
+impl ClientIdempotency {
     /// Creates a middleware with the default settings, and without a store of pending operations.
     #[must_use]
     pub fn new() -> Self {
@@ -76,12 +76,12 @@ impl Idempotency {
     /// key, body and credentials to another host, and such a response is not taken for the outcome.
     ///
     /// ```
-    /// use idempotent_client::{Idempotency, redirect_policy};
+    /// use idempotent_client::{ClientIdempotency, redirect_policy};
     /// use reqwest::redirect::Policy;
     ///
     /// # fn main() -> reqwest::Result<()> {
     /// let http = reqwest::Client::builder().redirect(redirect_policy(Policy::none())).build()?;
-    /// let idempotency = Idempotency::new();
+    /// let idempotency = ClientIdempotency::new();
     /// let client = reqwest_middleware::ClientBuilder::new(http)
     ///     .with(idempotency.middleware())
     ///     .build();
@@ -181,7 +181,7 @@ impl Idempotency {
     }
 }
 
-impl Default for Idempotency {
+impl Default for ClientIdempotency {
     fn default() -> Self {
         Self::new()
     }

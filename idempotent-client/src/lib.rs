@@ -25,7 +25,7 @@ mod verdict;
 pub use self::pending::SqlitePending;
 pub use self::{
     error::{Error, ErrorKind, Outcome},
-    idempotency::Idempotency,
+    idempotency::ClientIdempotency,
     key::{InvalidKey, Key},
     lookup::{Known, Lookup, LookupError, Progress},
     middleware::IdempotencyMiddleware,

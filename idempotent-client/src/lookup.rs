@@ -13,8 +13,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The time limit of one lookup.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The resource of a server that uses `idempotent-actix` (`Idempotency::lookup_resource`) at which a client
-/// finds out the state of its own keys.
+/// The resource of a server that uses `idempotent-actix` (`Idempotency::lookup_resource`) at which
+/// a client finds out the state of its own keys.
 ///
 /// The client must authenticate as it does for the operation: to another principal, a key is
 /// unknown.
@@ -31,8 +31,8 @@ pub struct Lookup {
 #[non_exhaustive]
 pub enum Known {
     /// The server has no record of the key: no request with it was accepted, or the record has
-    /// expired, or its operation cannot be looked up (see the server's `Idempotency::lookup_resource`). A
-    /// request that is still on its way may be accepted later.
+    /// expired, or its operation cannot be looked up (see the server's
+    /// `Idempotency::lookup_resource`). A request that is still on its way may be accepted later.
     Absent,
     /// A request with the key is in progress.
     InFlight(Progress),

@@ -20,8 +20,8 @@ use crate::{
 const SCHEME: &str = "the URL is neither http nor https";
 pub(crate) const NO_STORE: &str = "there is no store of pending operations";
 
-/// The middleware of [`Idempotency`](crate::Idempotency), from
-/// [`middleware`](crate::Idempotency::middleware).
+/// The middleware of [`ClientIdempotency`](crate::ClientIdempotency), from
+/// [`middleware`](crate::ClientIdempotency::middleware).
 #[derive(Clone)]
 pub struct IdempotencyMiddleware {
     pub(crate) settings: Arc<ClientSettings>,

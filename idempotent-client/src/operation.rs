@@ -222,7 +222,7 @@ impl Operation {
             tracing::error!(
                 key = self.key.short(),
                 "the client has followed a redirect with an idempotency key; build it with \
-                 `Idempotency::client`, or with `redirect_policy`"
+                 `ClientIdempotency::client`, or with `redirect_policy`"
             );
         }
         let (status, headers) = (received.status(), received.headers());

@@ -37,7 +37,7 @@ pub struct PendingOperation {
 /// What is known of the outcome of a stored operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingState {
-    /// Nothing: it is sent again by [`resume`](crate::Idempotency::resume).
+    /// Nothing: it is sent again by [`resume`](crate::ClientIdempotency::resume).
     Open,
     /// It was not done. Only an operation with a label is kept then, so that the label keeps its
     /// key.

@@ -19,11 +19,11 @@ tokio::task_local! {
 }
 
 /// A policy for [`reqwest::ClientBuilder::redirect`] that sends a guarded request only to its own
-/// server. [`Idempotency::client`](crate::Idempotency::client) sets it.
+/// server. [`ClientIdempotency::client`](crate::ClientIdempotency::client) sets it.
 ///
 /// Of a guarded request it follows 307 and 308, which repeat the request as it is, to the same
 /// origin and to those that are
-/// [allowed](crate::Idempotency::allow_redirects_to). It follows nothing else: the
+/// [allowed](crate::ClientIdempotency::allow_redirects_to). It follows nothing else: the
 /// response with the redirect is the last one. `otherwise` is the policy for all other requests of
 /// the client.
 #[must_use]

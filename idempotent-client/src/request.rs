@@ -19,7 +19,7 @@ use crate::{
 /// Makes a request an idempotent operation.
 pub trait IdempotentRequest {
     /// Makes the request an operation with one key, which every attempt sends. The client must have
-    /// the [`Idempotency`](crate::Idempotency) middleware.
+    /// the [`ClientIdempotency`](crate::ClientIdempotency) middleware.
     fn idempotent(self) -> IdempotentRequestBuilder;
 }
 
@@ -39,7 +39,7 @@ pub struct IdempotentRequestBuilder {
 
 impl IdempotentRequestBuilder {
     /// Names the operation in the application's own terms, such as `order-17`. This needs a store
-    /// of [pending operations](crate::Idempotency::pending).
+    /// of [pending operations](crate::ClientIdempotency::pending).
     ///
     /// As long as the server remembers the key, the same label gets the same key, also after a
     /// restart: an application that does not know whether it has already sent a request sends it

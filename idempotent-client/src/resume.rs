@@ -9,7 +9,7 @@ use reqwest_middleware::ClientWithMiddleware;
 
 use crate::{
     error::{Error, ErrorKind, Outcome},
-    idempotency::Idempotency,
+    idempotency::ClientIdempotency,
     key::HEADER,
     marker::Marker,
     middleware::NO_STORE,
@@ -19,10 +19,10 @@ use crate::{
 /// How many operations are resumed at the same time.
 const AT_ONCE: usize = 8;
 
-/// Sends pending operations again, from [`Idempotency::resume`].
+/// Sends pending operations again, from [`ClientIdempotency::resume`].
 #[must_use = "nothing is resumed without `for_each`"]
 pub struct Resume<'a> {
-    idempotency: &'a Idempotency,
+    idempotency: &'a ClientIdempotency,
     client: &'a ClientWithMiddleware,
     credentials: Option<Box<AddCredentials<'a>>>,
 }
@@ -38,7 +38,7 @@ pub struct Resumed {
     pub result: Result<Response, Error>,
 }
 
-impl Idempotency {
+impl ClientIdempotency {
     /// Sends the stored operations that have no outcome yet. Call it at the start, before new
     /// operations: it sends everything that is pending, also what this or another process is
     /// sending at that moment, with the same key.
@@ -68,7 +68,7 @@ impl<'a> Resume<'a> {
     /// An operation that has an outcome stays pending until the function has returned `Ok`. So if
     /// the function fails, or the process dies meanwhile, the next process resumes it again. An
     /// operation whose key has [expired](ErrorKind::Expired) is not sent, and stays until it is
-    /// [forgotten](Idempotency::forget).
+    /// [forgotten](ClientIdempotency::forget).
     ///
     /// # Errors
     /// Fails if the store fails, or if there is none.

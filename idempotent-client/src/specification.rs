@@ -9,7 +9,8 @@ use serde::Deserialize;
 /// remembers their keys.
 ///
 /// The draft (draft-ietf-httpapi-idempotency-key-header-07 §2) requires a resource to publish its
-/// expiry policy, but no format. Of another server, set [`ttl`](crate::Idempotency::ttl) by hand.
+/// expiry policy, but no format. Of another server, set [`ttl`](crate::ClientIdempotency::ttl) by
+/// hand.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Specification {
     operations: Vec<OperationPolicy>,

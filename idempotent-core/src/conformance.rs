@@ -16,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! A store under test is a [`TestedStore`]. Every store implements `TestedStore`, and lets time pass by
-//! sleeping; the cases run concurrently and take about 20 seconds. If a test can set the clock of
-//! your store, implement `TestedStore` yourself, so that the cases need not sleep:
+//! A store under test is a [`TestedStore`]. Every store implements `TestedStore`, and lets time
+//! pass by sleeping; the cases run concurrently and take about 20 seconds. If a test can set the
+//! clock of your store, implement `TestedStore` yourself, so that the cases need not sleep:
 //!
 #![cfg_attr(feature = "memory", doc = "```")]
 #![cfg_attr(not(feature = "memory"), doc = "```ignore")]

@@ -31,7 +31,12 @@ fn request() -> Request {
 #[idempotent_actix::idempotent(scope = "user")]
 #[post("/reporting")]
 async fn reporting(user: User, operation: Operation, probe: Data<Probe>) -> HttpResponse {
-    probe.note(format!("{} attempt {} {}", user.0, operation.attempt(), operation.recovering()));
+    probe.note(format!(
+        "{} attempt {} {}",
+        user.0,
+        operation.attempt().unwrap(),
+        operation.recovering().unwrap()
+    ));
     probe.run().await
 }
 

@@ -13,17 +13,17 @@ mod table;
 
 use std::time::Duration;
 
-use idempotent_client::{Error, Idempotency, redirect_policy};
+use idempotent_client::{ClientIdempotency, Error, redirect_policy};
 use reqwest::{Response, Url, redirect::Policy};
 use reqwest_middleware::ClientWithMiddleware;
 use tokio::net::TcpSocket;
 
 /// Short pauses, and a deadline that no test reaches by itself.
-fn idempotency() -> Idempotency {
-    Idempotency::new().pauses(Duration::from_millis(1), Duration::from_millis(20))
+fn idempotency() -> ClientIdempotency {
+    ClientIdempotency::new().pauses(Duration::from_millis(1), Duration::from_millis(20))
 }
 
-fn client(idempotency: &Idempotency) -> ClientWithMiddleware {
+fn client(idempotency: &ClientIdempotency) -> ClientWithMiddleware {
     idempotency.client(builder()).unwrap()
 }
 

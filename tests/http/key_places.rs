@@ -64,7 +64,7 @@ async fn several(
         length += chunk.unwrap().len();
     }
     let keys = [first, second, third].map(|operation| {
-        assert_eq!(operation.attempt(), 1);
+        assert_eq!(operation.attempt().unwrap(), 1);
         operation.key().unwrap().as_str().to_owned()
     });
     probe.note(format!("{} {} {length}", user.0, keys.join(" ")));
@@ -81,7 +81,7 @@ async fn in_transaction(
 ) -> HttpResponse {
     let insert = sqlx::query("INSERT INTO events (user) VALUES (?1)").bind(user.0);
     insert.execute(tx.connection().await.unwrap()).await.unwrap();
-    assert_eq!(operation.as_ref().map(Operation::id), tx.record_id());
+    assert_eq!(operation.as_ref().map(|operation| operation.id().unwrap()), tx.record_id());
     probe.note(format!("{}", operation.is_some()));
     probe.run().await
 }

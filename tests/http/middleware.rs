@@ -102,7 +102,7 @@ async fn session(
     operation: Operation,
     probe: Data<Probe>,
 ) -> HttpResponse {
-    session.insert("attempt", operation.attempt()).unwrap();
+    session.insert("attempt", operation.attempt().unwrap()).unwrap();
     probe.note(user.0);
     let mut response = probe.run().await;
     response.add_cookie(&Cookie::new("own", "secret")).unwrap();

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use actix_web::{
-    App, HttpResponse,
-    dev::Service,
+    App, FromRequest, HttpRequest, HttpResponse,
+    dev::{Payload, Service},
     post,
     web::{Data, ServiceConfig},
 };
-use idempotent_actix::{Operation, RecordId, RequestOutcome, idempotent};
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use idempotent_actix::{Operation, OperationError, RecordId, RequestOutcome, idempotent};
+use idempotent_core::runtime::NoteError;
 use test_support::{Probe, Request, Server, TestApp, log};
 
 use super::handlers::{User, all, assert_problem};
@@ -39,15 +41,61 @@ async fn unguarded(operation: Operation) -> HttpResponse {
     HttpResponse::Ok().body(operation.key().unwrap().as_str().to_owned())
 }
 
+/// An extractor that uses the operation, which is claimed later.
+struct Early(String);
+
+impl FromRequest for Early {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Self::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let fails = request.query_string() == "fails";
+        let operation = Operation::from_request(request, payload);
+        async move {
+            let operation = operation.await?;
+            let step = operation.step("step").run(async |_| Ok::<_, OperationError>(1_u8));
+            let refused = [
+                operation.id().map(drop),
+                operation.attempt().map(drop),
+                operation.recovering().map(drop),
+                operation.derive_key("label").map(drop),
+                operation.set_input("input"),
+                operation.set_reference("reference").await,
+                operation.progress("progress").await,
+                operation.point_of_no_return().await,
+                step.await.map(drop),
+            ];
+            for call in refused {
+                let error = call.unwrap_err();
+                assert!(matches!(error.cause(), NoteError::NotClaimed), "{error}");
+                if fails {
+                    return Err(error.into());
+                }
+            }
+            Ok(Self(operation.key().unwrap().as_str().to_owned()))
+        }
+        .boxed_local()
+    }
+}
+
+#[idempotent(scope = "user")]
+#[post("/early")]
+async fn early(user: User, early: Early, operation: Operation, probe: Data<Probe>) -> HttpResponse {
+    probe.note(format!("{} {} {}", user.0, early.0, operation.attempt().unwrap()));
+    probe.run().await
+}
+
 fn describe(user: &User, operation: &Operation) -> String {
-    let (key, id) = (operation.key().unwrap().as_str(), operation.id());
-    let (charge, refund) = (operation.derive_key("charge"), operation.derive_key("refund"));
+    let (key, id) = (operation.key().unwrap().as_str(), operation.id().unwrap());
+    let (charge, refund) =
+        ["charge", "refund"].map(|label| operation.derive_key(label).unwrap()).into();
     assert_eq!(charge.as_uuid().get_version_num(), 8);
-    format!("{} {key} {id} {} {charge} {refund}", user.0, operation.attempt())
+    format!("{} {key} {id} {} {charge} {refund}", user.0, operation.attempt().unwrap())
 }
 
 fn services(config: &mut ServiceConfig) {
     config.service(operate).service(maybe).service(required_operation).service(unguarded);
+    config.service(early);
 }
 
 /// The words of a note: user, key, record id, attempt, and two derived keys.
@@ -89,6 +137,16 @@ fn derived_keys_differ_by_user_and_key() {
     let notes = app.probe.notes();
     let charges: std::collections::HashSet<_> = notes.iter().map(|note| words(note)[4]).collect();
     assert_eq!(charges.len(), 3);
+}
+
+#[test]
+fn in_an_extractor_an_operation_has_only_its_key() {
+    let app = TestApp::new();
+    let server = app.serve(services);
+    let request = |target| Request::post(target).user("alice").key("k");
+    assert_problem(&server.send(&request("/early?fails")), 500, "handler_failed", false);
+    assert_eq!(server.send(&request("/early")).status, 201);
+    assert_eq!(app.probe.notes(), ["alice k 1"]);
 }
 
 #[test]

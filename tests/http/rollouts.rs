@@ -88,7 +88,7 @@ macro_rules! deriving {
             #[idempotent(scope = "_user")]
             #[post($path)]
             async fn derive(_user: User, operation: Operation) -> String {
-                operation.derive_key("charge").to_string()
+                operation.derive_key("charge").unwrap().to_string()
             }
 
             pub(super) fn services(config: &mut ServiceConfig) {

@@ -134,7 +134,7 @@ async fn namesake(
 #[idempotent(scope = "_user")]
 #[post("/unknown")]
 async fn unknown(_user: User, operation: Operation, probe: Data<Probe>) -> Response {
-    if !operation.recovering() {
+    if !operation.recovering()? {
         operation.set_reference("pi_1").await?;
     }
     let run = operation

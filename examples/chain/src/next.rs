@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use actix_web::{ResponseError, http::StatusCode};
 use idempotent_actix::{DerivedKey, Operation};
-use idempotent_client::{Idempotency, IdempotentRequest, Lookup};
+use idempotent_client::{ClientIdempotency, IdempotentRequest, Lookup};
 use reqwest::{Client, Url, header};
 use reqwest_middleware::ClientWithMiddleware;
 
@@ -27,7 +27,7 @@ impl Next {
         let mut headers = header::HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {name}").parse()?);
         let idempotency =
-            Idempotency::new().deadline(DEADLINE).attempt_timeout(Duration::from_secs(2));
+            ClientIdempotency::new().deadline(DEADLINE).attempt_timeout(Duration::from_secs(2));
         let client = idempotency.client(Client::builder().default_headers(headers))?;
         let lookup = Lookup::new(client.clone(), url.join("/idempotency/keys")?);
         Ok(Self { client, url: url.clone(), lookup })

@@ -32,7 +32,7 @@ async fn process(
     next: Data<Option<Next>>,
     mut tx: Tx<Sqlite>,
 ) -> actix_web::Result<HttpResponse> {
-    let id = operation.derive_key("done").to_string();
+    let id = operation.derive_key("done")?.to_string();
     operation.set_reference(&id).await?;
     if let Some(next) = next.get_ref() {
         next.process(&operation, &order).await?;

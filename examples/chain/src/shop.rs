@@ -5,7 +5,7 @@ use std::{error::Error, path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use futures_util::{StreamExt, stream};
 use idempotent_client::{
-    Idempotency, IdempotentRequest, IdempotentRequestBuilder, Resumed, SqlitePending,
+    ClientIdempotency, IdempotentRequest, IdempotentRequestBuilder, Resumed, SqlitePending,
 };
 use reqwest::{Client, ClientBuilder, Url, header};
 use reqwest_middleware::ClientWithMiddleware;
@@ -49,7 +49,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let database = SqliteConnectOptions::new().filename(&options.file).create_if_missing(true);
     let pool = SqlitePool::connect_with(database).await?;
     sqlx::raw_sql(SCHEMA).execute(&pool).await?;
-    let idempotency = Idempotency::new()
+    let idempotency = ClientIdempotency::new()
         .pending(SqlitePending::open(&options.file).await?)
         .deadline(Duration::from_secs(20))
         .attempt_timeout(Duration::from_secs(3));

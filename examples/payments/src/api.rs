@@ -46,7 +46,7 @@ async fn create_payment_intent(
     bank: Data<Bank>,
     books: Books,
 ) -> actix_web::Result<HttpResponse> {
-    let key = operation.derive_key("charge");
+    let key = operation.derive_key("charge")?;
     let intent = ledger.open_intent(&user, &order.intent, order.status(), &key).await?;
     // Lookups and conflicts show it to the client from now on.
     operation.set_reference(&intent.id).await?;
@@ -98,7 +98,7 @@ async fn create_refund(
     ledger: Data<Ledger>,
     bank: Data<Bank>,
 ) -> actix_web::Result<HttpResponse> {
-    let key = operation.derive_key("refund");
+    let key = operation.derive_key("refund")?;
     let (refund, transfer) =
         ledger.open_refund(&user, &order.payment_intent, order.amount, &key).await?;
     // From here on money may have moved, so an error leaves the outcome unknown.

@@ -10,12 +10,12 @@ use crate::{declaration::Check, operation::Operation};
 /// An extractor whose result does not depend on who sends the request, such as a parser of the
 /// body.
 ///
-/// A [lookup](crate::Idempotency::lookup_resource) shows nothing that a replay would not show: it runs the
-/// extractors of the handler, and if one of them refuses the request, the lookup is refused. Only
-/// extractors that implement this trait are left out, because a lookup has neither the body nor the
-/// path and the query of the request: [`web::Json`], [`web::Form`], [`web::Bytes`](Bytes),
-/// `String`, [`web::Payload`], [`web::Path`], [`web::Query`], [`web::Data`], [`Operation`] and
-/// [`Tx`](crate::Tx).
+/// A [lookup](crate::Idempotency::lookup_resource) shows nothing that a replay would not show: it
+/// runs the extractors of the handler, and if one of them refuses the request, the lookup is
+/// refused. Only extractors that implement this trait are left out, because a lookup has neither
+/// the body nor the path and the query of the request: [`web::Json`], [`web::Form`],
+/// [`web::Bytes`](Bytes), `String`, [`web::Payload`], [`web::Path`], [`web::Query`], [`web::Data`],
+/// [`Operation`] and [`Tx`](crate::Tx).
 ///
 /// Implement it for your own extractor if it reads the body, or contains an `Operation` or a `Tx`,
 /// and checks nothing about the caller:

@@ -232,7 +232,7 @@ impl Run {
     /// }
     /// ```
     pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
-        Step { operation: self, name, error: PhantomData }
+        Step { operation: Some(self), name, error: PhantomData }
     }
 
     /// Declares that a transaction has begun in which the record completes. An integration calls

@@ -139,9 +139,9 @@ keys! {
         example "transaction", values "`\"lease\"`, `\"transaction\"`", default "`\"lease\"`";
 
     /// What a duplicate gets after `wait`: 409 (`in_flight`), or 202 with the `Location` at which
-    /// its client can poll, which needs `Idempotency::lookup_resource`. `"poll"` needs an operation that
-    /// lookups find: not with `claim = "transaction"`, a generic handler or a scope in the path,
-    /// and with a `name` if the handler is routed by hand.
+    /// its client can poll, which needs `Idempotency::lookup_resource`. `"poll"` needs an operation
+    /// that lookups find: not with `claim = "transaction"`, a generic handler or a scope in the
+    /// path, and with a `name` if the handler is routed by hand.
     in_flight: Variant = choice(IN_FLIGHT),
         example "poll", values "`\"conflict\"`, `\"poll\"`", default "`\"conflict\"`";
 

@@ -8,7 +8,7 @@ use actix_web::{
 };
 use idempotent_actix::{Idempotency as Server, Operation, idempotent, scope};
 use idempotent_client::{
-    ErrorKind, Idempotency, IdempotentRequest, Known, Lookup, LookupError, Specification,
+    ClientIdempotency, ErrorKind, IdempotentRequest, Known, Lookup, LookupError, Specification,
 };
 use idempotent_core::{RecordId, runtime::Reconciliation};
 use reqwest::{Client, Url, header};
@@ -40,7 +40,7 @@ fn services(config: &mut ServiceConfig) {
         .service(transfer);
 }
 
-fn client(idempotency: &Idempotency, user: &str) -> ClientWithMiddleware {
+fn client(idempotency: &ClientIdempotency, user: &str) -> ClientWithMiddleware {
     let mut headers = header::HeaderMap::new();
     headers.insert(header::AUTHORIZATION, format!("Bearer {user}").parse().unwrap());
     idempotency.client(Client::builder().default_headers(headers).no_proxy()).unwrap()

@@ -7,7 +7,9 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use idempotent_client::{Error, ErrorKind, Idempotency, IdempotentRequest, Outcome, SqlitePending};
+use idempotent_client::{
+    ClientIdempotency, Error, ErrorKind, IdempotentRequest, Outcome, SqlitePending,
+};
 use reqwest::Response;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tempfile::TempDir;
@@ -25,7 +27,7 @@ use super::{
 };
 
 /// A client with a file of pending operations.
-async fn shop(directory: &TempDir) -> (Idempotency, ClientWithMiddleware) {
+async fn shop(directory: &TempDir) -> (ClientIdempotency, ClientWithMiddleware) {
     let idempotency = started(&directory.path().join("pending.db")).await;
     (idempotency.clone(), client(&idempotency))
 }
@@ -173,7 +175,7 @@ impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static> reqwest_middlewa
 
 /// Two clients with these settings have the same label. The first one's attempt is not run, and
 /// meanwhile the second one's is.
-async fn both_order(first: Idempotency, second: Idempotency, server: Arc<Scripted>) {
+async fn both_order(first: ClientIdempotency, second: ClientIdempotency, server: Arc<Scripted>) {
     let (other, at) = (client(&second), server.clone());
     let meanwhile = Meanwhile(move || {
         let (other, at) = (other.clone(), at.clone());

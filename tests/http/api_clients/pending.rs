@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use idempotent_client::{
-    ErrorKind, Idempotency, IdempotentRequest, Outcome, Resume, Resumed, SqlitePending,
+    ClientIdempotency, ErrorKind, IdempotentRequest, Outcome, Resume, Resumed, SqlitePending,
 };
 use tempfile::TempDir;
 
@@ -18,7 +18,7 @@ use super::{
 };
 
 /// A process that has just been started.
-pub(super) async fn started(file: &Path) -> Idempotency {
+pub(super) async fn started(file: &Path) -> ClientIdempotency {
     idempotency().pending(SqlitePending::open(file).await.unwrap())
 }
 

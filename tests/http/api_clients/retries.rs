@@ -219,7 +219,7 @@ fn without_the_middleware_the_request_is_sent_once_with_its_key() {
     assert_eq!(error.kind(), ErrorKind::NotInstalled);
     assert_eq!(
         error.to_string(),
-        "the client has no `Idempotency` middleware; build it with `Idempotency::client`; it may \
+        "the client has no `ClientIdempotency` middleware; build it with `ClientIdempotency::client`; it may \
          have been done"
     );
     assert_eq!(server.keys(), [error.key().unwrap().as_str()]);

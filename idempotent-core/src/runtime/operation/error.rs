@@ -2,7 +2,7 @@
 
 use crate::{error::StoreError, short_text::ShortTextError};
 
-/// The error of a call of an [`Run`](super::Run).
+/// The error of a call of a [`Run`](super::Run).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteError {
@@ -16,6 +16,13 @@ pub enum NoteError {
     /// Another attempt has taken over the key, or the attempt has ended. Nothing was stored.
     #[error("another attempt has taken over the operation; stop the handler")]
     Fenced,
+    /// The operation is not claimed yet. Nothing was stored. An integration returns it where an
+    /// operation can be reached before its claim.
+    #[error(
+        "an operation was used in an extractor; it is claimed after all extractors, so use it in \
+         the handler"
+    )]
+    NotClaimed,
     /// The attempt has ended: the handler has responded, or its time limit has passed. A step was
     /// not run, and nothing was stored.
     #[error(

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{NoteError, Run, passed};
+use super::{NoteError, Run, Shared, passed};
 use crate::{
     protocol::Note, record_id::DerivedKey, runtime::recordable::Recordable, store::Transaction,
 };
@@ -16,7 +16,8 @@ use crate::{
 /// integration wraps it.
 #[must_use = "a step does nothing until it is run"]
 pub struct Step<'a, W = NoteError> {
-    pub(super) operation: &'a Run,
+    /// `None` before the claim.
+    pub(super) operation: Option<&'a Run>,
     pub(super) name: &'a str,
     pub(super) error: PhantomData<fn() -> W>,
 }
@@ -69,6 +70,14 @@ struct RunningStep<'a> {
 impl Drop for RunningStep<'_> {
     fn drop(&mut self) {
         self.operation.state().running = false;
+    }
+}
+
+impl<'a> Step<'a> {
+    /// Names a step of an operation that is not claimed yet. It fails with
+    /// [`NoteError::NotClaimed`] when it is run. An integration uses it.
+    pub fn unclaimed(name: &'a str) -> Self {
+        Self { operation: None, name, error: PhantomData }
     }
 }
 
@@ -146,20 +155,25 @@ impl<'a, W> Step<'a, W> {
             .ok_or_else(|| W::from(NoteError::TransactionOpen))?;
         let result = effect(connection).await?;
         let (note, result) = running.note(&result).map_err(W::from)?;
-        let lease = &self.operation.shared.lease;
-        if self.operation.shared.parts.is_some() {
+        let Shared { parts, lease, .. } = &*running.operation.shared;
+        if parts.is_some() {
             passed(transaction.note(lease, &note).await).map_err(W::from)?;
         }
         Ok(result)
     }
 
+    fn operation(&self) -> Result<&'a Run, NoteError> {
+        self.operation.ok_or(NoteError::NotClaimed)
+    }
+
     /// Begins a step whose result is stored at once.
     async fn begin_outside<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, NoteError> {
-        self.operation.outside_transaction()?;
+        let operation = self.operation()?;
+        operation.outside_transaction()?;
         let begun = self.begin().await?;
         if matches!(begun, Begun::Run(_)) {
-            self.operation.pass_point_of_no_return().await?;
-            let mut state = self.operation.state();
+            operation.pass_point_of_no_return().await?;
+            let mut state = operation.state();
             if state.ended {
                 return Err(NoteError::Ended);
             }
@@ -169,7 +183,7 @@ impl<'a, W> Step<'a, W> {
     }
 
     async fn begin<T: DeserializeOwned>(&self) -> Result<Begun<'a, T>, NoteError> {
-        let Self { operation, name, .. } = *self;
+        let (operation, name) = (self.operation()?, self.name);
         if name.is_empty() || name.len() > usize::from(u8::MAX) {
             return Err(NoteError::StepName { step: name.to_owned() });
         }
@@ -217,11 +231,11 @@ impl<R, W> ReconciledStep<'_, R, W> {
         F: Future<Output = Result<T, E>>,
         G: Future<Output = Result<Reconciliation<T>, E>>,
     {
-        let operation = self.step.operation;
         let running = match self.step.begin_outside().await.map_err(W::from)? {
             Begun::Done(result) => return Ok(result),
             Begun::Run(running) => running,
         };
+        let operation = running.operation;
         if !operation.recovering() {
             return running.run(effect).await;
         }
