@@ -112,8 +112,9 @@ fn begin(
     let key = operation.key().and_then(|key| key.as_str().parse().ok()).unwrap_or(0);
     let key = Key { handler, user: user.0, key };
     let run = Run { id: world.next_id(), key, payload: body.payload, process: *process };
-    world.trace(|| format!("handler: {run:?} starts, attempt {}", operation.attempt()));
-    world.oracle(|oracle| oracle.started(run, operation.id(), operation.attempt()));
+    let (id, attempt) = (operation.id().unwrap(), operation.attempt().unwrap());
+    world.trace(|| format!("handler: {run:?} starts, attempt {attempt}"));
+    world.oracle(|oracle| oracle.started(run, id, attempt));
     run
 }
 
