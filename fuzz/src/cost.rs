@@ -150,8 +150,7 @@ impl Server {
         let system = rt::System::new();
         let call = system.block_on(async {
             // Above every length that is measured.
-            let idempotency =
-                Idempotency::builder(MemoryStore::new()).body_limit(8 << 20).build();
+            let idempotency = Idempotency::builder(MemoryStore::new()).body_limit(8 << 20).build();
             let app = App::new().app_data(idempotency).service(json).service(form);
             let service = Rc::new(test::init_service(app).await);
             let call = move |request: test::TestRequest| {
