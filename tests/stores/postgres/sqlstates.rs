@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU16, Ordering},
     },
     time::Duration,
@@ -16,7 +16,10 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
     store::{TransactionClaim, postgres::PostgresStore},
 };
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgPoolOptions};
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres as Database,
+    pool::PoolConnection, postgres::PgPoolOptions,
+};
 use test_support::servers::postgres::{Postgres, shared};
 use tokio::{
     io::copy_bidirectional,
@@ -215,6 +218,46 @@ async fn statements_are_prepared_again_after_a_migration_has_changed_their_resul
             assert_success(store).await;
         }
     }
+}
+
+/// A claim first reads, which finds one of two connections stale, and closes those that are idle.
+/// The other one returns to the pool before the transaction begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_in_use_during_a_migration_fails_no_claim() {
+    let (_, url) = store().await;
+    let shared = Arc::new(OnceLock::<PgPool>::new());
+    let in_use = Arc::new(Mutex::new(None::<PoolConnection<Database>>));
+    let returning = (shared.clone(), in_use.clone());
+    let options = PgPoolOptions::new().max_connections(2).after_connect(move |_, _| {
+        let (shared, in_use) = returning.clone();
+        Box::pin(async move {
+            let returned = in_use.lock().unwrap().take();
+            if let Some(connection) = returned {
+                drop(connection);
+                while shared.get().unwrap().num_idle() == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+            Ok(())
+        })
+    });
+    let pool = options.connect(&url).await.unwrap();
+    shared.set(pool.clone()).unwrap();
+    let store = PostgresStore::from_pool(pool.clone()).await.unwrap();
+    let transactions = store.transactions().unwrap();
+    let claim = async || match transactions.claim(&id(), &request(), Duration::ZERO).await.unwrap()
+    {
+        TransactionClaim::Granted { transaction, .. } => transaction,
+        TransactionClaim::Rejected(outcome) => panic!("{outcome:?}"),
+    };
+    // Both connections have the statements.
+    let first = claim().await;
+    let second = claim().await;
+    assert!(first.roll_back().await && second.roll_back().await);
+    *in_use.lock().unwrap() = Some(pool.acquire().await.unwrap());
+    sql(&url, "ALTER TABLE idempotency_records ALTER reference TYPE varchar(100)").await;
+    assert!(claim().await.roll_back().await);
+    assert!(in_use.lock().unwrap().is_none(), "the claim has opened no connection");
 }
 
 /// A handler has made its session read-only, which in a pool of the application stays so.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 use test_support::{ClientResponse, Pending, Request, WAIT_LIMIT};
 
@@ -170,8 +170,10 @@ pub(crate) fn with_sqlite<T>(
     query: impl AsyncFnOnce(&mut SqliteConnection) -> T,
 ) -> T {
     wait(async {
-        let mut connection =
-            SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+        // Servers that are killed on a busy machine can keep others waiting for long.
+        let options =
+            SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(60));
+        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
         let result = query(&mut connection).await;
         connection.close().await.unwrap();
         result

@@ -20,7 +20,7 @@ use super::{Case, GRANTED, ProxiedStore, Scenario, Step, digest, id, recording, 
 /// happen to each case that takes at least this long.
 const PROBED_AFTER: Duration = Duration::from_millis(500);
 /// How often a case is run again in which nothing was cut.
-const RUNS: usize = 10;
+const RUNS: usize = 100;
 
 /// Nothing was cut: on a busy machine a batch may be late, so that its step is executed on a new
 /// connection, whose bytes are not counted.

@@ -45,6 +45,8 @@ enum Round {
     Locked,
     /// A concurrent transaction changed the record first.
     Retry,
+    /// The connection lacked a statement, or had one from before a migration.
+    Stale(sqlx::Error),
 }
 
 impl PostgresStore {
@@ -64,6 +66,13 @@ impl PostgresStore {
             match self.round(connection, id, claim).await? {
                 Round::Done(claimed) => return Ok(claimed),
                 Round::Retry => rounds += 1,
+                // Any number of an application's connections may be stale.
+                Round::Stale(error) => {
+                    rounds += 1;
+                    if rounds == MAX_ROUNDS {
+                        return Err(self.store_error("claim", error));
+                    }
+                }
                 // Handlers can use the connection during the pause.
                 Round::Locked => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -251,6 +260,10 @@ impl PostgresStore {
         }
         if waited_for_an_existing_record(&error) {
             return Ok(Round::Locked);
+        }
+        let kind = error_kind(&error);
+        if matches!(kind, PgErrorKind::StaleConnections | PgErrorKind::PoolerInterference) {
+            return Ok(Round::Stale(error));
         }
         self.round_of(error)
     }
