@@ -233,12 +233,17 @@ async fn one_wins_with_prepared_statements(url: &str) {
     assert!(format!("{store:?}").contains("Prepared"), "{store:?}");
     store.migrate().await.unwrap();
     let before = number(url, ROLLED_BACK).await;
-    for _ in 0..20 {
-        claims::race(&store, 16).await;
+    // On a busy machine few claims run at the same time.
+    for _ in 0..10 {
+        for _ in 0..20 {
+            claims::race(&store, 16).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if number(url, ROLLED_BACK).await > before {
+            return;
+        }
     }
-    drop(store);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(number(url, ROLLED_BACK).await > before, "nothing failed to serialize");
+    panic!("nothing failed to serialize");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

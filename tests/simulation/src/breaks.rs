@@ -64,7 +64,7 @@ pub(crate) const BREAKS: &[Break] = &[
     },
     Break {
         what: "runtime: a key that is claimed in a transaction stays claimed in its process",
-        file: "idempotent-core/src/runtime/open_transactions.rs",
+        file: "idempotent-core/src/runtime/open_claims.rs",
         text: "        self.open.keys.lock().unwrap_or_else(PoisonError::into_inner)\
                .remove(&self.id);\n",
         broken: "",
