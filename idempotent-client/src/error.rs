@@ -67,7 +67,7 @@ pub enum ErrorKind {
     /// the client has none, or another middleware in front of it responded. It was sent at most
     /// once, with its key.
     #[error(
-        "the client has no `ClientIdempotency` middleware; build it with `ClientIdempotency::client`"
+        "the client has no middleware for idempotency; build it with `ClientIdempotency::client`"
     )]
     NotInstalled,
 }

@@ -1,4 +1,4 @@
-//! Generates the code. No other module does.
+//! Generates the code. Only this module does.
 
 mod operation;
 

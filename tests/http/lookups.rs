@@ -191,9 +191,8 @@ fn polling_needs_the_lookup_resource() {
     });
     let refused = server.send(&Request::post("/exports").user("alice").key("k"));
     assert_problem(&refused, 500, "misconfigured", false);
-    assert!(
-        log::captured().contains("the application has no `Idempotency::lookup_resource` resource")
-    );
+    let missing = "the application has no `Idempotency::lookup_resource` resource";
+    assert!(log::captured().contains(missing));
     assert_eq!(app.probe.runs(), 0);
 }
 

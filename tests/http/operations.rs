@@ -144,7 +144,7 @@ fn in_an_extractor_an_operation_has_only_its_key() {
     let app = TestApp::new();
     let server = app.serve(services);
     let request = |target| Request::post(target).user("alice").key("k");
-    assert_problem(&server.send(&request("/early?fails")), 500, "handler_failed", false);
+    assert_problem(&server.send(&request("/early?fails")), 500, "handler_failed", true);
     assert_eq!(server.send(&request("/early")).status, 201);
     assert_eq!(app.probe.notes(), ["alice k 1"]);
 }

@@ -219,8 +219,8 @@ fn without_the_middleware_the_request_is_sent_once_with_its_key() {
     assert_eq!(error.kind(), ErrorKind::NotInstalled);
     assert_eq!(
         error.to_string(),
-        "the client has no `ClientIdempotency` middleware; build it with `ClientIdempotency::client`; it may \
-         have been done"
+        "the client has no middleware for idempotency; build it with `ClientIdempotency::client`; \
+         it may have been done"
     );
     assert_eq!(server.keys(), [error.key().unwrap().as_str()]);
 }

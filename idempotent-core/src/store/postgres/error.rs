@@ -61,8 +61,9 @@ const fn row(
 /// See <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 #[rustfmt::skip]
 const SQLSTATES: &[Row] = &[
-    // `connection_exception`, of the server or of a pooler; `transaction_resolution_unknown`.
-    row("08P01", PgErrorKind::PoolerInterference, NoEffect, Permanent, Unusable), // wrong parameters
+    // `connection_exception`, of the server or of a pooler, which has mixed up statements if the
+    // number of parameters is wrong; `transaction_resolution_unknown`.
+    row("08P01", PgErrorKind::PoolerInterference, NoEffect, Permanent, Unusable),
     row("08",    PgErrorKind::Other,              Unknown,  Temporary, Unusable),
     // `BEGIN READ WRITE` on a standby; "cached plan must not change result type".
     row("0A000", PgErrorKind::StaleConnections,   NoEffect, Temporary, Unusable),
