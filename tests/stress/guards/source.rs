@@ -30,7 +30,11 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(TRANSITION, "Some(record) if record.is_expired(now) => (", "Some(_) => ("),
     mutant(TRANSITION, "if record.expires_at <= now && record.abandoned", "if record.abandoned"),
     mutant(TRANSITION, " && record.abandoned == Abandoned::Retry => {", " => {"),
-    mutant(TRANSITION, "(keep(record, now), Outcome::Purge", "(Change::Keep, Outcome::Purge"),
+    mutant(
+        TRANSITION,
+        "(keep(record, now), EventOutcome::Purge",
+        "(Change::Keep, EventOutcome::Purge",
+    ),
     mutant(
         TRANSITION,
         "record.with_shortened_lease(now).map_or(Change::Keep, Change::Put)",

@@ -13,7 +13,7 @@ use test_support::unreliable::Unreliable;
 
 use super::FAULTS;
 use crate::{
-    payments::server::{Payments, await_that, change},
+    payments::server::{Payments, await_that, change, count_in},
     results::is_long_run,
 };
 
@@ -110,7 +110,9 @@ impl Shop {
                 kills.client += 1;
                 shop.kill().unwrap();
                 shop.wait().unwrap();
-                if self.forgets_pending {
+                // It may have been killed before it created the table.
+                let table = "SELECT count(*) FROM sqlite_master WHERE name = 'idempotent_pending'";
+                if self.forgets_pending && self.file.exists() && count_in(&self.file, table) > 0 {
                     change(&self.file, "DELETE FROM idempotent_pending");
                 }
             } else {
