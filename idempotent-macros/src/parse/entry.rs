@@ -9,7 +9,7 @@ use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
 /// A key of the attribute.
-pub(crate) struct Key {
+pub(crate) struct AttributeKey {
     pub(crate) name: &'static str,
     /// A value for messages.
     pub(crate) example: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) meaning: &'static [&'static str],
 }
 
-impl Key {
+impl AttributeKey {
     /// Help text: correct code for this key.
     pub(crate) fn example(&self) -> String {
         format!("write `{} = \"{}\"`", self.name, self.example)
@@ -60,7 +60,7 @@ impl Entry {
 /// What the attribute says of one key.
 pub(crate) enum Setting<T> {
     Unset,
-    /// The value is invalid or missing, and the user is told.
+    /// The value is invalid or missing, which was reported.
     Invalid {
         key: Option<Ident>,
         reported: Reported,
@@ -110,7 +110,7 @@ fn is_mark(token: &TokenTree, mark: char) -> bool {
 
 /// The attribute's entries, of which each key takes its own. Those that remain have unknown keys.
 pub(crate) struct Entries<'a> {
-    keys: &'static [Key],
+    keys: &'static [AttributeKey],
     entries: Vec<Entry>,
     /// The report of an entry without a key, which may have been meant for any key.
     without_key: Option<Reported>,
@@ -119,7 +119,11 @@ pub(crate) struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     /// Splits the attribute's tokens; reports malformed entries and duplicate keys.
-    pub(crate) fn parse(tokens: TokenStream, keys: &'static [Key], errors: &'a mut Errors) -> Self {
+    pub(crate) fn parse(
+        tokens: TokenStream,
+        keys: &'static [AttributeKey],
+        errors: &'a mut Errors,
+    ) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
         let mut without_key = None;
         let tokens = tokens.into_iter().map(|token| comma_for_semicolon(token, errors)).collect();
@@ -149,7 +153,7 @@ impl<'a> Entries<'a> {
     pub(crate) fn take<T>(
         &mut self,
         name: &str,
-        parse: impl FnOnce(&Key, &LitStr) -> ValueResult<T>,
+        parse: impl FnOnce(&AttributeKey, &LitStr) -> ValueResult<T>,
     ) -> Setting<T> {
         let position = self.entries.iter().position(|entry| entry.key == name);
         let key = self.keys.iter().find(|key| key.name == name);
@@ -184,7 +188,7 @@ impl<'a> Entries<'a> {
         for Entry { key, .. } in &self.entries {
             let meant = nearest(&key.to_string(), names());
             let meant = meant.and_then(|meant| self.keys.iter().find(|key| key.name == meant));
-            let help = meant.map_or_else(usage, Key::example);
+            let help = meant.map_or_else(usage, AttributeKey::example);
             let what = format!("unknown key `{key}`; the keys are {}", all.join(", "));
             let reported = self.errors.at(key, what, help);
             let is_missing = meant.is_some_and(|meant| meant.name == missing);
@@ -204,14 +208,18 @@ fn comma_for_semicolon(token: TokenTree, errors: &mut Errors) -> TokenTree {
 }
 
 /// Reports and accepts `key: value`.
-fn with_colon(tokens: &[TokenTree], keys: &[Key], errors: &mut Errors) -> Option<Entry> {
+fn with_colon(tokens: &[TokenTree], keys: &[AttributeKey], errors: &mut Errors) -> Option<Entry> {
     let entry = Entry::parse(':', tokens)?;
     let what = format!("`{}` is followed by `:`; write `=` instead", entry.key);
     errors.at(tokens.get(1), what, example(keys, &entry.key));
     Some(entry)
 }
 
-fn report_malformed(tokens: Vec<TokenTree>, keys: &[Key], errors: &mut Errors) -> Reported {
+fn report_malformed(
+    tokens: Vec<TokenTree>,
+    keys: &[AttributeKey],
+    errors: &mut Errors,
+) -> Reported {
     let (what, help) = match tokens.as_slice() {
         [TokenTree::Ident(key)] if known(keys, key).is_some() => {
             (format!("`{key}` has no value; write `{key} = \"…\"`"), example(keys, key))
@@ -242,13 +250,13 @@ fn quoted(key: &str, value: &TokenStream) -> Option<String> {
     Some(format!("write `{key} = \"{path}\"`"))
 }
 
-fn known<'a>(keys: &'a [Key], name: &Ident) -> Option<&'a Key> {
+fn known<'a>(keys: &'a [AttributeKey], name: &Ident) -> Option<&'a AttributeKey> {
     keys.iter().find(|key| name == key.name)
 }
 
 /// Help text: correct code for a key, which may be unknown.
-fn example(keys: &[Key], name: &Ident) -> String {
-    known(keys, name).map_or_else(|| format!("write `{name} = \"…\"`"), Key::example)
+fn example(keys: &[AttributeKey], name: &Ident) -> String {
+    known(keys, name).map_or_else(|| format!("write `{name} = \"…\"`"), AttributeKey::example)
 }
 
 /// Help text: correct code for the whole attribute.

@@ -2,7 +2,7 @@
 
 use syn::{ExprPath, LitStr};
 
-use super::entry::Key;
+use super::entry::AttributeKey;
 use super::nearest::nearest;
 use crate::errors::ValueResult;
 
@@ -60,7 +60,7 @@ impl KeyPlace {
 }
 
 /// A place and a name, such as `header:webhook-id`, or a path.
-pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeyPlace> {
+pub(super) fn key_from(key: &AttributeKey, text: &LitStr) -> ValueResult<KeyPlace> {
     let value = text.value();
     let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let split = value.split_once(':');
@@ -89,7 +89,7 @@ pub(super) fn key_from(key: &Key, text: &LitStr) -> ValueResult<KeyPlace> {
 }
 
 /// A path to a function. A place without a name is a mistake, not a path.
-fn path(key: &Key, text: &LitStr, value: &str) -> ValueResult<KeyPlace> {
+fn path(key: &AttributeKey, text: &LitStr, value: &str) -> ValueResult<KeyPlace> {
     let place = PLACES.into_iter().find(|place| place.word.eq_ignore_ascii_case(value));
     if let Some(place) = place {
         return Err(nameless(key, &place));
@@ -109,7 +109,7 @@ fn path(key: &Key, text: &LitStr, value: &str) -> ValueResult<KeyPlace> {
     })
 }
 
-fn nameless(key: &Key, Place { word, example, advice, .. }: &Place) -> (String, String) {
+fn nameless(key: &AttributeKey, Place { word, example, advice, .. }: &Place) -> (String, String) {
     let help = format!("write `{} = \"{word}:{example}\"`", key.name);
     (format!("`{word}` has no name; {advice}"), help)
 }

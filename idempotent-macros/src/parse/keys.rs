@@ -4,7 +4,7 @@
 use proc_macro2::TokenStream;
 use syn::Path;
 
-use super::entry::{Entries, Key, Setting};
+use super::entry::{AttributeKey, Entries, Setting};
 use super::key_from::{KeyPlace, key_from};
 use super::method::Method;
 use super::values::{
@@ -21,7 +21,7 @@ macro_rules! keys {
         $field:ident $(= $name:literal)?: $type:ty = $parse:expr,
         example $example:literal, values $values:literal, default $default:literal;
     )+) => {
-        pub(crate) const KEYS: &[Key] = &[$(Key {
+        pub(crate) const KEYS: &[AttributeKey] = &[$(AttributeKey {
             name: keys!(@name $field $($name)?),
             example: $example,
             #[cfg(test)]

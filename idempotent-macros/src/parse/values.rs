@@ -3,7 +3,7 @@
 use syn::{ExprPath, LitStr, Path};
 
 use super::duration;
-use super::entry::Key;
+use super::entry::AttributeKey;
 use super::method::{Method, cannot_be_guarded};
 use super::nearest::nearest;
 use crate::errors::ValueResult;
@@ -31,12 +31,12 @@ pub(crate) enum Comparison {
 }
 
 /// A duration that may be zero, in milliseconds.
-pub(super) fn period(key: &Key, text: &LitStr) -> ValueResult<u64> {
+pub(super) fn period(key: &AttributeKey, text: &LitStr) -> ValueResult<u64> {
     duration::parse(&text.value())
         .map_err(|wrong| (format!("`{}` {wrong}", key.name), key.example()))
 }
 
-pub(super) fn positive(key: &Key, text: &LitStr) -> ValueResult<u64> {
+pub(super) fn positive(key: &AttributeKey, text: &LitStr) -> ValueResult<u64> {
     match period(key, text)? {
         0 => Err((format!("`{}` is zero; write a longer duration", key.name), key.example())),
         milliseconds => Ok(milliseconds),
@@ -44,7 +44,9 @@ pub(super) fn positive(key: &Key, text: &LitStr) -> ValueResult<u64> {
 }
 
 /// One of the listed words.
-pub(super) fn choice(values: Values) -> impl FnOnce(&Key, &LitStr) -> ValueResult<Variant> {
+pub(super) fn choice(
+    values: Values,
+) -> impl FnOnce(&AttributeKey, &LitStr) -> ValueResult<Variant> {
     move |key, text| {
         let (text, name) = (text.value(), key.name);
         let found = values.iter().find(|(word, _)| *word == text);
@@ -60,7 +62,7 @@ pub(super) fn choice(values: Values) -> impl FnOnce(&Key, &LitStr) -> ValueResul
 }
 
 /// A supplied fingerprint or a path. A supplied one in the wrong case is a mistake, not a path.
-pub(super) fn fingerprint(key: &Key, text: &LitStr) -> ValueResult<Comparison> {
+pub(super) fn fingerprint(key: &AttributeKey, text: &LitStr) -> ValueResult<Comparison> {
     let value = text.value();
     let mut words = FINGERPRINT.iter().map(|(word, _)| word);
     if words.any(|word| word.eq_ignore_ascii_case(&value)) {
@@ -76,7 +78,7 @@ pub(super) fn fingerprint(key: &Key, text: &LitStr) -> ValueResult<Comparison> {
     })
 }
 
-pub(super) fn method(key: &Key, text: &LitStr) -> ValueResult<Method> {
+pub(super) fn method(key: &AttributeKey, text: &LitStr) -> ValueResult<Method> {
     let name = text.value();
     if let Some(method) = Method::named(&name) {
         return Ok(method);
@@ -89,7 +91,7 @@ pub(super) fn method(key: &Key, text: &LitStr) -> ValueResult<Method> {
     Err((what, format!("write `{} = \"{upper}\"`", key.name)))
 }
 
-pub(super) fn krate(key: &Key, text: &LitStr) -> ValueResult<Path> {
+pub(super) fn krate(key: &AttributeKey, text: &LitStr) -> ValueResult<Path> {
     text.parse_with(Path::parse_mod_style).map_err(|_| {
         let text = text.value();
         let what =

@@ -3,14 +3,14 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use crate::parse::entry::{Key, Row};
+use crate::parse::entry::{AttributeKey, Row};
 use crate::parse::keys::KEYS;
 
 const HEADING: &str = "| key | values | default | meaning |\n|---|---|---|---|\n";
 
 fn table() -> String {
     let mut table = HEADING.to_owned();
-    for Key { name, row: Row { values, default, meaning }, .. } in KEYS {
+    for AttributeKey { name, row: Row { values, default, meaning }, .. } in KEYS {
         let meaning: Vec<_> = meaning.iter().map(|line| line.trim()).collect();
         let _ = writeln!(table, "| `{name}` | {values} | {default} | {} |", meaning.join(" "));
     }

@@ -107,7 +107,7 @@ impl<'a, W> Step<'a, W> {
     /// service. If it fails, nothing is recorded, and a later attempt runs it again.
     ///
     /// # Errors
-    /// Fails with the error of `effect`, or with an [`NoteError`]. After
+    /// Fails with the error of `effect`, or with a [`NoteError`]. After
     /// [`NoteError::Store`] the step may have been done without being recorded.
     ///
     /// # Cancel safety

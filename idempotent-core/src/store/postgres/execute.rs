@@ -34,9 +34,6 @@ const CONFLICT_RETRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How often a statement that waited in vain for a lock, each time 100 ms, is repeated.
 const LOCK_RETRIES: u32 = 9;
-/// How often a call is sent on another connection because the last one was stale. Each opens one at
-/// most, and all of them are stale while the server is a standby.
-pub(super) const STALE_RETRIES: u32 = 5;
 /// The number of leases in one statement, so that it ends well before the server's time limit.
 const RENEWALS_PER_STATEMENT: usize = 1_000;
 
@@ -116,7 +113,7 @@ impl PostgresStore {
         repeated: &mut bool,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut verified = resend == Resend::UnlessLost;
-        let (mut conflicts, mut waits, mut stale, mut replaced) = (0, 0, 0, false);
+        let (mut conflicts, mut waits, mut replaced) = (0, 0, false);
         loop {
             let connection = if verified {
                 connections.get_verified().await?
@@ -129,8 +126,11 @@ impl PostgresStore {
             };
             let kind = error_kind(&error);
             let waits_again = resend != Resend::UnlessLocked && waits < LOCK_RETRIES;
-            let replace =
-                kind != PgErrorKind::NoResponse && is_unusable(&error) && resend.allows(&error);
+            // The server may have restarted, so that every pooled connection is lost.
+            let replace = !replaced
+                && kind != PgErrorKind::NoResponse
+                && is_unusable(&error)
+                && resend.allows(&error);
             if kind == PgErrorKind::Conflict && conflicts < CONFLICT_RETRIES {
                 // Under REPEATABLE READ and SERIALIZABLE; the statement had no effect.
                 sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
@@ -138,11 +138,7 @@ impl PostgresStore {
             } else if kind == PgErrorKind::LockTimeout && waits_again {
                 // The connection was available to others in between.
                 waits += 1;
-            } else if replace && kind == PgErrorKind::StaleConnections && stale < STALE_RETRIES {
-                // Others of an application's pool were not idle, and not closed.
-                stale += 1;
-            } else if replace && !replaced {
-                // The server may have restarted, so that every pooled connection is lost.
+            } else if replace {
                 (verified, replaced) = (true, true);
                 *repeated |= error_class(&error).effect == Effect::Unknown;
             } else {

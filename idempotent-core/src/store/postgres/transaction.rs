@@ -16,7 +16,6 @@ use super::{
     NAME, PostgresStore,
     claim::IN_FLIGHT,
     error::{PgErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
-    execute::STALE_RETRIES,
     io_thread::{in_io_context, on_io_thread},
     lifecycle::STATEMENT_GRACE,
     server::Server,
@@ -105,7 +104,7 @@ impl PostgresStore {
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let begin = |connection| self.pools.health.exchange(limit, begin(connection));
-        let (mut stale, mut repeated) = (0, false);
+        let mut repeated = false;
         for _ in 0..self.pools.transactions.max_size() {
             let error = match begin(connection).await {
                 Ok(begun) => return Ok(begun),
@@ -118,11 +117,7 @@ impl PostgresStore {
             self.pools.discard_if_stale(&error);
             // Any number of pooled connections may be lost, or lack the statements.
             let lost = error_class(&error).effect == Effect::Unknown;
-            if kind == PgErrorKind::StaleConnections && stale < STALE_RETRIES {
-                stale += 1;
-            } else if !lost
-                && kind != PgErrorKind::PoolerInterference
-                && mem::replace(&mut repeated, true)
+            if !lost && kind != PgErrorKind::PoolerInterference && mem::replace(&mut repeated, true)
             {
                 return Err(error);
             }
