@@ -203,13 +203,13 @@ impl<S: Store + Clone> ProxiedStore<S> {
     /// Opens a connection, if there is none, on which all statements are prepared.
     async fn warm_up(&self) {
         let lease = Lease { id: id(), owner: claim().owner };
+        let (recording, claim) = (recording().encode(), claim());
         self.retry(async || self.proxied.look_up(&lease.id).await).await;
-        assert_eq!(
-            self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
-            Fence::Fenced
-        );
-        assert_eq!(self.proxied.release(&lease).await.unwrap(), Fence::Fenced);
-        assert_eq!(self.proxied.claim(&lease.id, &claim()).await.unwrap(), GRANTED);
+        let completed = self.retry(async || self.proxied.complete(&lease, &recording).await).await;
+        let released = self.retry(async || self.proxied.release(&lease).await).await;
+        assert_eq!([completed, released], [Fence::Fenced; 2]);
+        let claimed = self.retry(async || self.proxied.claim(&lease.id, &claim).await).await;
+        assert_eq!(claimed, GRANTED);
     }
 
     /// Counts the bytes from now on, and cuts the connection as planned.

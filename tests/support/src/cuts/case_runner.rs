@@ -1,6 +1,7 @@
 //! Runs one case: cuts the connection during a step, and checks the outcome of the key.
 
 use std::{
+    cell::Cell,
     fmt::Debug,
     panic::{AssertUnwindSafe, resume_unwind},
     ptr,
@@ -17,8 +18,11 @@ use idempotent_core::{
 use super::{Case, GRANTED, ProxiedStore, Scenario, Step, digest, id, recording, runtime};
 
 /// The store considers a server down that does not respond to a probe. On a busy machine that can
-/// happen to each case that takes at least this long.
+/// happen to each case that takes at least this long, and to those that follow: the server counts
+/// as down up to [`PROBED_FOR`] later.
 const PROBED_AFTER: Duration = Duration::from_millis(500);
+/// The longest time limit of a probe, twice, since another one follows.
+const PROBED_FOR: Duration = Duration::from_secs(10);
 /// How often a case is run again in which nothing was cut.
 const RUNS: usize = 100;
 
@@ -34,6 +38,8 @@ pub(super) struct CaseRunner<S> {
     store: ProxiedStore<S>,
     proxied: Runtime,
     direct: Runtime,
+    /// When a case has ended that took so long that the server may have been probed.
+    slow: Cell<Option<Instant>>,
 }
 
 impl<S: Store + Clone> CaseRunner<S> {
@@ -41,8 +47,8 @@ impl<S: Store + Clone> CaseRunner<S> {
         let (proxied, direct) = (runtime(store.proxied.clone()), runtime(store.direct.clone()));
         // Otherwise the first claim would run this check, and its bytes would be counted. It uses
         // connections of every kind, so it is not repeated for each case.
-        proxied.check().await.unwrap();
-        Self { store, proxied, direct }
+        store.retry(async || proxied.check().await).await;
+        Self { store, proxied, direct, slow: Cell::default() }
     }
 
     /// Runs a case; returns whether the step took effect despite the cut, where that can be
@@ -53,7 +59,12 @@ impl<S: Store + Clone> CaseRunner<S> {
     /// second effect.
     pub(super) async fn run(&self, case: Case) -> Option<bool> {
         for _ in 0..RUNS {
-            match AssertUnwindSafe(self.run_once(case)).catch_unwind().await {
+            let since = Instant::now();
+            let ended = AssertUnwindSafe(self.run_once(case)).catch_unwind().await;
+            if since.elapsed() >= PROBED_AFTER {
+                self.slow.set(Some(Instant::now()));
+            }
+            match ended {
                 Ok(Ok(took_effect)) => return took_effect,
                 Err(panic) if self.store.proxy.cuts() > 0 => resume_unwind(panic),
                 Ok(Err(NotCut)) | Err(_) => {
@@ -181,9 +192,9 @@ impl<S: Store + Clone> CaseRunner<S> {
             );
             proxied.drain().await;
             let second = self.begin(&self.direct, &id, case).await;
-            complete(second, &self.direct, since, case).await;
+            self.complete(second, &self.direct, since, case).await;
         } else {
-            complete(attempt, proxied, since, case).await;
+            self.complete(attempt, proxied, since, case).await;
             self.cut()?;
         }
         self.assert_done(&id, case).await;
@@ -218,7 +229,7 @@ impl<S: Store + Clone> CaseRunner<S> {
         proxied.drain().await;
         // The key was released: the next claim is a first attempt, neither a wait nor a takeover.
         let attempt = self.begin(&self.direct, &id, case).await;
-        complete(attempt, &self.direct, since, case).await;
+        self.complete(attempt, &self.direct, since, case).await;
         self.assert_done(&id, case).await;
         Ok(Some(took_effect))
     }
@@ -262,15 +273,21 @@ impl<S: Store + Clone> CaseRunner<S> {
             None => self.begin(&self.direct, &id, case).await,
         };
         assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
-        complete(next, &self.direct, since, case).await;
+        self.complete(next, &self.direct, since, case).await;
         self.assert_done(&id, case).await;
         Ok(lost.then_some(took_effect))
+    }
+
+    /// Whether the store may consider the server down, in a case that has begun at `since`.
+    fn may_be_down(&self, since: Instant) -> bool {
+        since.elapsed() >= PROBED_AFTER
+            || self.slow.get().is_some_and(|slow| slow.elapsed() < PROBED_FOR)
     }
 
     /// Begins a first attempt, which must be granted at once, unless the server may count as down.
     async fn begin(&self, runtime: &Runtime, id: &RecordId, case: Case) -> Attempt {
         let (since, mut failed) = (Instant::now(), false);
-        let may_fail = || ptr::eq(runtime, &self.direct) || since.elapsed() >= PROBED_AFTER;
+        let may_fail = || ptr::eq(runtime, &self.direct) || self.may_be_down(since);
         loop {
             match runtime.begin(*id, digest(), &Policy::DEFAULT).await {
                 Ok(Admission::Proceed(attempt)) if attempt.number() == 1 => return attempt,
@@ -281,6 +298,14 @@ impl<S: Store + Clone> CaseRunner<S> {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Completes an attempt, which must be stored at once, unless the server may count as down.
+    async fn complete(&self, attempt: Attempt, runtime: &Runtime, since: Instant, case: Case) {
+        let ending = attempt.complete(&recording()).await;
+        let deferred = ending == AttemptOutcome::Deferred && self.may_be_down(since);
+        assert!(ending == AttemptOutcome::Stored || deferred, "{case:?}: {ending:?}");
+        runtime.drain().await;
     }
 
     /// The verdict for a second request with the key, which must not run.
@@ -319,17 +344,6 @@ fn assert_agrees<T: Debug + PartialEq>(
             true
         }
     }
-}
-
-/// Completes an attempt, which must be stored at once, unless the server may count as down.
-async fn complete(attempt: Attempt, runtime: &Runtime, since: Instant, case: Case) {
-    let ending = attempt.complete(&recording()).await;
-    let may_be_deferred = since.elapsed() >= PROBED_AFTER;
-    assert!(
-        ending == AttemptOutcome::Stored || ending == AttemptOutcome::Deferred && may_be_deferred,
-        "{case:?}: {ending:?}"
-    );
-    runtime.drain().await;
 }
 
 /// Asserts that the outcome of an attempt agrees with the record; returns whether its end failed.
