@@ -11,11 +11,9 @@
 
 mod crates;
 mod guides;
-mod messages;
 mod modules;
 mod packages;
 mod pictures;
-mod public_api;
 mod sources;
 mod text;
 
