@@ -1,26 +1,33 @@
 //! Guides, from a first handler to production.
 //!
-//! | guide | what it covers |
-//! |---|---|
-//! | [`getting_started`] | one guarded handler, and what its clients see |
-//! | [`choosing`] | which store, which `claim`, which `abandoned` |
-//! | [`attribute`] | all keys of `#[idempotent]`, all HTTP responses, all Cargo features |
-//! | [`calling_other_services`] | derived keys, held keys, reconciling |
-//! | [`steps`] | recovery: what a later attempt does not repeat, and what holds a key |
-//! | [`transactions`] | effects that commit together with the recording |
-//! | [`without_tx`] | Diesel, tokio-postgres, or another database than the store's |
-//! | [`without_http`] | queue consumers, scheduled jobs, batches, other frameworks |
-//! | [`long_work`] | 202, polling, progress, lookups of a key |
-//! | [`webhooks`] | events that are delivered more than once |
-//! | [`sessions`] | sessions, flash messages, cookies, and replays |
-//! | [`cors_logs_openapi`] | browser clients, logs and metrics, published policy |
-//! | [`testing`] | tests of your handlers |
-//! | [`how_it_is_tested`] | what each kind of test of this library can find, and what it cannot |
-//! | [`migrating`] | from your own table, or from "Zero to Production in Rust" |
-//! | [`operating`] | limits, sizing, purging, held keys, deployments, outages |
-//! | [`security`] | scopes, fingerprints, stored data |
-//! | [`for_api_clients`] | a page for the documentation of your API, ready to adapt |
-//! | [`questions`] | short questions and answers |
+//! # Start
+//! * [`getting_started`]: one guarded handler, and what its clients see
+//! * [`choosing`]: which store, which `claim`, which `abandoned`
+//! * [`questions`]: short questions and answers
+//!
+//! # Build
+//! * [`calling_other_services`]: derived keys, held keys, reconciling
+//! * [`steps`]: recovery: what a later attempt does not repeat, and what holds a key
+//! * [`transactions`]: effects that commit together with the recording
+//! * [`without_tx`]: Diesel, tokio-postgres, or another database than the store's
+//! * [`without_http`]: queue consumers, scheduled jobs, batches, other frameworks
+//! * [`long_work`]: 202, polling, progress, lookups of a key
+//! * [`webhooks`]: events that are delivered more than once
+//! * [`sessions`]: sessions, flash messages, cookies, and replays
+//! * [`testing`]: tests of your handlers
+//!
+//! # Run
+//! * [`operating`]: limits, sizing, purging, held keys, deployments
+//! * [`postgres`], [`sqlite`], [`redis`]: each store in production
+//! * [`failures`]: what happens when something fails, and what is not guaranteed
+//! * [`security`]: scopes, fingerprints, stored data
+//! * [`migrating`]: from your own table, or from "Zero to Production in Rust"
+//!
+//! # Reference
+//! * [`attribute`]: all keys of `#[idempotent]`, all HTTP responses, all Cargo features
+//! * [`cors_logs_openapi`]: browser clients, logs and metrics, published policy
+//! * [`for_api_clients`]: a page for the documentation of your API, ready to adapt
+//! * [`how_it_is_tested`]: what each kind of test of this library can find, and what it cannot
 
 /// Declares one module for each Markdown file of the guide, in the order of reading. The code in
 /// the guides uses the default stores.
@@ -46,7 +53,7 @@ macro_rules! guides {
 guides! {
     getting_started
     choosing
-    attribute
+    questions
     calling_other_services
     steps
     transactions
@@ -55,12 +62,16 @@ guides! {
     long_work
     webhooks
     sessions
-    cors_logs_openapi
     testing
-    how_it_is_tested
-    migrating
     operating
+    postgres
+    sqlite
+    redis
+    failures
     security
+    migrating
+    attribute
+    cors_logs_openapi
     for_api_clients
-    questions
+    how_it_is_tested
 }
