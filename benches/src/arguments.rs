@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Throughput, latency and cost of each row, with a plot; the default
     Table(table::Options),
-    /// How cost grows with records, response size, connections, duplicates and live leases
+    /// How cost grows with response size and connections, and the bytes of a record
     Growth(growth::Options),
     /// Latency against offered load, with a fixed rate of arrivals
     OpenLoop(open_loop::Options),
@@ -34,8 +34,6 @@ pub(crate) enum Command {
     Records(records::Options),
     /// What slow rows and a dead connection cost the requests with other keys
     Neighbors(neighbors::Options),
-    /// The hot path without I/O
-    Micro,
     /// Purging under load
     Purge(purge::Options),
     /// Compile times
@@ -48,9 +46,6 @@ pub(crate) enum Command {
     /// Runs a load and prints its sample
     #[command(hide = true)]
     Load(LoadOptions),
-    /// Prints the allocations of each step of `micro`
-    #[command(hide = true)]
-    MicroCounts,
 }
 
 /// The options of `load`
@@ -81,33 +76,6 @@ mod tests {
     #[test]
     fn clap_accepts_the_definition_of_the_arguments() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn the_open_loop_has_many_connections_unless_others_are_given() {
-        let Command::OpenLoop(options) = parse("open-loop --quick --only redis/first --bench")
-        else {
-            panic!("the command is not `open-loop`")
-        };
-        assert_eq!((options.quick, options.connections), (true, 512));
-        assert_eq!(options.only, ["redis/first"]);
-    }
-
-    #[test]
-    fn scale_takes_stores() {
-        let Command::Scale(options) = parse("scale --store redis --runs 2 --bench") else {
-            panic!("the command is not `scale`")
-        };
-        assert_eq!((options.quick, options.runs), (false, Some(2)));
-        assert_eq!(options.store, [crate::environment::StoreKind::Redis]);
-    }
-
-    #[test]
-    fn records_are_in_64_partitions_unless_another_number_is_given() {
-        let Command::Records(options) = parse("records --records 5000000 --bench") else {
-            panic!("the command is not `records`")
-        };
-        assert_eq!((options.records, options.partitions), (Some(5_000_000), 64));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Compile times of 200 annotated handlers compared with 200 bare ones, and of the first build with
-//! each set of features.
+//! Compile times of 200 annotated handlers compared with 200 bare ones.
 
 use std::{
     fmt::Write as _,
@@ -14,13 +13,11 @@ use clap::Args;
 use crate::{report, spread::Spread};
 
 const HANDLERS: usize = 200;
-const FEATURES: [&str; 5] =
-    ["memory", "sqlite", "postgres", "redis", "memory,sqlite,postgres,redis"];
 
 /// The options of `compile`
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Three runs, without release builds and first builds
+    /// Three runs, without release builds
     #[arg(long)]
     quick: bool,
     /// Builds of each crate; 5 by default, or 3 if quick
@@ -53,9 +50,6 @@ pub(crate) fn main(options: &Options) {
         );
         eprint!("{line}");
         text += &line;
-    }
-    if !options.quick {
-        text += &first_builds();
     }
     println!("{text}");
     report::save("compile.md", &text);
@@ -143,22 +137,4 @@ fn write_crate(directory: &Path, name: &str, attribute: &str) {
          .bind((\"127.0.0.1\", 0))?.run().await\n}}\n"
     );
     fs::write(directory.join("src/main.rs"), text).unwrap();
-}
-
-/// Times builds from an empty target directory. The sources have already been downloaded.
-fn first_builds() -> String {
-    let mut text = "\nSeconds from an empty target directory to a built `idempotent-actix`, debug \
-                    profile.\n\n| features | seconds |\n|---|---|\n"
-        .to_owned();
-    for features in FEATURES {
-        let target = workspace().canonicalize().unwrap().join("target/first-build");
-        let _ = fs::remove_dir_all(&target);
-        let words =
-            ["build", "-p", "idempotent-actix", "--no-default-features", "--features", features];
-        let line = format!("| {features} | {:.0} |\n", cargo(workspace(), &words, &target));
-        let _ = fs::remove_dir_all(&target);
-        eprint!("{line}");
-        text += &line;
-    }
-    text
 }

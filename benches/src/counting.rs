@@ -76,7 +76,7 @@ fn server_counts(
         &environment.clean(store),
     );
     warm_up(&server, pattern, 0);
-    let counts = || serde_json::from_str::<[u64; 4]>(&server.get("/counts")).unwrap();
+    let counts = || serde_json::from_str::<[u64; 3]>(&server.get("/counts")).unwrap();
     let before = counts();
     server::load(&plan(&server, pattern, 1, REQUESTS));
     let after = counts();

@@ -1,9 +1,6 @@
-//! How the cost of a request grows with response size, connections, duplicates, live leases and
-//! records.
+//! How the cost of a request grows with response size and connections, and the size of a record.
 
-mod records;
-
-use std::{fmt::Write as _, thread, time::Duration};
+use std::{fmt::Write as _, fs, time::Duration};
 
 use clap::Args;
 
@@ -21,24 +18,17 @@ struct Growth {
     environment: Environment,
     seconds: Duration,
     stores: Vec<StoreKind>,
-    quick: bool,
 }
 
 type Part = fn(&Growth) -> String;
 
-const PARTS: [(&str, Part); 6] = [
-    ("responses", response_sizes),
-    ("connections", connections),
-    ("duplicates", duplicates),
-    ("leases", leases),
-    ("bytes", records::bytes),
-    ("records", records::records),
-];
+const PARTS: [(&str, Part); 3] =
+    [("responses", response_sizes), ("connections", connections), ("bytes", bytes)];
 
 /// The options of `growth`
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Shorter runs, and fewer records
+    /// Shorter runs
     #[arg(long)]
     pub(crate) quick: bool,
     /// Seconds per run; 2 by default, or 0.7 if quick
@@ -59,7 +49,6 @@ pub(crate) fn main(options: &Options) {
         environment: Environment::new(),
         seconds: options.seconds.unwrap_or(Duration::from_millis(if quick { 700 } else { 2000 })),
         stores: StoreKind::select(&options.store),
-        quick,
     };
     let mut text = String::new();
     for (name, part) in PARTS {
@@ -72,39 +61,19 @@ pub(crate) fn main(options: &Options) {
     report::save(if quick { "quick.growth.md" } else { "growth.md" }, &text);
 }
 
-/// A load on a running server.
-struct Run<'a> {
-    store: StoreKind,
-    server: &'a Server,
-    pattern: KeyPattern,
-    connections: usize,
-    seed: u64,
-}
-
 impl Growth {
-    fn run(&self, run: &Run<'_>) -> Sample {
-        server::load(&Plan {
-            connections: run.connections,
-            warmup: self.seconds / 4,
-            duration: self.seconds,
-            seed: run.seed,
-            watched: self.environment.watched(run.store, run.server),
-            busy_poll: self.environment.process(run.store).is_none() && cpu::can_pin(),
-            ..Plan::new(run.server.at, run.pattern)
-        })
-    }
-
-    /// Starts a server on an empty store, and runs a load on it.
-    fn run_on_new_server(
-        &self,
-        store: StoreKind,
-        words: &[&str],
-        pattern: KeyPattern,
-        connections: usize,
-    ) -> Sample {
+    /// Starts a server on an empty store, and runs a load of new keys on it.
+    fn run(&self, store: StoreKind, words: &[&str], connections: usize) -> Sample {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
         let server = Server::start(&Program::BuiltIn(None, words), &self.environment.clean(store));
-        self.run(&Run { store, server: &server, pattern, connections, seed: 1 })
+        server::load(&Plan {
+            connections,
+            warmup: self.seconds / 4,
+            duration: self.seconds,
+            watched: self.environment.watched(store, &server),
+            busy_poll: self.environment.process(store).is_none() && cpu::can_pin(),
+            ..Plan::new(server.at, KeyPattern::Fresh)
+        })
     }
 }
 
@@ -146,14 +115,7 @@ fn response_sizes(growth: &Growth) -> String {
         // The layer does not record responses with more than 1 MiB of headers and body.
         for size in [0, 1 << 10, 16 << 10, 128 << 10, 1_000_000] {
             let bytes = size.to_string();
-            let run = |kind| {
-                growth.run_on_new_server(
-                    store,
-                    &["--kind", kind, "--response", &bytes],
-                    KeyPattern::Fresh,
-                    64,
-                )
-            };
+            let run = |kind| growth.run(store, &["--kind", kind, "--response", &bytes], 64);
             compare(&mut text, store, &bytes, &run("layer"), &run(floor(store)));
         }
     }
@@ -167,79 +129,65 @@ fn connections(growth: &Growth) -> String {
     );
     for store in growth.stores.iter().copied() {
         for connections in [1, 4, 16, 64, 512] {
-            let run = |kind| {
-                growth.run_on_new_server(store, &["--kind", kind], KeyPattern::Fresh, connections)
-            };
+            let run = |kind| growth.run(store, &["--kind", kind], connections);
             compare(&mut text, store, &connections.to_string(), &run("layer"), &run(floor(store)));
         }
     }
     text
 }
 
-fn duplicates(growth: &Growth) -> String {
-    let mut text = "\n## Duplicates\n\nWithout a floor; 64 connections.\n\n\
-                    | store | share of duplicates | /s | replayed | p50 µs | p99 µs | \
-                    processor µs |\n|---|---|---|---|---|---|---|\n"
+/// The size of a record in each store, compared with the size of its response.
+fn bytes(growth: &Growth) -> String {
+    const RECORDS: u64 = 50_000;
+    let mut text = "\n## Bytes per record\n\nMeasured with 50,000 keys sent through the layer.\n\n\
+        | store | bytes of a response | bytes per record | times the response |\n\
+        |---|---|---|---|\n"
         .to_owned();
     for store in growth.stores.iter().copied() {
-        for share in [0.0, 0.3, 0.6, 0.9] {
-            let sample =
-                growth.run_on_new_server(store, &["--kind", "layer"], KeyPattern::Mixed(share), 64);
-            let replayed = sample.replayed as f64 / sample.requests as f64;
-            assert!(
-                (replayed - share).abs() < 0.1,
-                "the share of replays is {replayed}, but that of duplicates is {share}"
-            );
-            let cpu = sample.cpu("server") + sample.cpu("store");
-            let [p50, p99, ..] = sample.latency;
-            let rate = sample.rate();
-            let _ = writeln!(
-                text,
-                "| {} | {share} | {rate:.0} | {replayed:.2} | {p50:.0} | {p99:.0} | {cpu:.1} |",
-                store.name()
-            );
+        for size in [0_u64, 1024] {
+            // `--records` is the limit of the memory store; the other stores ignore it.
+            let words = ["--kind", "layer", "--response", &size.to_string(), "--records", "100000"]
+                .map(String::from);
+            let words = words.to_vec();
+            let server =
+                Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
+            let send = |requests, seed| {
+                let plan = Plan::new(server.at, KeyPattern::Fresh);
+                server::load(&Plan { requests: Some(requests), seed, ..plan })
+            };
+            send(1000, 1);
+            let before = used_bytes(growth, store, &server);
+            let sample = send(RECORDS, 2);
+            assert_eq!(sample.statuses.get(&201), Some(&RECORDS));
+            let each = (used_bytes(growth, store, &server) - before) as f64 / RECORDS as f64;
+            let times = if size == 0 { "–".into() } else { format!("{:.2}", each / size as f64) };
+            let _ = writeln!(text, "| {} | {size} | {each:.0} | {times} |", store.name());
         }
     }
     text
 }
 
-/// The cost of renewing leases: attempts in flight with a lease of 3 s, each renewed every second.
-fn leases(growth: &Growth) -> String {
-    let mut text = "\n## Live leases under renewal\n\nAttempts in flight with a lease \
-                    of 3 s, so that each is renewed every second: without a load, and with new \
-                    keys on 64 connections.\n\n\
-                    | store | live leases | server, % of a processor | store, % | \
-                    /s of the load | p99 µs |\n|---|---|---|---|---|---|\n"
-        .to_owned();
-    for store in growth.stores.iter().copied().filter(|store| *store != StoreKind::Memory) {
-        for leases in [10, 100, 1000, 10_000] {
-            let words =
-                ["--kind", "layer", "--leases", &leases.to_string()].map(String::from).to_vec();
-            let server =
-                Server::start(&Program::BuiltIn(None, words), &growth.environment.clean(store));
-            let processes = [Some(server.process()), growth.environment.process(store)];
-            let times =
-                || processes.map(|process| process.map_or(Duration::ZERO, cpu::time_of_tree));
-            let (before, idle) = (times(), Duration::from_secs(if growth.quick { 3 } else { 6 }));
-            thread::sleep(idle);
-            let after = times();
-            let share =
-                |at: usize| 100.0 * (after[at] - before[at]).as_secs_f64() / idle.as_secs_f64();
-            let sample = growth.run(&Run {
-                store,
-                server: &server,
-                pattern: KeyPattern::Fresh,
-                connections: 64,
-                seed: 1,
-            });
-            let (renewing, storing, rate, p99) =
-                (share(0), share(1), sample.rate(), sample.latency[1]);
-            let _ = writeln!(
-                text,
-                "| {} | {leases} | {renewing:.1} | {storing:.1} | {rate:.0} | {p99:.0} |",
-                store.name()
-            );
+/// The bytes that the store uses.
+fn used_bytes(growth: &Growth, store: StoreKind, server: &Server) -> u64 {
+    match store {
+        StoreKind::Memory => cpu::resident_bytes(server.process()),
+        StoreKind::Redis => {
+            growth.environment.redis().info("used_memory").unwrap().parse().unwrap()
         }
+        StoreKind::Postgres => {
+            let size = "SELECT pg_total_relation_size('idempotency_records')";
+            growth.environment.postgres().number(&growth.environment, size).unsigned_abs()
+        }
+        StoreKind::Sqlite => growth.environment.wait(async {
+            let pool = sqlx::SqlitePool::connect(&format!(
+                "sqlite:{}",
+                growth.environment.file().display()
+            ))
+            .await
+            .unwrap();
+            sqlx::raw_sql("PRAGMA wal_checkpoint(FULL)").execute(&pool).await.unwrap();
+            pool.close().await;
+            fs::metadata(growth.environment.file()).unwrap().len()
+        }),
     }
-    text
 }

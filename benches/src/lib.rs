@@ -22,7 +22,6 @@ mod environment;
 mod growth;
 mod load;
 mod measured;
-mod micro;
 mod neighbors;
 mod open_loop;
 mod plot;
@@ -60,14 +59,10 @@ fn run(counted: &str, count: Option<fn() -> (usize, usize)>) {
         Command::Scale(options) => scale::main(&options),
         Command::Records(options) => records::main(&options),
         Command::Neighbors(options) => neighbors::main(&options),
-        Command::Micro => micro::main(counted),
         Command::Purge(options) => purge::main(&options),
         Command::Compile(options) => compile::main(&options),
         Command::Soak(options) => soak::main(&options),
         Command::Serve(options) => serve::main(&options, count),
         Command::Load(options) => load::main(&options.plan),
-        Command::MicroCounts => {
-            micro::counts(count.expect("`micro-counts` runs in the program `counted`"))
-        }
     }
 }

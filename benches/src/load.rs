@@ -168,10 +168,8 @@ impl Load {
     /// Warms up and measures, with each connection busy all the time.
     fn closed_loop(&mut self, plan: &Plan, keys: &mut Keys) -> io::Result<Sample> {
         let warm_until = Instant::now() + plan.warmup;
-        if plan.pattern != KeyPattern::Together {
-            let next = || (Instant::now() < warm_until).then(|| keys.next());
-            self.drive(next, &mut Tally::default())?;
-        }
+        let next = || (Instant::now() < warm_until).then(|| keys.next());
+        self.drive(next, &mut Tally::default())?;
         let mut tally = Tally::new();
         let (before, started) = (plan.watched.times(), Instant::now());
         let own = cpu::time(std::process::id());
@@ -187,28 +185,12 @@ impl Load {
             }
             Some(keys.next())
         };
-        if plan.pattern == KeyPattern::Together {
-            while Instant::now() < until {
-                self.round(keys, &mut tally)?;
-            }
-        } else {
-            self.drive(next, &mut tally)?;
-        }
+        self.drive(next, &mut tally)?;
         let sample = &mut tally.sample;
         sample.seconds = started.elapsed().as_secs_f64();
         sample.load_share = self.own_time(own).as_secs_f64() / sample.seconds;
         sample.busy = plan.watched.since(&before);
         Ok(tally.finish())
-    }
-
-    /// Sends a request on each connection.
-    fn round(&mut self, keys: &mut Keys, tally: &mut Tally) -> io::Result<()> {
-        let mut left = self.connections.len();
-        let next = || {
-            left = left.checked_sub(1)?;
-            Some(keys.next())
-        };
-        self.drive(next, tally)
     }
 
     /// The processor time of this process since it was `before`, without idle polling.

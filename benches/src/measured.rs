@@ -46,19 +46,6 @@ impl Measured {
                 .map(|(layer, other)| layer.rate() / other.rate()),
         )
     }
-
-    /// The floor's processor time as a share of the layer's, server and store together, for each
-    /// run.
-    pub(crate) fn cpu_share(&self) -> Spread {
-        let cpu = |sample: &Sample| sample.cpu("server") + sample.cpu("store");
-        Spread::of(
-            self.layer()
-                .runs
-                .iter()
-                .zip(&self.floor().runs)
-                .map(|(layer, floor)| cpu(floor) / cpu(layer)),
-        )
-    }
 }
 
 impl Contestant {

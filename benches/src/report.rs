@@ -94,11 +94,6 @@ fn costs(measured: &[Measured]) -> String {
             number(cost.allocated_bytes, 0)
         );
     }
-    text += "\nThe floor's processor time as a share of the layer's, server and store \
-             together:\n\n| work | share |\n|---|---|\n";
-    for one in measured {
-        let _ = writeln!(text, "| {} | {} |", one.row.name, one.cpu_share());
-    }
     text
 }
 

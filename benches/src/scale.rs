@@ -1,19 +1,17 @@
-//! Several server processes on one store: throughput, batches and connections, and a hot key.
+//! Several server processes on one store: throughput, and the connections that they need.
 
-mod counts;
 mod fleet;
-mod hot_key;
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 
-use self::{counts::Counts, fleet::Fleet};
+use self::fleet::Fleet;
 use crate::{
     cpu,
     duration::seconds,
     environment::{Environment, StoreKind},
-    load::{KeyPattern, Sample},
+    load::Sample,
     report::{self, milliseconds, thousands},
     spread::Spread,
 };
@@ -65,14 +63,13 @@ const POOLS: [(&str, &[&str]); 3] = [
     ("a pool of 10", &["--kind", "layer", "--pool", "10"]),
 ];
 
-/// A run of a fleet: the load's sample, the store's counts, and the most connections to the store.
+/// A run of a fleet: the load's sample, and the most connections to the store.
 struct Run {
     sample: Sample,
-    counts: Option<Counts>,
     connections: i64,
 }
 
-/// Measures fleets and hot keys, prints the tables and writes them.
+/// Measures fleets, prints the table and writes it.
 pub(crate) fn main(options: &Options) {
     let quick = options.quick;
     let stores = match options.store.as_slice() {
@@ -93,7 +90,7 @@ pub(crate) fn main(options: &Options) {
         warmup: Duration::from_millis(if quick { 300 } else { 1000 }),
         quick,
     };
-    let text = conditions(&scale) + &fleets(&scale) + &hot_key::tables(&scale);
+    let text = conditions(&scale) + &fleets(&scale);
     println!("{text}");
     report::save(if quick { "quick.scale.md" } else { "scale.md" }, &text);
 }
@@ -129,15 +126,10 @@ fn setups(store: StoreKind, quick: bool) -> Vec<Setup> {
 fn fleets(scale: &Scale) -> String {
     let mut text = String::from(
         "\n## New keys\n\n*Connections* is the largest number of connections to the store during \
-         the load, of all processes together: sessions of Postgres, clients of Redis. A batch is \
-         one statement and one commit; *in batches* is the share of claims and completions that \
-         were executed in batches, and *conflicts* the share of the steps in batches that were \
-         executed alone afterwards. Statements are counted by `pg_stat_statements`, steps in \
-         batches by the servers, both over the whole load. Processor time is that of all server \
-         processes and of the store for a request.\n\n\
+         the load, of all processes together: sessions of Postgres, clients of Redis. Processor \
+         time is that of all server processes and of the store for a request.\n\n\
          | store | processes | connections of a process | /s | p50 ms | p99 ms | connections \
-         | claims per batch | completions per batch | in batches | conflicts | processor µs |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | processor µs |\n|---|---|---|---|---|---|---|---|\n",
     );
     for store in scale.stores.iter().copied() {
         let setups = setups(store, scale.quick);
@@ -158,7 +150,7 @@ fn fleets(scale: &Scale) -> String {
 
 fn run(scale: &Scale, store: StoreKind, setup: Setup) -> Run {
     let fleet = Fleet::start(scale, store, setup);
-    let (sample, connections) = fleet.load(scale, KeyPattern::Fresh, CONNECTIONS, true);
+    let (sample, connections) = fleet.load(scale);
     assert_eq!(
         sample.statuses.keys().collect::<Vec<_>>(),
         [&201],
@@ -174,8 +166,7 @@ fn run(scale: &Scale, store: StoreKind, setup: Setup) -> Run {
         sample.rate(),
         sample.latency[1] / 1e3
     );
-    let counts = (store == StoreKind::Postgres).then(|| Counts::read(&scale.environment, &fleet));
-    Run { sample, counts, connections }
+    Run { sample, connections }
 }
 
 fn line(store: StoreKind, setup: Setup, runs: &[Run]) -> String {
@@ -185,29 +176,12 @@ fn line(store: StoreKind, setup: Setup, runs: &[Run]) -> String {
     let rate = thousands(median(&Sample::rate));
     let cpu = median(&|sample| sample.cpu("server") + sample.cpu("store"));
     let most = runs.iter().map(|run| run.connections).max().unwrap_or(0);
-    let counts: Counts = runs.iter().filter_map(|run| run.counts).sum();
-    let mut line = String::new();
-    let _ = writeln!(
-        line,
-        "| {} | {} | {} | {rate} | {p50} | {p99} | {most} | {} | {} | {} | {} | {cpu:.0} |",
+    format!(
+        "| {} | {} | {} | {rate} | {p50} | {p99} | {most} | {cpu:.0} |\n",
         store.name(),
         setup.processes,
         setup.name,
-        number(counts.claims_per_batch()),
-        number(counts.completions_per_batch()),
-        percent(counts.in_batches()),
-        percent(counts.conflicts()),
-    );
-    line
-}
-
-/// Formats a ratio, which is not a number if nothing was counted.
-fn number(ratio: f64) -> String {
-    if ratio.is_finite() { format!("{ratio:.1}") } else { "–".into() }
-}
-
-fn percent(ratio: f64) -> String {
-    if ratio.is_finite() { format!("{:.1} %", 100.0 * ratio) } else { "–".into() }
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! A server under test: one actix worker, one handler at `POST /work`.
 
-mod batches;
 mod floor;
 mod layer;
 mod statements;
@@ -41,32 +40,19 @@ pub(crate) struct Options {
     /// Size of the response body in bytes
     #[arg(long, default_value_t = 1024)]
     response: usize,
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
-    #[arg(long, default_value_t = 0)]
-    port: u16,
     /// Count the statements that sqlx runs
     #[arg(long)]
     statements: bool,
-    /// Count the steps that are executed in batches
-    #[arg(long)]
-    batches: bool,
     /// The limit of records in memory; the default is more than half a minute of load creates, and
     /// makes 8192 shards
     #[arg(long, default_value_t = 2_000_000)]
     records: usize,
-    /// Number of attempts to keep in flight; their leases are renewed every second
-    #[arg(long, default_value_t = 0)]
-    leases: usize,
     /// Seconds between purges; the layer's default if it is not set
     #[arg(long, value_parser = seconds)]
     purge_every: Option<Duration>,
     /// Share a Postgres pool of the application with this number of connections
     #[arg(long)]
     pool: Option<u32>,
-    /// The number of duplicates of a key that wait for 5 seconds; the others do not wait
-    #[arg(long, default_value_t = 0)]
-    waiters: usize,
 }
 
 /// Serves until its standard input ends.
@@ -78,9 +64,6 @@ pub(crate) fn main(options: &Options, count: Option<Count>) {
     });
     if options.statements {
         statements::start_counting();
-    }
-    if options.batches {
-        batches::start_counting();
     }
     actix_web::rt::System::new().block_on(serve(options, count));
 }
@@ -100,10 +83,10 @@ async fn serve(options: &Options, count: Option<Count>) {
             _ => app.service(bare),
         }
     })
-    .workers(options.workers)
+    .workers(1)
     // A load at a low rate uses each of its connections rarely.
     .keep_alive(KEEP_ALIVE)
-    .bind(("127.0.0.1", options.port))
+    .bind(("127.0.0.1", 0))
     .unwrap();
     println!("listening on {}", server.addrs()[0]);
     server.run().await.unwrap();
@@ -137,7 +120,7 @@ fn created(response: Bytes) -> HttpResponse {
 #[get("/counts")]
 async fn counts(count: web::Data<Option<Count>>) -> HttpResponse {
     let (allocations, bytes) = count.map_or((0, 0), |count| count());
-    HttpResponse::Ok().json([allocations, bytes, statements::counted(), batches::counted()])
+    HttpResponse::Ok().json([allocations, bytes, statements::counted()])
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// An external contestant, as NAME=COMMAND; may be repeated
     #[arg(long, value_name = "NAME=COMMAND", value_parser = external)]
     external: Vec<(String, Program)>,
-    /// The name of the result files
+    /// The name of the result file, which then has no plot
     #[arg(long, value_name = "NAME")]
     save: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// Measures the selected rows, prints the table, and writes the table and its plot.
+/// Measures the selected rows, prints the table, and writes it, with its plot unless it has a name.
 pub(crate) fn main(options: &Options, counted: &str) {
     let (environment, settings) = (Environment::new(), Settings::new(options));
     let mut measured = Vec::new();
@@ -94,8 +94,10 @@ pub(crate) fn main(options: &Options, counted: &str) {
     println!("{text}");
     let name = options.save.as_deref().unwrap_or(if options.quick { "quick" } else { "table" });
     report::save(&format!("{name}.md"), &text);
-    let bars: Vec<_> = measured.iter().map(plot::Bar::new).collect();
-    plot::ratios(&report::path(&format!("{name}.svg")), &bars);
+    if options.save.is_none() {
+        let bars: Vec<_> = measured.iter().map(plot::Bar::new).collect();
+        plot::ratios(&report::path(&format!("{name}.svg")), &bars);
+    }
 }
 
 fn contestants(row: &Row, options: &Options) -> Vec<Contestant> {

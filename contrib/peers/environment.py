@@ -17,7 +17,6 @@ BUILT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "rel
 
 # The name, command and stores of each contestant.
 CONTESTANTS = [
-    ("bare", [BUILT / "peer-bare"], ["memory", "postgres"]),
     ("actix-idempotent", [BUILT / "peer-actix-idempotent"], ["memory", "redis"]),
     ("axum-idempotent", [BUILT / "peer-axum-idempotent"], ["memory", "redis", "valkey"]),
     ("idempotent", [BUILT / "peer-idempotent"], ["memory", "redis", "valkey"]),
@@ -118,12 +117,11 @@ class Stores:
 
 
 class Server:
-    """A running contestant, pinned to a processor if one is given. It is a context manager."""
+    """A running contestant. It is a context manager."""
 
-    def __init__(self, command, url, processor=None):
-        pinned = [] if processor is None else ["taskset", "-c", str(processor)]
+    def __init__(self, command, url):
         self.log = tempfile.TemporaryFile("w+")
-        words = [*pinned, *map(str, command), "--store", url]
+        words = [*map(str, command), "--store", url]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self.log, text=True)
 
     def __enter__(self):
@@ -157,12 +155,6 @@ class Server:
             connection.request(method, path, body, head)
             response = connection.getresponse()
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
-
-    def seconds(self):
-        """The contestant's processor time in seconds."""
-        with open(f"/proc/{self.process.pid}/stat") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port():

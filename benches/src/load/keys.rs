@@ -10,7 +10,6 @@ pub(super) struct Keys {
     pattern: KeyPattern,
     seed: u64,
     issued: u64,
-    connections: u64,
     /// The number of latest keys that are not repeated, because they may not have a response yet.
     pending: u64,
     random: fastrand::Rng,
@@ -22,7 +21,6 @@ impl Keys {
             pattern,
             seed,
             issued: 0,
-            connections: connections as u64,
             pending: 2 * connections as u64,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -41,10 +39,6 @@ impl Keys {
             KeyPattern::Replays(keys) => self.random.u64(0..keys),
             KeyPattern::Mixed(share) if earlier > 0 && self.random.f64() < share => {
                 self.random.u64(earlier.saturating_sub(RECENT)..earlier)
-            }
-            KeyPattern::Together => {
-                self.issued += 1;
-                (self.issued - 1) / self.connections
             }
             KeyPattern::Fresh | KeyPattern::Mixed(_) => {
                 self.issued += 1;
@@ -101,11 +95,6 @@ mod tests {
         let seeded: HashSet<_> = keys.to_seed().collect();
         assert_eq!(seeded.len(), 3);
         assert!((0..100).all(|_| seeded.contains(&keys.next())));
-
-        let mut keys = Keys::new(KeyPattern::Together, 7, 4);
-        let sent: Vec<_> = (0..12).map(|_| keys.next()).collect();
-        assert!(sent.chunks(4).all(|round| round.iter().all(|key| *key == round[0])));
-        assert!(sent[0] != sent[4] && sent[4] != sent[8]);
 
         let mut keys = Keys::new(KeyPattern::Mixed(0.9), 7, 1);
         let sent: HashSet<_> = (0..1000).map(|_| keys.next()).collect();

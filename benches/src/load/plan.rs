@@ -13,9 +13,6 @@ pub(crate) enum KeyPattern {
     Fresh,
     /// This many keys, all of which were completed before the measurement.
     Replays(u64),
-    /// A new key in each round, sent on all connections at the same time. A round begins when all
-    /// requests of the last one have a response.
-    Together,
     /// New keys, and in this share of all requests a key that was sent before.
     Mixed(f64),
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Scale, Setup};
+use super::{CONNECTIONS, Scale, Setup};
 use crate::{
     environment::{Environment, StoreKind},
     load::{KeyPattern, Plan, Sample, Watched},
@@ -25,33 +25,23 @@ impl Fleet {
     /// Starts the processes of a setup on an empty store.
     pub(super) fn start(scale: &Scale, store: StoreKind, setup: Setup) -> Self {
         let url = scale.environment.clean(store);
-        if store == StoreKind::Postgres {
-            let postgres = scale.environment.postgres();
-            postgres.execute(&scale.environment, "SELECT pg_stat_statements_reset()");
-        }
-        let words = setup.words.iter().copied().chain(["--batches"]);
-        let program = Program::BuiltIn(None, words.map(String::from).collect());
+        let words = setup.words.iter().map(|word| (*word).to_owned()).collect();
+        let program = Program::BuiltIn(None, words);
         let servers = (0..setup.processes).map(|_| Server::start_unpinned(&program, &url));
         Self { servers: servers.collect(), store }
     }
 
-    /// Runs a load with this number of connections to each process. Returns its sample, and the
-    /// largest number of connections to the store.
-    pub(super) fn load(
-        &self,
-        scale: &Scale,
-        pattern: KeyPattern,
-        connections: usize,
-        separate_principals: bool,
-    ) -> (Sample, i64) {
+    /// Runs a load of new keys on all processes. Returns its sample, and the largest number of
+    /// connections to the store.
+    pub(super) fn load(&self, scale: &Scale) -> (Sample, i64) {
         let load = server::start_load(&Plan {
             to: self.servers.iter().map(|server| server.at).collect(),
-            separate_principals,
-            connections: connections * self.servers.len(),
+            separate_principals: true,
+            connections: CONNECTIONS * self.servers.len(),
             warmup: scale.warmup,
             duration: scale.seconds,
             watched: self.watched(&scale.environment),
-            ..Plan::new(self.servers[0].at, pattern)
+            ..Plan::new(self.servers[0].at, KeyPattern::Fresh)
         });
         let (started, mut most) = (Instant::now(), 0);
         while started.elapsed() + 2 * INTERVAL < scale.warmup + scale.seconds {
@@ -59,15 +49,6 @@ impl Fleet {
             most = most.max(self.connections(&scale.environment));
         }
         (server::finish(load), most)
-    }
-
-    /// The number of steps that the processes have executed in batches.
-    pub(super) fn batched_steps(&self) -> u64 {
-        let steps = |server: &Server| {
-            let counts: [u64; 4] = serde_json::from_str(&server.get("/counts")).unwrap();
-            counts[3]
-        };
-        self.servers.iter().map(steps).sum()
     }
 
     fn watched(&self, environment: &Environment) -> Watched {

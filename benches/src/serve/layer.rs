@@ -1,28 +1,20 @@
 //! The layer, used as an application uses it.
 
-use std::time::Duration;
-
-use actix_web::{HttpRequest, HttpResponse, post, rt::time::sleep, web};
+use actix_web::{HttpRequest, HttpResponse, post, web};
 use bytes::Bytes;
 use idempotent_actix::{Operation, OperationError, Tx, idempotent, scope};
 use sqlx::{Postgres, Sqlite};
 
 use super::{STEP_RESULT, Size, created, floor, response, work};
 
-/// How long the handler of `layer-slow` takes.
-pub(crate) const SLOW: Duration = Duration::from_millis(50);
-
 pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
     match (kind, store.split(':').next()) {
         ("layer" | "layer-alone", _) => app.service(guarded),
         ("layer-step", _) => app.service(with_step),
-        ("layer-slow", _) => app.service(slow),
         ("layer-short-ttl", _) => app.service(short_ttl),
         ("layer-steady", _) => app.service(steady),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
-        ("layer-lease", Some("postgres")) => app.service(postgres_lease),
-        ("layer-lease", _) => app.service(sqlite_lease),
         (other, _) => panic!("there is no contestant `{other}`"),
     };
 }
@@ -61,18 +53,10 @@ async fn steady(body: Bytes, size: web::Data<Size>) -> HttpResponse {
     work(&body, &size)
 }
 
-/// Runs for long enough that other requests with its key arrive meanwhile.
-#[idempotent(scope = "scope::bearer_token", ttl = "24h")]
-#[post("/work")]
-async fn slow(body: Bytes, size: web::Data<Size>) -> HttpResponse {
-    sleep(SLOW).await;
-    work(&body, &size)
-}
-
 /// The handlers of `floor-effect`, with `Tx` instead of a transaction that they begin themselves.
 macro_rules! with_effects {
-    ($($name:ident: $database:ty, $claim:literal, $insert:expr;)*) => {$(
-        #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = $claim)]
+    ($($name:ident: $database:ty, $insert:expr;)*) => {$(
+        #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = "transaction")]
         #[post("/work")]
         async fn $name(
             request: HttpRequest,
@@ -89,8 +73,6 @@ macro_rules! with_effects {
 }
 
 with_effects! {
-    postgres_transaction: Postgres, "transaction", floor::postgres::EFFECT;
-    postgres_lease: Postgres, "lease", floor::postgres::EFFECT;
-    sqlite_transaction: Sqlite, "transaction", floor::sqlite::EFFECT;
-    sqlite_lease: Sqlite, "lease", floor::sqlite::EFFECT;
+    postgres_transaction: Postgres, floor::postgres::EFFECT;
+    sqlite_transaction: Sqlite, floor::sqlite::EFFECT;
 }

@@ -4,12 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use idempotent_actix::{
     Idempotency,
-    scope::ScopeId,
     store::{self, MemoryStore, PostgresStore, SqliteStore, Store},
-};
-use idempotent_core::{
-    BodyForm, Digester, Key, Policy, RecordId, Runtime,
-    runtime::{Admission, RuntimeOptions},
 };
 use sqlx::postgres::PgPoolOptions;
 
@@ -32,7 +27,6 @@ pub(super) async fn open(options: &Options) -> Idempotency {
     }
     let store = connect(options).await;
     store.migrate().await.unwrap();
-    hold_leases(store.clone(), options.leases).await;
     build(store, options)
 }
 
@@ -61,33 +55,9 @@ fn build(store: impl Store, options: &Options) -> Idempotency {
     let builder = Idempotency::builder(store)
         .operations_in_flight(OPERATIONS)
         .operations_per_principal(OPERATIONS);
-    let builder = match options.waiters {
-        0 => builder,
-        waiters => builder.waiters_per_key(waiters).wait(Duration::from_secs(5)),
-    };
     let steady = (options.kind == "layer-steady").then_some(STEADY_PURGES);
     match options.purge_every.or(steady) {
         Some(interval) => builder.purge_every(Some(interval)).build(),
         None => builder.build(),
     }
-}
-
-/// Keeps `leases` attempts in flight, whose leases are renewed every second.
-async fn hold_leases(store: impl Store, leases: usize) {
-    if leases == 0 {
-        return;
-    }
-    let runtime = Runtime::new(store, RuntimeOptions::default());
-    let policy = Policy::DEFAULT.with_lease(Duration::from_secs(3));
-    for number in 0..leases {
-        let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
-        let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
-        let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
-        let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
-            panic!("the key is not new")
-        };
-        // The attempt stays in flight until the process ends.
-        std::mem::forget(attempt);
-    }
-    std::mem::forget(runtime);
 }
