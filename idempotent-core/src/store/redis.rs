@@ -50,98 +50,21 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
 /// a cluster. Needs the feature `redis`.
 ///
-/// Each record is one value under its own key, which expires with the record: 113 bytes, the name
-/// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
-/// new key, completing it and replaying its recording each take one round trip. A claim that finds
-/// another attempt in flight takes a second round trip, in which a script on the server decides. A
-/// recording of at least 64 KiB takes a second round trip as well on Valkey 8.1 or later: there the
-/// store reads the claim and replaces it if it is unchanged, which takes less of the server's time
-/// than a script that copies the recording. Time is the server's clock.
+/// Each record is one value under its own key, which expires with the record. Claiming a new key,
+/// completing it and replaying its recording each take one round trip. Time is the server's clock.
 ///
-/// A note takes one round trip. The server then writes the whole value again, as it does for a
-/// renewal, so the cost of both grows with the length of the steps and the input. A note with an
-/// input takes a second round trip, which adds 48 bytes to a sorted set that all records share, the
-/// *index*, under the key `inputs` after the [prefix](Self::key_prefix). So does the completion or
-/// release of an attempt with an input, which removes them. In a cluster, one node has the index:
-/// while that node does not respond, no input can be noted, and no operation is found to be
-/// resumed.
+/// Claims and recordings are as durable as the server: with `appendonly no` a restart loses all of
+/// them. A failover loses whatever had not reached the promoted replica, and an operation whose
+/// record is lost can run again; [`wait_for_replicas`](Self::wait_for_replicas) together with
+/// `min-replicas-to-write` [prevents] that if there is one replica.
 ///
-/// # Durability
-/// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
-/// crash of the server and of its machine; with `everysec` a crash of the machine can lose the last
-/// second; with `appendonly no` a restart loses all of them.
+/// The store refuses a server that is older than 7.0, that is a replica, or whose
+/// `maxmemory-policy` is not `noeviction`. A full server refuses new claims, but still accepts the
+/// notes and recordings of granted claims and replays what it has. The guide [Redis in production]
+/// has the privileges, failovers, connections, outages and logs.
 ///
-/// A failover loses whatever had not reached the promoted replica, and an operation whose record is
-/// lost can run again. In a planned failover (`SENTINEL FAILOVER`) the old master continues to
-/// acknowledge writes that are then lost. The store reduces this loss as follows:
-///
-/// * The Sentinel that leads the failover announces the promotion before it begins. The store then
-///   stops using the old master, and calls fail with a transient error until a Sentinel names the
-///   new one. That takes about a second, or about 5 seconds if the failover is aborted. A store
-///   that is being opened waits for up to 2 seconds.
-/// * Writes that the old master acknowledged in the last milliseconds before the announcement can
-///   still be lost. If the announcement does not arrive, so can those that it acknowledged until
-///   the store polls the Sentinels again, which is up to a second after the new master is named.
-///
-/// Two settings together prevent the loss if there is one replica:
-///
-/// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. After a
-///   failover, calls then fail with a transient error until the old master has become a replica of
-///   the new one. That takes about ten seconds, or less with a second replica.
-/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion, a
-///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas,
-///   another one may be promoted; a loss is then unlikely but not impossible.
-///
-/// # Server logs
-/// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
-/// `slowlog-log-slower-than` (10 ms by default), so it can contain the beginning of a recorded
-/// response. Set that setting to -1 if readers of the log must not see responses. `MONITOR` shows
-/// all responses.
-///
-/// # Server requirements
-/// Whenever the store opens a connection, it refuses a server that is older than 7.0, that is a
-/// replica, or whose `maxmemory-policy` is not `noeviction`. The policy matters even while
-/// `maxmemory` is 0, because a limit can be set later. A full server refuses new claims, but still
-/// accepts the notes and recordings of granted claims and replays what it has.
-///
-/// The user in the URL needs these commands, and access to the keys that begin with the
-/// [prefix](Self::key_prefix):
-///
-/// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `ZADD`, `ZRANDMEMBER`, `ZREM`,
-///   `EVAL`, `EVALSHA` and `INFO`;
-/// * `WAIT` with [`wait_for_replicas`](Self::wait_for_replicas);
-/// * `CLUSTER|SLOTS`, `CLUSTER|INFO` and `ASKING` in a cluster;
-/// * `SELECT` if the URL names a database other than 0.
-///
-/// For example:
-/// ```text
-/// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime
-/// ACL SETUSER payments +time +zadd +zrandmember +zrem +eval +evalsha +info +wait
-/// ```
-/// [`check`](Self::check) sends each of these commands, and names the first that is missing.
-///
-/// # Connections
-/// Each Tokio runtime that calls the store has two connections to each server, one for requests and
-/// one for renewals, and up to 64 more while calls [wait for replicas](Self::wait_for_replicas). A
-/// store with Sentinels has one connection to each Sentinel. In a cluster the store opens
-/// short-lived connections to look up the slots. A lost connection is opened again by the next
-/// call.
-///
-/// A server that sends nothing for 2 seconds while a call waits
-/// ([`response_timeout`](Self::response_timeout)) is considered down. A response may take longer
-/// while its bytes arrive; if they arrive on other connections only, just the silent one is closed.
-/// When a server is down, its connections are closed, calls on them end with an unknown outcome,
-/// and further calls for its keys wait half a second for a new connection. After that, calls fail
-/// at once, except for one call about every half second that tries to connect, for at most 2
-/// seconds.
-///
-/// In a cluster, only the keys of that server are affected, until its replica is promoted. This
-/// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
-/// the failure and the promotion. Name several nodes of the cluster, or all Sentinels, in the URL.
-///
-/// A claim, a completion, a renewal, a lookup, or a note without a step whose acknowledgment was
-/// lost is sent once more. Any call is sent on a new connection if nothing of it was sent on the
-/// old one, or if the server has refused it because it is no longer the master.
+/// [prevents]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/redis/index.html#durability-and-failovers
+/// [Redis in production]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/redis/index.html
 ///
 /// # Examples
 /// ```no_run
@@ -178,10 +101,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// Fails with a permanent error if the URL is invalid, if it needs a feature that is not
-    /// compiled in, or if the server does not meet the [requirements](Self#server-requirements).
-    /// Fails with a transient error if no server responds within 2 seconds, or no node of a cluster
-    /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
-    /// verified later. The error never contains the URL.
+    /// compiled in, or if the server does not meet the [requirements](Self). Fails with a transient
+    /// error if no server responds within 2 seconds, or no node of a cluster or Sentinel within a
+    /// second. One reachable master of a cluster is enough; the others are verified later. The
+    /// error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (address, namespace) = Self::parse(url)?;
         let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
@@ -219,8 +142,8 @@ impl RedisStore {
 
     /// Sets how long nothing may arrive from a server while a call waits for its response; the
     /// default is 2 seconds. After that, the outcome of the call is unknown and the server counts
-    /// as [down](Self#connections). A claim, a completion, a renewal or a lookup is sent once more
-    /// if a new connection can be opened at once.
+    /// as down. A claim, a completion, a renewal or a lookup is sent once more if a new connection
+    /// can be opened at once.
     #[must_use]
     pub fn response_timeout(self, within: Duration) -> Self {
         let router = self.router.with(|timeouts| Timeouts { response: within, ..timeouts });
@@ -260,8 +183,8 @@ impl RedisStore {
         Store::migrate(self).await
     }
 
-    /// Verifies that the servers still meet the [requirements](Self#server-requirements), and that
-    /// the user in the URL may execute each command on keys with the prefix. It changes nothing.
+    /// Verifies that the servers still meet the [requirements](Self), and that the user in the URL
+    /// may execute each command on keys with the prefix. It changes nothing.
     ///
     /// # Errors
     /// Fails with a permanent error whose source names the setting, or the missing privilege and

@@ -65,56 +65,19 @@ const MAX_ROUNDS: usize = 3;
 /// A store in one SQLite file, shared by the processes of one machine. Needs the feature `sqlite`.
 ///
 /// The file is in WAL mode with `synchronous = FULL`, so what the store has acknowledged survives a
-/// crash of the process and of the machine. Time is the machine's clock as SQLite reads it. A
-/// replay, like any outcome for a duplicate that changes nothing, only reads: it takes no write
-/// lock and waits for no writer.
+/// crash of the process and of the machine. Time is the machine's clock as SQLite reads it.
 ///
-/// Call [`migrate`](Self::migrate) once before the first claim.
+/// Concurrent claims of new keys and completions share a transaction ([group commit]). A replay,
+/// like any outcome for a duplicate that changes nothing, only reads: it takes no write lock and
+/// waits for no writer. The transaction of a handler is the only writer of the file while it is
+/// open, and only the store can commit it: whatever a handler writes after a `COMMIT` or `ROLLBACK`
+/// of its own, or of SQLite, fails and is undone.
 ///
-/// # Group commit
-/// Concurrent claims of new keys and completions are executed in one transaction, with one commit.
-/// A step is executed alone while no other one is under way. Otherwise it joins the next batch,
-/// which takes up to [64 steps](Self::max_batch_steps) or [1 MiB](Self::max_batch_bytes) as soon as
-/// the batch before it has ended. There is no timer. If a batch fails, or if its statements take
-/// longer than a second, each of its steps is executed alone; if the file stays locked, its steps
-/// fail. All writers wait for a step alone, so it fails if its statement takes longer than two
-/// seconds, for instance because of a trigger. On a connection of the application, these statements
-/// have no limit. A step whose caller drops it in the queue is not executed. Batches are executed
-/// by a thread named `idempotency-sqlite`, which all SQLite stores of the process share.
-/// [`group_commit(false)`](Self::group_commit) switches them off.
+/// Call [`migrate`](Self::migrate) once before the first claim. The guide [SQLite in production]
+/// has the files, connections, time limits, and what happens if the file is moved.
 ///
-/// # Transactions
-/// While the transaction of a handler is open, it is the only writer of the file, and it uses the
-/// only write connection of the store.
-///
-/// On a connection that a handler uses, only the store can commit, and only the whole transaction:
-///
-/// * SQLite rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`,
-///   `RAISE(ROLLBACK, …)`, a full disk, an interrupted statement). Whatever the handler writes
-///   after such an error fails and is undone, and the request gets 500.
-/// * A `COMMIT` or `ROLLBACK` by the handler has the same effect: both roll the transaction back.
-/// * If a handler is dropped in the middle of a statement, the statement is interrupted.
-///
-/// For this purpose the store sets the connection's commit hook, rollback hook and progress
-/// handler, and replaces those of the application; on a [shared](Self::from_pool) connection it
-/// does so only while a handler uses the connection. The connection is closed instead of reused if
-/// a handler has changed a setting that the store depends on, created a temporary object, attached
-/// a database, or replaced the hooks.
-///
-/// Writes to an attached database are not atomic with the record if the machine loses power during
-/// the commit, because in WAL mode SQLite commits each file separately.
-///
-/// # Files
-/// In addition to the database and SQLite's `-wal` and `-shm` files, the store keeps an empty file
-/// with the suffix `-renewals`. A renewal or a completion that waits for another connection's
-/// transaction locks this file, so that no claim takes over its key meanwhile. The file may be
-/// removed while no process has the database open. The directory must be writable.
-///
-/// If the database is moved, replaced or deleted while the store has it open, SQLite goes on
-/// writing to the file that it has opened, which no other process will read. On Unix, the store
-/// notices this before its next write, and within half a second before it reads: until the file is
-/// back in its place, or the process is restarted, every call fails with a transient error that
-/// says so.
+/// [group commit]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/sqlite/index.html#group-commit
+/// [SQLite in production]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/sqlite/index.html
 ///
 /// # Examples
 /// ```

@@ -102,8 +102,10 @@ type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
 
 /// Settings of group commit.
 impl PostgresStore {
-    /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
-    /// default is `true`.
+    /// Sets whether concurrent claims and completions are executed in [batches]; the default is
+    /// `true`.
+    ///
+    /// [batches]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/postgres/index.html#group-commit
     #[must_use]
     pub fn group_commit(self, enabled: bool) -> Self {
         let alone = if enabled { ALONE } else { usize::MAX };
@@ -111,16 +113,16 @@ impl PostgresStore {
         self.with_limits(GroupCommitLimits { alone, ..limits })
     }
 
-    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
+    /// Sets the largest number of steps in a [batch](Self::group_commit); the default is 64.
     #[must_use]
     pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
         let limits = self.groups.limits();
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger,
-    /// and how many bytes of recordings it returns; the default is 1 MiB. The process and the
-    /// server each have a whole batch in memory.
+    /// Sets about how many bytes a [batch](Self::group_commit) sends, unless a single step is
+    /// larger, and how many bytes of recordings it returns; the default is 1 MiB. The process and
+    /// the server each have a whole batch in memory.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.groups.limits();

@@ -81,8 +81,10 @@ impl WriteStep {
 
 /// Settings of group commit.
 impl SqliteStore {
-    /// Sets whether concurrent claims of new keys and completions are executed in
-    /// [batches](#group-commit); the default is `true`.
+    /// Sets whether concurrent claims of new keys and completions are executed in [batches]; the
+    /// default is `true`.
+    ///
+    /// [batches]: https://docs.rs/idempotent-actix/latest/idempotent_actix/guide/sqlite/index.html#group-commit
     #[must_use]
     pub fn group_commit(self, enabled: bool) -> Self {
         let alone = if enabled { ALONE } else { usize::MAX };
@@ -90,15 +92,15 @@ impl SqliteStore {
         self.with_limits(GroupCommitLimits { alone, ..limits })
     }
 
-    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
+    /// Sets the largest number of steps in a [batch](Self::group_commit); the default is 64.
     #[must_use]
     pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
         let limits = self.group.limits();
         self.with_limits(GroupCommitLimits { steps, ..limits })
     }
 
-    /// Sets about how many bytes a [batch](#group-commit) writes, unless a single step is larger;
-    /// the default is 1 MiB.
+    /// Sets about how many bytes a [batch](Self::group_commit) writes, unless a single step is
+    /// larger; the default is 1 MiB.
     #[must_use]
     pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
         let limits = self.group.limits();
