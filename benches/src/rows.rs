@@ -32,6 +32,7 @@ const FIRST: &[&str] = &["layer", "floor", "bare"];
 /// `layer-alone` executes each claim and each completion alone, without group commit.
 const FIRST_SQL: &[&str] = &["layer", "floor", "layer-alone", "bare"];
 const CLAIM_TRANSACTION: &[&str] = &["layer-transaction", "floor-effect", "bare"];
+const CLAIM_LEASE: &[&str] = &["layer-lease", "floor-effect", "bare"];
 const STEP: &[&str] = &["layer-step", "floor-step", "layer"];
 const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
 const REPLAYS: &[&str] = &["layer", "floor-read", "bare"];
@@ -132,6 +133,13 @@ pub(crate) const ROWS: &[Row] = &[
         Some(0.58),
     ),
     row(
+        "postgres/leased-transaction",
+        (StoreKind::Postgres, KeyPattern::Fresh),
+        CLAIM_LEASE,
+        ONE_COMMIT,
+        None,
+    ),
+    row(
         "sqlite/first",
         (StoreKind::Sqlite, KeyPattern::Fresh),
         FIRST_SQL,
@@ -153,6 +161,13 @@ pub(crate) const ROWS: &[Row] = &[
         CLAIM_TRANSACTION,
         ONE_COMMIT,
         Some(0.85),
+    ),
+    row(
+        "sqlite/leased-transaction",
+        (StoreKind::Sqlite, KeyPattern::Fresh),
+        CLAIM_LEASE,
+        ONE_COMMIT,
+        None,
     ),
 ];
 

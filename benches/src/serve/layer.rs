@@ -15,6 +15,8 @@ pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
         ("layer-steady", _) => app.service(steady),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
+        ("layer-lease", Some("postgres")) => app.service(postgres_lease),
+        ("layer-lease", _) => app.service(sqlite_lease),
         (other, _) => panic!("there is no contestant `{other}`"),
     };
 }
@@ -55,8 +57,8 @@ async fn steady(body: Bytes, size: web::Data<Size>) -> HttpResponse {
 
 /// The handlers of `floor-effect`, with `Tx` instead of a transaction that they begin themselves.
 macro_rules! with_effects {
-    ($($name:ident: $database:ty, $insert:expr;)*) => {$(
-        #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = "transaction")]
+    ($($name:ident: $database:ty, $claim:literal, $insert:expr;)*) => {$(
+        #[idempotent(scope = "scope::bearer_token", ttl = "24h", claim = $claim)]
         #[post("/work")]
         async fn $name(
             request: HttpRequest,
@@ -73,6 +75,8 @@ macro_rules! with_effects {
 }
 
 with_effects! {
-    postgres_transaction: Postgres, floor::postgres::EFFECT;
-    sqlite_transaction: Sqlite, floor::sqlite::EFFECT;
+    postgres_transaction: Postgres, "transaction", floor::postgres::EFFECT;
+    postgres_lease: Postgres, "lease", floor::postgres::EFFECT;
+    sqlite_transaction: Sqlite, "transaction", floor::sqlite::EFFECT;
+    sqlite_lease: Sqlite, "lease", floor::sqlite::EFFECT;
 }
