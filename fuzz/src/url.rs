@@ -3,7 +3,8 @@
 use std::{error::Error, fmt::Write as _, sync::Arc};
 
 use futures_util::FutureExt as _;
-use idempotent_core::{StoreError, connect, internals};
+use idempotent_actix::store::connect;
+use idempotent_core::StoreError;
 
 /// Stands for a password, wherever in the URL it is.
 const SECRET: &str = "hunter2";
@@ -15,10 +16,16 @@ pub(crate) fn run(url: &[u8]) {
     let Ok(url) = std::str::from_utf8(url) else { return };
     let (scheme, _) = url.split_once(':').unwrap_or(("", url));
     let parse: Option<Parser> = match scheme {
-        "sqlite" => Some(internals::namespace_in_sqlite_url),
-        "postgres" | "postgresql" => Some(internals::namespace_in_postgres_url),
-        "redis" | "redis+sentinel" | "redis+cluster" => Some(internals::namespace_in_redis_url),
-        "rediss" | "rediss+sentinel" | "rediss+cluster" => Some(internals::namespace_in_redis_url),
+        "sqlite" => Some(idempotent_sqlite::internals::namespace_in_sqlite_url),
+        "postgres" | "postgresql" => {
+            Some(idempotent_postgres::internals::namespace_in_postgres_url)
+        }
+        "redis" | "redis+sentinel" | "redis+cluster" => {
+            Some(idempotent_redis::internals::namespace_in_redis_url)
+        }
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => {
+            Some(idempotent_redis::internals::namespace_in_redis_url)
+        }
         _ => None,
     };
     match parse.map(|parse| parse(url)) {
@@ -57,6 +64,8 @@ fn refused(scheme: &str, url: &str) {
     assert!(is_public || !shown.contains(SECRET), "the error shows a password: {shown}");
 }
 
-fn open(url: &str) -> Result<Arc<dyn idempotent_core::Store>, idempotent_core::ConnectError> {
+fn open(
+    url: &str,
+) -> Result<Arc<dyn idempotent_core::Store>, idempotent_actix::store::ConnectError> {
     connect(url).now_or_never().expect("a URL that is refused needs no connection")
 }

@@ -146,7 +146,7 @@ pub(crate) fn write_with_causes(f: &mut fmt::Formatter<'_>, error: &dyn Error) -
     Ok(())
 }
 
-/// A store was called outside of a Tokio runtime.
-#[derive(Debug, thiserror::Error)]
+/// The cause of an error of a store that was called from outside of a Tokio runtime.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store was called from outside of a Tokio runtime")]
-pub(crate) struct NoRuntime;
+pub struct NoRuntime;

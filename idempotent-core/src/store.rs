@@ -17,31 +17,16 @@ use crate::{
     short_text::ShortText,
 };
 
+mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "postgres")]
-pub mod postgres;
-#[cfg(feature = "redis")]
-pub mod redis;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(crate) mod sql;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "a store alone may not need each answer")
-)]
-mod error_class;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod namespace;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+pub mod namespace;
 mod nearest;
 mod transactions;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod url;
+pub mod url;
 
+pub use crate::error::NoRuntime;
+pub use error_class::{Cause, ConnectionState, Effect, ErrorClass};
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 

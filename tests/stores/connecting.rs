@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use idempotent_core::{
-    ConnectError, OwnerToken, Store, connect,
-    store::{memory::MemoryStore, postgres::PostgresStore, sqlite::SqliteStore},
-};
+use idempotent_actix::store::{ConnectError, connect};
+use idempotent_core::{OwnerToken, Store, store::memory::MemoryStore};
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 
 use crate::support::File;
 use test_support::without_runtime;

@@ -21,8 +21,9 @@ use idempotent_core::{
         ResumablePage, Snapshot,
     },
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::{Transaction, TransactionClaim, Transactions, sqlite::SqliteStore},
+    store::{Transaction, TransactionClaim, Transactions},
 };
+use idempotent_sqlite::SqliteStore;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::support::File;

@@ -37,8 +37,8 @@ use std::{env, error::Error, process, time::Duration};
 use idempotent_core::{
     Key, Policy, Runtime, ScopeId,
     runtime::{ClaimMode, Failure, Job, JobTransaction, RunError, RuntimeOptions},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use redis::{
     AsyncCommands, AsyncConnectionConfig, RedisError,
     aio::MultiplexedConnection,

@@ -9,10 +9,7 @@ const MAX: usize = 64;
 
 /// Removes the parameter `namespace` from a store's URL, since no database client knows it, and
 /// returns its value.
-pub(super) fn split(
-    store: &'static str,
-    url: &str,
-) -> Result<(String, Option<Arc<str>>), StoreError> {
+pub fn split(store: &'static str, url: &str) -> Result<(String, Option<Arc<str>>), StoreError> {
     let (url, namespaces) = take(PARAMETER, url);
     let invalid = || StoreError::permanent(store, "connect", InvalidNamespace);
     match namespaces.as_slice() {
@@ -25,7 +22,7 @@ pub(super) fn split(
 }
 
 /// Removes a parameter (`name=`) from a URL; returns the remaining URL and the parameter's values.
-pub(super) fn take<'a>(parameter: &str, url: &'a str) -> (String, Vec<&'a str>) {
+pub fn take<'a>(parameter: &str, url: &'a str) -> (String, Vec<&'a str>) {
     let Some((address, query)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
     let (found, others): (Vec<_>, Vec<_>) =
         query.split('&').partition(|pair| pair.starts_with(parameter));

@@ -5,12 +5,7 @@ use crate::error::StoreError;
 
 /// Refuses a URL of a server in which the user or the password is not percent-encoded, so that its
 /// parts are not what they seem to be, and a parameter that the store does not know.
-#[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) fn verify_server(
-    store: &'static str,
-    url: &str,
-    known: &[&str],
-) -> Result<(), StoreError> {
+pub fn verify_server(store: &'static str, url: &str, known: &[&str]) -> Result<(), StoreError> {
     let refuse = |invalid: InvalidUrl| Err(StoreError::permanent(store, "connect", invalid));
     let after_host = url.split_once("://").map_or("", |(_, rest)| {
         rest.find(['/', '?', '#']).and_then(|end| rest.get(end..)).unwrap_or_default()
@@ -28,12 +23,7 @@ pub(super) fn verify_server(
 }
 
 /// Refuses a parameter that the store does not know, in the URL of a file.
-#[cfg(feature = "sqlite")]
-pub(super) fn verify_file(
-    store: &'static str,
-    url: &str,
-    known: &[&str],
-) -> Result<(), StoreError> {
+pub fn verify_file(store: &'static str, url: &str, known: &[&str]) -> Result<(), StoreError> {
     let (_, query) = url.split_once('?').unwrap_or((url, ""));
     verify_names(query, known)
         .map_or(Ok(()), |unknown| Err(StoreError::permanent(store, "connect", unknown)))
@@ -64,7 +54,6 @@ enum InvalidUrl {
     Misspelled { name: String, nearest: String },
     #[error("the URL has an unknown parameter; the parameters are `{known}`")]
     UnknownParameter { known: String },
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     #[error(
         "the URL has `#`, `@`, `/`, `?` or a control character where none can be; write such \
          characters of the user and the password percent-encoded: `%23`, `%40`, `%2F`, `%3F`"
@@ -73,7 +62,6 @@ enum InvalidUrl {
 }
 
 #[cfg(test)]
-#[cfg(all(feature = "postgres", feature = "redis"))]
 mod tests {
     use std::error::Error as _;
 

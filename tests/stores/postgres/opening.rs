@@ -2,9 +2,8 @@
 
 use std::{error::Error, time::Duration};
 
-use idempotent_core::{
-    Runtime, Store, StoreError, runtime::RuntimeOptions, store::postgres::PostgresStore,
-};
+use idempotent_core::{Runtime, Store, StoreError, runtime::RuntimeOptions};
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 

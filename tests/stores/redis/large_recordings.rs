@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    internals::{alter_redis, with_large_recordings_from},
     protocol::{ClaimOutcome, Fence, Note},
-    store::{Store, redis::RedisStore},
+    store::Store,
+};
+use idempotent_redis::{
+    RedisStore,
+    internals::{alter_redis, with_large_recordings_from},
 };
 use test_support::servers::redis::{IN_MEMORY, Server};
 
 use super::helpers::{GRANTED, key, lease, request};
 
-const LOOK_UP: &str = include_str!("../../../idempotent-core/src/lua/look_up.lua");
-const COMPLETE_FIRST: &str = include_str!("../../../idempotent-core/src/lua/complete_first.lua");
+const LOOK_UP: &str = include_str!("../../../stores/redis/src/lua/look_up.lua");
+const COMPLETE_FIRST: &str = include_str!("../../../stores/redis/src/lua/complete_first.lua");
 const READ_ONLY: &str = "#!lua flags=no-writes";
 const LARGE: usize = 64 * 1024;
 

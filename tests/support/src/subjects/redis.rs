@@ -18,13 +18,14 @@ use idempotent_core::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use redis::ConnectionLike;
 
 const ADVANCE: &str = include_str!("redis/advance.lua");
 const PURGE: &str = concat!(
-    include_str!("../../../../idempotent-core/src/lua/record.lua"),
+    include_str!("../../../../stores/redis/src/lua/record.lua"),
     include_str!("redis/purge.lua")
 );
 
