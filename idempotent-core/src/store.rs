@@ -20,7 +20,6 @@ use crate::{
 mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
-pub mod namespace;
 mod nearest;
 mod transactions;
 pub mod url;
@@ -104,11 +103,6 @@ pub trait Store: Send + Sync + 'static {
     /// transient error if the server cannot be reached.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Returns the namespace in the store's URL (`?namespace=payments`), if there is one. The
-    /// runtime makes it part of each record id, so that applications that share a database do not
-    /// share records.
-    fn namespace(&self) -> Option<&str>;
-
     /// Claims a key. [`transition::claim`](crate::transition::claim) defines the outcomes.
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
 
@@ -189,9 +183,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     async fn check(&self) -> Result<(), StoreError> {
         (**self).check().await
-    }
-    fn namespace(&self) -> Option<&str> {
-        (**self).namespace()
     }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         (**self).claim(id, claim).await

@@ -146,9 +146,6 @@ impl Store for AckLosingStore {
         self.store.check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         Store::claim(self.reachable()?, id, claim).await
     }

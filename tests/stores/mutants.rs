@@ -231,10 +231,6 @@ impl Store for Mutant {
         Ok(())
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         if self.has(Fault::CheckThenAct) {
             let seen = self.records.lock().unwrap().get(id).cloned();

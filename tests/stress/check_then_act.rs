@@ -57,10 +57,6 @@ impl<C: Clock> Store for CheckThenActStore<C> {
         Ok(())
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         Ok(self.step(id, |record, now| transition::claim(record, claim, now)))
     }

@@ -201,10 +201,6 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.claim_locked(&mut self.shards.lock(id), claim)
     }

@@ -39,6 +39,9 @@ fn verify_names(query: &str, known: &[&str]) -> Option<InvalidUrl> {
             .any(|known| *known == name || known.ends_with(['[', 'B']) && name.starts_with(known))
     };
     let unknown = names.find(|name| !is_known(name))?;
+    if unknown == "namespace" {
+        return Some(InvalidUrl::Namespace);
+    }
     Some(match nearest(unknown, known.iter().copied()) {
         Some(nearest) => {
             InvalidUrl::Misspelled { name: unknown.to_owned(), nearest: nearest.to_owned() }
@@ -55,6 +58,11 @@ enum InvalidUrl {
     #[error("the URL has an unknown parameter; the parameters are `{known}`")]
     UnknownParameter { known: String },
     #[error(
+        "`namespace` is no parameter of a URL; set it on the builder: \
+         `Idempotency::builder(store).namespace(…)`"
+    )]
+    Namespace,
+    #[error(
         "the URL has `#`, `@`, `/`, `?` or a control character where none can be; write such \
          characters of the user and the password percent-encoded: `%23`, `%40`, `%2F`, `%3F`"
     )]
@@ -67,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    const KNOWN: [&str; 4] = ["namespace", "sslmode", "user", "options["];
+    const KNOWN: [&str; 4] = ["protocol", "sslmode", "user", "options["];
 
     fn refusal(url: &str) -> Option<String> {
         verify_server("redis", url, &KNOWN).err().map(|error| error.source().unwrap().to_string())
@@ -77,7 +85,7 @@ mod tests {
     fn known_parameters_are_accepted() {
         for url in [
             "redis://h",
-            "redis://u:p@ss@h/0?namespace=shop",
+            "redis://u:p@ss@h/0?protocol=resp3",
             "postgres://u:p%23%2F%3F@h/d?user=me@corp&options[a]=b&sslmode=x",
             "postgres://h/d?",
             "redis+cluster://u:p@one,two:7000",
@@ -88,10 +96,12 @@ mod tests {
 
     #[test]
     fn a_misspelled_parameter_is_named_with_the_nearest_one() {
-        let refused = refusal("redis://h?namespcae=shop").unwrap();
-        assert!(refused.contains("`namespcae`") && refused.contains("`namespace`"), "{refused}");
+        let refused = refusal("redis://h?protocl=resp3").unwrap();
+        assert!(refused.contains("`protocl`") && refused.contains("`protocol`"), "{refused}");
         let refused = refusal("redis://h?hunter2=1").unwrap();
         assert!(!refused.contains("hunter2") && refused.contains("`sslmode`"), "{refused}");
+        let refused = refusal("redis://h?namespace=shop").unwrap();
+        assert!(refused.contains("builder(store).namespace("), "{refused}");
     }
 
     #[test]

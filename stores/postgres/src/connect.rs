@@ -17,10 +17,7 @@ use super::{
     statement::{BY_ID, BY_INDEX},
     timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
 };
-use idempotent_core::{
-    StoreError,
-    store::{namespace, url},
-};
+use idempotent_core::{StoreError, store::url};
 use idempotent_sql::{ConnectionLifecycle, ConnectionPool, Lifetime, TableName};
 
 const CONNECTIONS: usize = 10;
@@ -86,7 +83,12 @@ const TRANSACTIONS: &str = "max_transactions=";
 /// Removes the parameter `max_transactions` from a URL, since sqlx does not know it, and returns
 /// its value.
 fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
-    let (rest, values) = namespace::take(TRANSACTIONS, url);
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let (found, others): (Vec<_>, Vec<_>) =
+        query.split('&').partition(|pair| pair.starts_with(TRANSACTIONS));
+    let values: Vec<_> = found.iter().filter_map(|pair| pair.strip_prefix(TRANSACTIONS)).collect();
+    let others = others.join("&");
+    let rest = if others.is_empty() { address.to_owned() } else { format!("{address}?{others}") };
     let invalid = || StoreError::permanent(NAME, "connect", InvalidTransactions);
     match values.as_slice() {
         [] => Ok((rest, None)),
@@ -101,8 +103,7 @@ fn transactions(url: &str) -> Result<(String, Option<NonZeroU16>), StoreError> {
 struct InvalidTransactions;
 
 /// The parameters of a URL: those of sqlx, which would ignore any other, and the store's own.
-const PARAMETERS: [&str; 22] = [
-    "namespace",
+const PARAMETERS: [&str; 21] = [
     "max_transactions",
     "sslmode",
     "ssl-mode",
@@ -126,14 +127,10 @@ const PARAMETERS: [&str; 22] = [
     "options%5B",
 ];
 
-/// What a URL determines: the connections, `max_transactions`, and the namespace.
-type Parsed = (PgConnectOptions, Option<NonZeroU16>, Option<Arc<str>>);
-
-/// Parses a URL.
-pub(super) fn parse(url: &str) -> Result<Parsed, StoreError> {
+/// Parses a URL: the connections, and `max_transactions`.
+pub(super) fn parse(url: &str) -> Result<(PgConnectOptions, Option<NonZeroU16>), StoreError> {
     url::verify_server(NAME, url, &PARAMETERS)?;
-    let (url, namespace) = namespace::split(NAME, url)?;
-    let (url, transactions) = transactions(&url)?;
+    let (url, transactions) = transactions(url)?;
     // PgBouncer refuses a startup parameter that it does not track, such as the
     // `extra_float_digits` that sqlx sets.
     let options = PgConnectOptions::from_str(&url).map_err(invalid_url)?.extra_float_digits(None);
@@ -142,7 +139,7 @@ pub(super) fn parse(url: &str) -> Result<Parsed, StoreError> {
     } else {
         options
     };
-    Ok((options, transactions, namespace))
+    Ok((options, transactions))
 }
 
 /// An error of sqlx that wraps another one of sqlx quotes the value of `sslmode`.
@@ -162,14 +159,6 @@ fn invalid_url(error: sqlx::Error) -> StoreError {
      `verify-full`"
 )]
 struct InvalidSslMode;
-
-#[cfg(feature = "internals")]
-impl super::PostgresStore {
-    /// Parses a URL and returns its namespace.
-    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
-        parse(url).map(|(_, _, namespace)| namespace)
-    }
-}
 
 /// Opens the store's own connections.
 pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreError> {

@@ -235,15 +235,12 @@ pub struct PostgresStore {
     table: Arc<Table>,
     groups: Arc<Groups>,
     partitions: u16,
-    namespace: Option<Arc<str>>,
 }
 
 impl PostgresStore {
     /// Connects to the database at a URL, `postgres://user:password@host/database`. In addition to
-    /// the parameters of sqlx, the URL accepts these:
-    ///
-    /// * `?max_transactions=40` has the effect of [`max_transactions`](Self::max_transactions).
-    /// * `?namespace=NAME` sets the [namespace](Store::namespace) of the records.
+    /// the parameters of sqlx, the URL accepts `?max_transactions=40`, with the effect of
+    /// [`max_transactions`](Self::max_transactions).
     ///
     /// # Errors
     /// Fails with a transient error if the server cannot be reached. Fails with a permanent error
@@ -251,9 +248,9 @@ impl PostgresStore {
     /// `default_transaction_read_only` on or `synchronous_commit` off; the source of the error
     /// names the setting. No error contains the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (options, transactions, namespace) = connect::parse(url)?;
+        let (options, transactions) = connect::parse(url)?;
         let pools = on_io_thread("connect", connect::connect(options)).await?;
-        let store = Self { namespace, ..Self::new(pools) };
+        let store = Self::new(pools);
         Ok(match transactions {
             Some(max_size) => store.max_transactions(max_size),
             None => store,
@@ -314,7 +311,6 @@ impl PostgresStore {
             table: Arc::new(Table::default().with_names(names)),
             groups: Arc::default(),
             partitions: 0,
-            namespace: None,
         }
     }
 

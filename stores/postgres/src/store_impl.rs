@@ -34,10 +34,6 @@ impl Store for PostgresStore {
         .await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         on_io_thread("claim", self.claim_in_turn(id, claim)).await
     }

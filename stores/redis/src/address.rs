@@ -19,9 +19,9 @@ const SENTINEL_PORT: u16 = 26379;
 /// The parameters that a URL of its form can have.
 pub(super) fn parameters(url: &str) -> &'static [&'static str] {
     if url.contains("+sentinel:") {
-        &["namespace", "sentinel_username", "sentinel_password"]
+        &["sentinel_username", "sentinel_password"]
     } else {
-        &["namespace", "protocol"]
+        &["protocol"]
     }
 }
 
@@ -196,8 +196,8 @@ pub(super) enum InvalidAddress {
     )]
     NoService,
     #[error(
-        "a `redis+sentinel://` URL accepts only `sentinel_username`, `sentinel_password` and \
-         `namespace` in its query"
+        "a `redis+sentinel://` URL accepts only `sentinel_username` and `sentinel_password` in \
+         its query"
     )]
     Query,
     #[error("the URL's parameter `protocol` must be `resp2` or `resp3`")]

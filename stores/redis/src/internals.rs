@@ -1,8 +1,6 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use idempotent_core::{Record, StoreError, clock::Timestamp, protocol::Claim};
 
@@ -18,12 +16,12 @@ pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore
     store.with_large_recordings_from(bytes)
 }
 
-/// Parses the URL of a server, and returns its namespace.
+/// Verifies the URL of a server, without opening anything.
 ///
 /// # Errors
 /// As for [`RedisStore::connect`].
-pub fn namespace_in_redis_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {
-    RedisStore::namespace_of(url)
+pub fn verify_redis_url(url: &str) -> Result<(), StoreError> {
+    RedisStore::parse(url).map(drop)
 }
 
 /// Encodes a first claim as a record in Redis.

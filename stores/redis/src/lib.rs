@@ -161,7 +161,6 @@ pub struct RedisStore {
     router: Router,
     prefix: Arc<str>,
     replicas: Option<Replicas>,
-    namespace: Option<Arc<str>>,
     /// The shortest recording that is stored without a script if the server can, in bytes.
     large: usize,
 }
@@ -176,8 +175,7 @@ impl RedisStore {
     /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these nodes belong to.
     ///
     /// With the feature `redis-tls`, `rediss` instead of `redis` uses TLS and trusts the
-    /// certificates that the machine trusts. Every form accepts `?namespace=NAME`, which sets the
-    /// [namespace](Store::namespace) of the records.
+    /// certificates that the machine trusts.
     ///
     /// # Errors
     /// Fails with a permanent error if the URL is invalid, if it needs a feature that is not
@@ -186,13 +184,11 @@ impl RedisStore {
     /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
     /// verified later. The error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (address, namespace) = Self::parse(url)?;
+        let address = Self::parse(url)?;
         let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
         let named = matches!(address, Address::Server(_));
         match Router::open(address, timeouts).await {
-            Ok(router) => {
-                Ok(Self { router, prefix: PREFIX.into(), replicas: None, namespace, large: LARGE })
-            }
+            Ok(router) => Ok(Self { router, prefix: PREFIX.into(), replicas: None, large: LARGE }),
             // A replica that the URL itself names is a configuration mistake, not a failover.
             Err(refused @ CallFailure::UnsuitableServer(_)) if named => {
                 Err(StoreError::permanent(NAME, "connect", refused))
@@ -201,15 +197,12 @@ impl RedisStore {
         }
     }
 
-    /// Parses a URL: the servers and the namespace.
-    fn parse(url: &str) -> Result<(Address, Option<Arc<str>>), StoreError> {
+    /// Parses a URL.
+    fn parse(url: &str) -> Result<Address, StoreError> {
         // The client library's marker for TLS without verification.
         let verified = url.strip_suffix("#insecure").unwrap_or(url);
         idempotent_core::store::url::verify_server(NAME, verified, address::parameters(url))?;
-        let (url, namespace) = idempotent_core::store::namespace::split(NAME, url)?;
-        let address =
-            Address::parse(&url).map_err(|error| StoreError::permanent(NAME, "connect", error))?;
-        Ok((address, namespace))
+        Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
@@ -276,11 +269,6 @@ impl RedisStore {
 
 #[cfg(feature = "internals")]
 impl RedisStore {
-    /// Parses a URL and returns its namespace.
-    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
-        Self::parse(url).map(|(_, namespace)| namespace)
-    }
-
     pub(crate) fn encode_claim(claim: &Claim) -> Vec<u8> {
         encoding::encode_claim(claim)
     }

@@ -34,10 +34,6 @@ impl Store for RedisStore {
         self.check_privileges().await.map_err(|failure| failure.into_error("check"))
     }
 
-    fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.replicas {
             // Boxed: keeps the future small for stores without replicas.

@@ -1,6 +1,6 @@
 //! Opening a file, and refusing settings under which records could be lost.
 
-use std::{path, str::FromStr, sync::Arc, time::Duration};
+use std::{path, str::FromStr, time::Duration};
 
 use sqlx::{
     SqliteConnection,
@@ -12,10 +12,7 @@ use super::{
     connections::{first_ready, verify},
     error::{cannot_open, is_lost_race, store_error, unsafe_setting},
 };
-use idempotent_core::{
-    StoreError,
-    store::{namespace, url},
-};
+use idempotent_core::{StoreError, store::url};
 use idempotent_sql::{ConnectionPool, Lifetime, PooledConnection, TableName};
 
 const READERS: usize = 4;
@@ -42,24 +39,11 @@ pub(super) async fn connect(
 }
 
 /// The parameters of a URL.
-const PARAMETERS: [&str; 5] = ["mode", "cache", "immutable", "vfs", "namespace"];
+const PARAMETERS: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
 
-/// Parses a URL: the connections and the namespace.
-pub(super) fn parse(url: &str) -> Result<(SqliteConnectOptions, Option<Arc<str>>), StoreError> {
+/// Parses a URL.
+pub(super) fn parse(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     url::verify_file(NAME, url, &PARAMETERS)?;
-    let (url, namespace) = namespace::split(NAME, url)?;
-    Ok((options(&url)?, namespace))
-}
-
-#[cfg(feature = "internals")]
-impl super::SqliteStore {
-    /// Parses a URL and returns its namespace.
-    pub(crate) fn namespace_of(url: &str) -> Result<Option<Arc<str>>, StoreError> {
-        parse(url).map(|(_, namespace)| namespace)
-    }
-}
-
-fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
     let (file, parameters) = match path {
         Some(path) => path.split_once('?').unwrap_or((path, "")),
@@ -150,7 +134,7 @@ enum UnsupportedUrl {
     #[error(
         "the file in the URL is not UTF-8, or a parameter has an invalid value; the \
          parameters are `mode` (`ro`, `rw` or `rwc`), `cache` (`private` or `shared`), `immutable` \
-         (`true` or `false`), `vfs` and `namespace`"
+         (`true` or `false`) and `vfs`"
     )]
     Part,
 }

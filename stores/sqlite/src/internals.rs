@@ -1,8 +1,6 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
-use std::sync::Arc;
-
 use idempotent_core::StoreError;
 use idempotent_sql::group_commit::BatchCounts;
 
@@ -23,10 +21,10 @@ pub fn sqlite_batches(store: &SqliteStore) -> BatchCounts {
     store.batch_counts()
 }
 
-/// Parses the URL of a database, and returns its namespace.
+/// Verifies the URL of a database, without opening anything.
 ///
 /// # Errors
 /// As for [`SqliteStore::connect`].
-pub fn namespace_in_sqlite_url(url: &str) -> Result<Option<Arc<str>>, StoreError> {
-    SqliteStore::namespace_of(url)
+pub fn verify_sqlite_url(url: &str) -> Result<(), StoreError> {
+    crate::connect::parse(url).map(drop)
 }

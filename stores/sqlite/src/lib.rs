@@ -130,7 +130,6 @@ pub struct SqliteStore {
     readers: ConnectionPool<SqliteConnection>,
     statements: Arc<Statements>,
     group: Arc<Group>,
-    namespace: Option<Arc<str>>,
     waiting: WaitingOwners,
     file: Arc<DatabaseFile>,
     /// Tracks who holds the write lock. Only useful if the write connection is the store's own.
@@ -139,8 +138,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Opens a file by its URL, `sqlite:FILE` or `sqlite://FILE`. Creates the file if it does not
-    /// exist, unless the URL contains `?mode=rw`. The parameter `?namespace=NAME` sets the
-    /// [namespace](Store::namespace) of the records.
+    /// exist, unless the URL contains `?mode=rw`.
     ///
     /// The store opens its own connections: one that writes, so that the writers of this process
     /// queue for it instead of polling SQLite's lock, and up to four that read. A call waits at
@@ -153,10 +151,10 @@ impl SqliteStore {
     /// memory (use `memory:` instead), if the file cannot be opened, or if SQLite is older than
     /// 3.51.3: earlier versions can corrupt a file in WAL mode.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (options, namespace) = connect::parse(url)?;
+        let options = connect::parse(url)?;
         let file = options.get_filename().to_owned();
         let (writer, readers) = connect::connect(options).await?;
-        Ok(Self { namespace, ..Self::new(writer, readers, &file).await? })
+        Self::new(writer, readers, &file).await
     }
 
     /// Creates a store that shares a pool with the application. The pool's `busy_timeout` applies
@@ -214,7 +212,6 @@ impl SqliteStore {
             statements: Arc::new(Statements::new(TableName::default())),
             group: Group::new(GroupCommitLimits::new(ALONE)),
             lock: Arc::default(),
-            namespace: None,
         })
     }
 
@@ -274,10 +271,6 @@ impl Store for SqliteStore {
         self.check_version().await?;
         self.verify_table("check").await?;
         self.check_file().await
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -252,10 +252,6 @@ impl Store for SimulatedStore {
         self.call(Statement::Purge(0)).await.map(drop)
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.call_in_turn(Statement::Claim(*id, claim.clone())).await?.claim()
     }

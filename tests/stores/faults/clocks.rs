@@ -49,10 +49,6 @@ impl Store for Shared {
         self.0.store().check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.0.store().claim(id, claim).await
     }

@@ -117,10 +117,6 @@ impl Store for TrackedStore {
         self.store.check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
         self.store.claim(id, claim).await
