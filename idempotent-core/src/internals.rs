@@ -1,9 +1,7 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
-#[cfg(feature = "memory")]
-pub use crate::sync::{Mutex, MutexGuard};
 pub use crate::{
     runtime::internals::{Gauges, gauges, open_transaction, runtime_of_process, simulated_runtime},
-    sync::interleave,
+    sync::{Mutex, MutexGuard, interleave},
 };

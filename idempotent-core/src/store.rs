@@ -21,11 +21,13 @@ mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod nearest;
+mod runtime_thread;
 mod transactions;
 pub mod url;
 
 pub use crate::error::NoRuntime;
 pub use error_class::{Cause, ConnectionState, Effect, ErrorClass};
+pub use runtime_thread::RuntimeThread;
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 

@@ -8,8 +8,8 @@ use std::{
 
 use tokio::runtime::{Builder, Handle};
 
-/// A thread that drives a runtime. It starts when it is first used and never stops, since pools
-/// outlive stores.
+/// A thread that drives a Tokio runtime for what a store does in the background. It starts when it
+/// is first used and never stops, since connections outlive stores. Make it a `static`.
 pub struct RuntimeThread {
     name: &'static str,
     runtime: OnceLock<Handle>,
@@ -23,12 +23,13 @@ impl RuntimeThread {
         Self { name, runtime: OnceLock::new(), start: Mutex::new(()) }
     }
 
-    /// The runtime, if the thread has started.
+    /// Returns the runtime if the thread has started.
+    #[must_use]
     pub fn started(&self) -> Option<&Handle> {
         self.runtime.get()
     }
 
-    /// Starts the thread unless it has started.
+    /// Starts the thread unless it has started, and returns its runtime.
     ///
     /// # Errors
     /// Fails if the operating system cannot start another thread.

@@ -42,16 +42,16 @@ const STEP_BYTES: usize = 256;
 
 /// The steps of one table that can be executed in batches.
 pub(super) struct Groups {
-    claims: Arc<GroupCommit<ClaimStep, Claimed>>,
-    completions: Arc<GroupCommit<CompletionStep, Completed>>,
+    pub(super) claims: Arc<GroupCommit<ClaimStep, Claimed>>,
+    pub(super) completions: Arc<GroupCommit<CompletionStep, Completed>>,
 }
 
-struct ClaimStep {
+pub(super) struct ClaimStep {
     id: RecordId,
     claim: Claim,
 }
 
-struct CompletionStep {
+pub(super) struct CompletionStep {
     lease: Lease,
     recording: Bytes,
 }
@@ -82,17 +82,12 @@ impl Groups {
     pub(super) fn limits(&self) -> GroupCommitLimits {
         self.claims.limits()
     }
-
-    #[cfg(feature = "internals")]
-    pub(super) fn counts(&self) -> [idempotent_sql::group_commit::BatchCounts; 2] {
-        [self.claims.counts(), self.completions.counts()]
-    }
 }
 
 /// The outcome of a claim in a batch.
-type Claimed = Result<ClaimOutcome, NoResponse>;
+pub(super) type Claimed = Result<ClaimOutcome, NoResponse>;
 /// The outcome of a completion in a batch that has passed the fence.
-type Completed = Result<(), NoResponse>;
+pub(super) type Completed = Result<(), NoResponse>;
 /// The claims of one key in a batch.
 type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
 

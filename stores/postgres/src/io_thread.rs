@@ -14,7 +14,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use idempotent_core::StoreError;
-use idempotent_sql::RuntimeThread;
+use idempotent_core::store::RuntimeThread;
 
 /// One for all stores of the process.
 static IO_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg");

@@ -46,7 +46,6 @@ mod transaction;
 const NAME: &str = "postgres";
 
 /// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
-/// Needs the feature `postgres`.
 ///
 /// Claiming a new key and replaying a recording take one round trip each. A replay, like any
 /// outcome for a duplicate that changes nothing, only reads: it locks no row and waits for none.

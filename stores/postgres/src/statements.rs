@@ -24,7 +24,7 @@ pub(super) use self::{insert::NewRecord, session::SessionStatements};
 /// The text of a file, by its name.
 macro_rules! text {
     ($name:ident) => {
-        Cow::Borrowed(include_str!(concat!("sql/", stringify!($name), ".sql")))
+        include_str!(concat!("sql/", stringify!($name), ".sql"))
     };
 }
 
@@ -56,23 +56,17 @@ macro_rules! statements {
 
         impl Default for Texts {
             fn default() -> Self {
-                Self {
-                    insert: text!(insert),
-                    insert_completed: text!(insert_completed),
-                    $($name: text!($name),)*
-                }
+                Self::new(|_, text| Cow::Borrowed(text))
             }
         }
 
-        #[cfg(feature = "internals")]
         impl Texts {
-            /// Replaces texts; `alter` gets the name and the text of each file.
-            pub(super) fn altered(alter: impl Fn(&str, &str) -> String) -> Self {
-                let texts = Self::default();
+            /// `of` gets the name and the text of each file.
+            pub(super) fn new(of: impl Fn(&str, &'static str) -> Cow<'static, str>) -> Self {
                 Self {
-                    insert: alter("insert", &texts.insert).into(),
-                    insert_completed: alter("insert_completed", &texts.insert_completed).into(),
-                    $($name: alter(stringify!($name), &texts.$name).into(),)*
+                    insert: of("insert", text!(insert)),
+                    insert_completed: of("insert_completed", text!(insert_completed)),
+                    $($name: of(stringify!($name), text!($name)),)*
                 }
             }
         }
@@ -357,20 +351,6 @@ fn note_values<'a>(note: &'a Note) -> [Value<'a>; 5] {
 fn completion<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
     let status = Value::Int(status_code(recording));
     Statement { confidential: true, ..fenced(text, lease, [bytes(recording), status]) }
-}
-
-#[cfg(feature = "internals")]
-impl super::PostgresStore {
-    /// Executes all claims and completions in batches.
-    pub(crate) fn batched(self) -> Self {
-        let limits = self.groups.limits().forced();
-        self.with_limits(limits)
-    }
-
-    /// What the batches of claims and of completions have done so far.
-    pub(crate) fn batch_counts(&self) -> [idempotent_sql::group_commit::BatchCounts; 2] {
-        self.groups.counts()
-    }
 }
 
 #[cfg(test)]

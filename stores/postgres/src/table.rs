@@ -91,15 +91,6 @@ impl PostgresStore {
     }
 }
 
-#[cfg(feature = "internals")]
-impl PostgresStore {
-    /// Replaces statements; `alter` gets the name and the text of each file.
-    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
-        let table = Table::new(self.names().clone(), Arc::new(Texts::altered(alter)));
-        Self { table: Arc::new(table), ..self }
-    }
-}
-
 /// The table is in a schema that no statement can name.
 #[derive(Debug, thiserror::Error)]
 #[error(

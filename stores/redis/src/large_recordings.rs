@@ -22,7 +22,6 @@ use super::{
     error::CallFailure,
     node::{ConnectionRole, ConnectionRoute},
     router::SendAgain,
-    scripts,
 };
 use idempotent_core::{Lease, RecordState, clock::millis, store::Effect};
 
@@ -48,7 +47,7 @@ impl RedisStore {
             return Ok((true, route));
         }
         let args = completion_args(recording);
-        self.call_fenced((role, SendAgain::Once), &scripts::COMPLETE, lease, &args).await
+        self.call_fenced((role, SendAgain::Once), &self.router.scripts.complete, lease, &args).await
     }
 
     /// Completes a claim if it does not change between reading and writing it. Returns `None` if

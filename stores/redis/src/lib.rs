@@ -2,9 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-#[cfg(feature = "internals")]
-use bytes::Bytes;
-
 use self::{
     address::Address,
     error::CallFailure,
@@ -12,8 +9,6 @@ use self::{
     replicas::Replicas,
     router::{Router, Timeouts},
 };
-#[cfg(feature = "internals")]
-use idempotent_core::{Record, clock::Timestamp, protocol::Claim};
 use idempotent_core::{StoreError, store::Store};
 
 mod address;
@@ -51,7 +46,7 @@ const PREFIX: &str = "idempotency:";
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
-/// a cluster. Needs the feature `redis`.
+/// a cluster.
 ///
 /// Each record is one value under its own key, which expires with the record: 113 bytes, the name
 /// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
@@ -174,8 +169,8 @@ impl RedisStore {
     ///   `?sentinel_username=…&sentinel_password=…` are those of the Sentinels.
     /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these nodes belong to.
     ///
-    /// With the feature `redis-tls`, `rediss` instead of `redis` uses TLS and trusts the
-    /// certificates that the machine trusts.
+    /// With the feature `tls` (`redis-tls` of `idempotent-actix`), `rediss` instead of `redis` uses
+    /// TLS and trusts the certificates that the machine trusts.
     ///
     /// # Errors
     /// Fails with a permanent error if the URL is invalid, if it needs a feature that is not
@@ -264,31 +259,6 @@ impl RedisStore {
     /// the `ACL SETUSER` command that grants it; or with a transient error if no master responds.
     pub async fn check(&self) -> Result<(), StoreError> {
         Store::check(self).await
-    }
-}
-
-#[cfg(feature = "internals")]
-impl RedisStore {
-    pub(crate) fn encode_claim(claim: &Claim) -> Vec<u8> {
-        encoding::encode_claim(claim)
-    }
-
-    /// Decodes a value whose key expires at `key_expires`: the record as it is stored, and with
-    /// absolute times.
-    pub(crate) fn decode_record(value: Bytes, key_expires: Timestamp) -> Option<(Record, Record)> {
-        let record = encoding::decode(value).ok()?;
-        Some((record.clone(), encoding::with_absolute_times(record, key_expires)))
-    }
-
-    pub(crate) fn with_large_recordings_from(self, bytes: usize) -> Self {
-        Self { large: bytes, ..self }
-    }
-
-    /// Replaces the text of one file of the scripts.
-    pub(crate) fn altered(self, file: &str, text: &str) -> Self {
-        let mut router = self.router;
-        router.altered.push((file.to_owned(), text.to_owned()));
-        Self { router, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     error::CallFailure,
     node::{ConnectionRole, ConnectionRoute},
     router::SendAgain,
-    scripts::{self, Arg},
+    scripts::Arg,
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, ShortText,
@@ -41,7 +41,8 @@ impl RedisStore {
             let (index, member) = (self.index_key(), member(lease));
             let target = (role, SendAgain::Once);
             let args = [Arg::Bytes(&member)];
-            let (_, route) = self.router.call(target, &scripts::INDEX_INPUT, &index, &args).await?;
+            let (_, route) =
+                self.router.call(target, &self.router.scripts.index_input, &index, &args).await?;
             routes.push(route);
         }
         let text = |text: &Option<ShortText>| text.clone().unwrap_or_default();
@@ -55,7 +56,7 @@ impl RedisStore {
         ];
         let resend = if note.step.is_empty() { SendAgain::Once } else { SendAgain::Never };
         let (passed, route) =
-            self.call_fenced((role, resend), &scripts::NOTE, lease, &args).await?;
+            self.call_fenced((role, resend), &self.router.scripts.note, lease, &args).await?;
         routes.push(route);
         Ok((passed, routes))
     }

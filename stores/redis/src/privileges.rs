@@ -10,7 +10,6 @@ use super::{
     error::CallFailure,
     missing_permission::MissingPermission,
     node::{Message, Node},
-    scripts::CHECK,
     server_error::{Reaction, reaction},
 };
 use idempotent_core::OwnerToken;
@@ -36,9 +35,10 @@ impl RedisStore {
         let mut set = redis::cmd("SET");
         set.arg(&key).arg("").arg("XX").arg("GET").arg("PX").arg(1);
         self.check_reply("SET", self.router.send_to(&node, Message::Command(&set)).await)?;
-        for (name, call) in
-            [("EVAL", CHECK.by_code(&key, &[])), ("EVALSHA", CHECK.by_hash(&key, &[]))]
-        {
+        for (name, call) in [
+            ("EVAL", self.router.scripts.check.by_code(&key, &[])),
+            ("EVALSHA", self.router.scripts.check.by_hash(&key, &[])),
+        ] {
             let Some(value) =
                 self.check_reply(name, self.router.send_to(&node, Message::Command(&call)).await)?
             else {

@@ -13,7 +13,7 @@ use super::{
     encoding::abandoned_code,
     node::{ConnectionRole, ConnectionRoute},
     router::SendAgain,
-    scripts::{self, Arg},
+    scripts::Arg,
 };
 use idempotent_core::{
     Abandoned, Lease, RecordId, StoreError,
@@ -56,12 +56,15 @@ impl RedisStore {
         let undone = match attempt {
             // The claim may have been acknowledged before, and its handler may be running.
             _ if was_owned => return,
-            1 => self.step("claim", SendAgain::Never, &scripts::RELEASE, lease, &[]).await,
+            1 => {
+                self.step("claim", SendAgain::Never, &self.router.scripts.release, lease, &[]).await
+            }
             // Earlier attempts may have had effects, so the record and its number of attempts must
             // stay.
             _ => {
                 let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
-                self.step("claim", SendAgain::Never, &scripts::ABANDON, lease, &retry).await
+                self.step("claim", SendAgain::Never, &self.router.scripts.abandon, lease, &retry)
+                    .await
             }
         };
         if let Err(error) = undone {
@@ -103,13 +106,15 @@ impl RedisStore {
             ConnectionRole::Replication(reserved.number),
             [Arg::Number(abandoned_code(Abandoned::Hold).into())],
         );
-        let called =
-            self.call_fenced((role, SendAgain::Never), &scripts::ABANDON, lease, &hold).await;
+        let called = self
+            .call_fenced((role, SendAgain::Never), &self.router.scripts.abandon, lease, &hold)
+            .await;
         let (passed, mut route) = called.map_err(|failure| failure.into_error("abandon"))?;
         if !passed {
             // An earlier call may have held the key but lacked replicas.
-            let called =
-                self.call_fenced((role, SendAgain::Once), &scripts::HOLD_AGAIN, lease, &[]).await;
+            let called = self
+                .call_fenced((role, SendAgain::Once), &self.router.scripts.hold_again, lease, &[])
+                .await;
             let (held, held_route) = called.map_err(|failure| failure.into_error("abandon"))?;
             if !held {
                 return Ok(Fence::Fenced);

@@ -13,7 +13,7 @@ use super::{
     error::CallFailure,
     node::{ConnectionRole, ConnectionRoute, Message, Node, OPEN_TIMEOUT},
     replication_connections::ReplicationConnections,
-    scripts::{Arg, Script},
+    scripts::{Arg, Script, Scripts},
     server_error::Reaction,
     servers::Servers,
 };
@@ -49,9 +49,7 @@ pub(super) struct Router {
     pub(super) servers: Arc<Servers>,
     pub(super) timeouts: Timeouts,
     pub(super) replication_connections: Arc<ReplicationConnections>,
-    /// Replaced files of the scripts, each with its replacement.
-    #[cfg(feature = "internals")]
-    pub(super) altered: Vec<(String, String)>,
+    pub(super) scripts: Arc<Scripts>,
 }
 
 impl Router {
@@ -67,8 +65,7 @@ impl Router {
             servers: discovery::find(address).await?,
             timeouts,
             replication_connections: Arc::new(ReplicationConnections::new()),
-            #[cfg(feature = "internals")]
-            altered: Vec::new(),
+            scripts: Scripts::shipped(),
         };
         router
             .on_each_master(|node| async {
@@ -134,10 +131,6 @@ impl Router {
         key: &[u8],
         args: &[Arg<'_>],
     ) -> Result<(Value, ConnectionRoute), CallFailure> {
-        #[cfg(feature = "internals")]
-        let altered = (!self.altered.is_empty()).then(|| script.altered(&self.altered));
-        #[cfg(feature = "internals")]
-        let script = altered.as_ref().unwrap_or(script);
         match self.send((role, resend), key, &script.by_hash(key, args)).await {
             Err(failure) if failure.reaction() == Some(Reaction::SendScript) => {
                 self.send((role, resend), key, &script.by_code(key, args)).await

@@ -1,6 +1,6 @@
 //! The Lua scripts.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use redis::{Cmd, Script as Hashed};
 
@@ -29,46 +29,58 @@ impl Arg<'_> {
     }
 }
 
-/// Defines a script. `allow-oom` lets a full server note for, complete, renew and release claims;
-/// only new claims are refused.
-macro_rules! script {
-    ($name:ident, $flags:literal, $($file:literal),+) => {
-        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(
-                "#!lua",
-                $flags,
-                "\n",
-                $(include_str!(concat!("lua/", $file))),+
-            ))
-        });
+/// Defines the scripts, each with its flags and files. `allow-oom` lets a full server note for,
+/// complete, renew and release claims; only new claims are refused.
+macro_rules! scripts {
+    ($($name:ident: $flags:literal, $($file:literal),+;)+) => {
+        /// The scripts of a store, one for each atomic step.
+        pub(super) struct Scripts {
+            $(pub(super) $name: Script,)+
+        }
+
+        impl Scripts {
+            /// `of` gets the code of each script.
+            pub(super) fn new(of: impl Fn(&str) -> String) -> Self {
+                Self {
+                    $($name: Script::new(of(concat!(
+                        "#!lua",
+                        $flags,
+                        "\n",
+                        $(include_str!(concat!("lua/", $file))),+
+                    ))),)+
+                }
+            }
+        }
     };
 }
 
-script!(CLAIM, "", "record.lua", "claim.lua");
-script!(COMPLETE, " flags=allow-oom", "complete_first.lua", "record.lua", "complete.lua");
-script!(NOTE, " flags=allow-oom", "record.lua", "note.lua");
-script!(INDEX_INPUT, " flags=allow-oom", "index_input.lua");
-script!(RENEW, " flags=allow-oom", "record.lua", "renew.lua");
-script!(RELEASE, " flags=allow-oom", "record.lua", "release.lua");
-script!(ABANDON, " flags=allow-oom", "record.lua", "abandon.lua");
-script!(HOLD_AGAIN, " flags=allow-oom", "record.lua", "hold_again.lua");
-script!(RESOLVE, " flags=allow-oom", "record.lua", "resolve.lua");
-script!(CHECK, " flags=allow-oom", "check.lua");
-script!(LOOK_UP, " flags=no-writes", "record.lua", "look_up.lua");
+scripts! {
+    claim: "", "record.lua", "claim.lua";
+    complete: " flags=allow-oom", "complete_first.lua", "record.lua", "complete.lua";
+    note: " flags=allow-oom", "record.lua", "note.lua";
+    index_input: " flags=allow-oom", "index_input.lua";
+    renew: " flags=allow-oom", "record.lua", "renew.lua";
+    release: " flags=allow-oom", "record.lua", "release.lua";
+    abandon: " flags=allow-oom", "record.lua", "abandon.lua";
+    hold_again: " flags=allow-oom", "record.lua", "hold_again.lua";
+    resolve: " flags=allow-oom", "record.lua", "resolve.lua";
+    check: " flags=allow-oom", "check.lua";
+    look_up: " flags=no-writes", "record.lua", "look_up.lua";
+}
+
+/// The scripts of all stores.
+static SHIPPED: LazyLock<Arc<Scripts>> = LazyLock::new(|| Arc::new(Scripts::new(str::to_owned)));
+
+impl Scripts {
+    pub(super) fn shipped() -> Arc<Self> {
+        SHIPPED.clone()
+    }
+}
 
 impl Script {
-    fn new(code: &str) -> Self {
-        Self { code: code.to_owned(), hash: Hashed::new(code).get_hash().to_owned() }
-    }
-
-    /// Replaces the texts of some files.
-    #[cfg(feature = "internals")]
-    pub(super) fn altered(&self, files: &[(String, String)]) -> Self {
-        Self::new(
-            &files
-                .iter()
-                .fold(self.code.clone(), |code, (file, text)| code.replacen(file, text, 1)),
-        )
+    fn new(code: String) -> Self {
+        let hash = Hashed::new(&code).get_hash().to_owned();
+        Self { code, hash }
     }
 
     /// A call by the script's hash, which the server may not have cached.

@@ -19,7 +19,7 @@ use super::{
     error::CallFailure,
     node::{ConnectionRole, ConnectionRoute},
     router::SendAgain,
-    scripts::{self, Arg, MAX_DIGITS, Script},
+    scripts::{Arg, MAX_DIGITS, Script},
     server_error::{LOST, Reaction},
 };
 use idempotent_core::{
@@ -141,8 +141,10 @@ impl RedisStore {
             Arg::Bytes(claim.operation.as_bytes()),
             Arg::Bytes(principal_bytes(claim)),
         ];
-        let (value, route) =
-            self.router.call((role, SendAgain::Once), &scripts::CLAIM, key, &args).await?;
+        let (value, route) = self
+            .router
+            .call((role, SendAgain::Once), &self.router.scripts.claim, key, &args)
+            .await?;
         claim_outcome(value).map(|(outcome, was_owned)| ClaimReply { outcome, was_owned, route })
     }
 
@@ -219,7 +221,7 @@ impl RedisStore {
         let renew = || {
             self.call_fenced(
                 (ConnectionRole::Renewals, SendAgain::Never),
-                &scripts::RENEW,
+                &self.router.scripts.renew,
                 &renewal.lease,
                 &extend,
             )
@@ -271,8 +273,10 @@ impl RedisStore {
         role: ConnectionRole,
         key: &[u8],
     ) -> Result<(Option<StoredValue>, ConnectionRoute), CallFailure> {
-        let (found, route) =
-            self.router.call((role, SendAgain::Once), &scripts::LOOK_UP, key, &[]).await?;
+        let (found, route) = self
+            .router
+            .call((role, SendAgain::Once), &self.router.scripts.look_up, key, &[])
+            .await?;
         let Value::Array(found) = found else {
             return if found == Value::Nil {
                 Ok((None, route))

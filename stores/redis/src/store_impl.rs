@@ -8,7 +8,7 @@ use super::{
     encoding::{abandoned_code, completion_args},
     node::ConnectionRole,
     router::SendAgain,
-    scripts::{self, Arg},
+    scripts::Arg,
     steps::fence,
 };
 use idempotent_core::{
@@ -87,7 +87,7 @@ impl Store for RedisStore {
     // the second finds a changed record and would return `Fenced`.
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.step("release", SendAgain::Never, &scripts::RELEASE, lease, &[]).await
+        self.step("release", SendAgain::Never, &self.router.scripts.release, lease, &[]).await
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
@@ -95,7 +95,7 @@ impl Store for RedisStore {
             return self.hold_replicated(replicas, lease).await;
         }
         let policy = [Arg::Number(abandoned_code(policy).into())];
-        self.step("abandon", SendAgain::Never, &scripts::ABANDON, lease, &policy).await
+        self.step("abandon", SendAgain::Never, &self.router.scripts.abandon, lease, &policy).await
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
@@ -113,8 +113,9 @@ impl Store for RedisStore {
             Resolution::Complete(recording) => &completion_args(recording)[..],
             Resolution::Release => &[],
         };
-        let resolved =
-            self.step("resolve", SendAgain::Never, &scripts::RESOLVE, &seen, args).await?;
+        let resolved = self
+            .step("resolve", SendAgain::Never, &self.router.scripts.resolve, &seen, args)
+            .await?;
         Ok(match resolved {
             Fence::Passed => ResolveOutcome::Resolved,
             Fence::Fenced => ResolveOutcome::Conflict,

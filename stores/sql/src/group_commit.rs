@@ -76,7 +76,6 @@ pub enum InBatch<R> {
 pub struct GroupCommit<S, R> {
     limits: GroupCommitLimits,
     state: Mutex<State<S, R>>,
-    counts: Mutex<BatchCounts>,
 }
 
 /// What the batches of a store have done so far.
@@ -102,6 +101,7 @@ struct State<S, R> {
     /// Ordered by ticket.
     queue: VecDeque<Queued<S, R>>,
     next_ticket: u64,
+    counts: BatchCounts,
 }
 
 /// A task that executes batches, one after the other.
@@ -145,8 +145,9 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
             usual: UsualTime::default(),
             queue: VecDeque::new(),
             next_ticket: 0,
+            counts: BatchCounts::default(),
         };
-        Arc::new(Self { limits, state: Mutex::new(state), counts: Mutex::default() })
+        Arc::new(Self { limits, state: Mutex::new(state) })
     }
 
     /// The limits of its batches.
@@ -186,10 +187,16 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
             Ok(InBatch::Alone) => false,
             Ok(InBatch::Unknown) | Err(_) => true,
         };
-        let mut turn = self.turn_alone();
+        Turn::Alone(self.turn_after_batch(repeated))
+    }
+
+    /// Lets a step be executed alone that a batch has not, or may not have, executed.
+    fn turn_after_batch(&self, repeated: bool) -> AloneTurn<'_, S, R> {
+        let mut state = self.state();
+        state.counts.alone += 1;
+        let mut turn = self.alone(&mut state);
         turn.repeated = repeated;
-        self.count(|counts| counts.alone += 1);
-        Turn::Alone(turn)
+        turn
     }
 
     /// Lets a step be executed alone, however many are under way.
@@ -199,11 +206,7 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
 
     /// What the batches have done so far.
     pub fn counts(&self) -> BatchCounts {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn count(&self, count: impl FnOnce(&mut BatchCounts)) {
-        count(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        self.state().counts
     }
 
     fn enter(self: &Arc<Self>, step: impl FnOnce() -> S) -> Entered<'_, S, R> {

@@ -19,14 +19,12 @@ pub mod group_commit;
 mod migrations;
 mod pool;
 mod row;
-mod runtime_thread;
 mod table;
 
 pub use error::{ClaimContention, MissingTable, UnsafeSetting};
 pub use migrations::{AppliedVersion, Migration, SchemaTooNew, SchemaTooOld, pending_migrations};
 pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime};
 pub use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
-pub use runtime_thread::RuntimeThread;
 pub use table::{TableFacts, UnsuitableTable, columns};
 
 /// How many held records one statement of a purge marks.

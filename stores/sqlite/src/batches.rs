@@ -17,9 +17,9 @@ use super::{
     statement::{Statement, Value},
     statements::{Statements, claim_values, completion_values},
 };
-use idempotent_core::{Lease, RecordId, StoreError, protocol::Claim};
+use idempotent_core::{Lease, RecordId, StoreError, protocol::Claim, store::RuntimeThread};
 use idempotent_sql::{
-    PooledConnection, RuntimeThread,
+    PooledConnection,
     group_commit::{Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Turn},
 };
 

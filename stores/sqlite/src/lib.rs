@@ -60,7 +60,7 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 /// How often a claim starts again because a concurrent claim changed the record first.
 const MAX_ROUNDS: usize = 3;
 
-/// A store in one SQLite file, shared by the processes of one machine. Needs the feature `sqlite`.
+/// A store in one SQLite file, shared by the processes of one machine.
 ///
 /// The file is in WAL mode with `synchronous = FULL`, so what the store has acknowledged survives a
 /// crash of the process and of the machine. Time is the machine's clock as SQLite reads it. A

@@ -32,15 +32,9 @@ macro_rules! texts {
         }
 
         impl StatementTexts {
-            fn new(table: &TableName) -> Self {
-                Self { $($name: filled(table, text!($name)),)* }
-            }
-
-            /// Replaces the texts of the files.
-            #[cfg(feature = "internals")]
-            fn altered(table: &TableName, alter: impl Fn(&str, &str) -> String) -> Self {
-                $(let $name = alter(stringify!($name), text!($name));)*
-                Self { $($name: filled(table, &$name),)* }
+            /// `of` gets the name and the text of each file.
+            fn new(table: &TableName, of: impl Fn(&str, &str) -> String) -> Self {
+                Self { $($name: filled(table, &of(stringify!($name), text!($name))),)* }
             }
         }
     };
@@ -113,10 +107,12 @@ impl TransactionStatements {
 
 impl Statements {
     pub(super) fn new(table: TableName) -> Self {
-        Self::of(StatementTexts::new(&table), table)
+        Self::of(table, |_, text| text.to_owned())
     }
 
-    fn of(texts: StatementTexts, table: TableName) -> Self {
+    /// The statements of these texts; `text` gets the name and the text of each file.
+    pub(super) fn of(table: TableName, text: impl Fn(&str, &str) -> String) -> Self {
+        let texts = StatementTexts::new(&table, text);
         Self {
             in_transaction: TransactionStatements::new(&texts),
             claim_batch: RepeatedStatement::new(texts.claim.as_str(), ", "),
@@ -297,25 +293,4 @@ fn claim_query<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> St
         .bind(claim.fingerprint.to_bytes().to_vec())
         .bind(claim.owner.as_bytes().as_slice())
         .bind(sql_millis(claim.lease))
-}
-
-#[cfg(feature = "internals")]
-impl super::SqliteStore {
-    /// Replaces statements; `alter` gets the name and the text of each file.
-    pub(crate) fn altered(self, alter: impl Fn(&str, &str) -> String) -> Self {
-        let table = self.statements.table.clone();
-        let statements = Statements::of(StatementTexts::altered(&table, alter), table);
-        Self { statements: std::sync::Arc::new(statements), ..self }
-    }
-
-    /// Executes all claims and completions in batches.
-    pub(crate) fn batched(self) -> Self {
-        let limits = self.group.limits().forced();
-        self.with_limits(limits)
-    }
-
-    /// What the batches have done so far.
-    pub(crate) fn batch_counts(&self) -> idempotent_sql::group_commit::BatchCounts {
-        self.group.counts()
-    }
 }

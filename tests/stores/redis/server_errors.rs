@@ -114,7 +114,7 @@ async fn a_busy_server_and_a_script_that_is_killed_fail_for_now() {
     let server = Server::start(IN_MEMORY);
     send(&server, "CONFIG SET busy-reply-threshold 1");
     let store = open(&server).await.response_timeout(Duration::from_secs(20));
-    let stuck = alter_redis(store.clone(), RELEASE, ENDLESS);
+    let stuck = alter_redis(store.clone(), &[(RELEASE, ENDLESS)]);
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let lease = lease(id, &claim);

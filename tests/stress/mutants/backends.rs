@@ -333,10 +333,13 @@ pub(super) async fn postgres(
 }
 
 pub(super) fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
-    super::files("stores/redis/src/lua").iter().fold(store, |store, file| {
+    let files = super::files("stores/redis/src/lua");
+    let altered = files.iter().map(|file| {
         let text = super::read("stores/redis/src/lua", file);
-        alter_redis(store, &text, &variant.alter(file, &text))
-    })
+        let altered = variant.alter(file, &text);
+        (text, altered)
+    });
+    alter_redis(store, &altered.collect::<Vec<_>>())
 }
 
 /// A store whose time a test moves by changing the times in its rows.

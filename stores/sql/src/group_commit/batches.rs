@@ -107,10 +107,8 @@ impl<S: GroupedStep, R> Batches<S, R> {
             batch.push((step, Reply(reply)));
         }
         tracing::trace!(steps = batch.len(), bytes, "executing a batch");
-        self.group.count(|counts| {
-            counts.batches += 1;
-            counts.steps += batch.len();
-        });
+        state.counts.batches += 1;
+        state.counts.steps += batch.len();
         batch
     }
 }
