@@ -17,16 +17,11 @@ use idempotent_core::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, Transactions},
+    store::Store,
 };
 
 #[async_trait]
 impl Store for RedisStore {
-    /// Does nothing: Redis has no schema.
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     /// Verifies the settings of each master, and that the user in the URL may execute each command
     /// on keys with the prefix, by sending all of them for a key that does not exist. In a cluster,
     /// masters that do not respond within 2 seconds are skipped if another one responds.
@@ -143,9 +138,5 @@ impl Store for RedisStore {
     ) -> Result<ResumablePage, StoreError> {
         let found = self.find_resumable(operation, after, limit).await;
         found.map_err(|failure| failure.into_error("resumable"))
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        None
     }
 }

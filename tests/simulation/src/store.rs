@@ -244,10 +244,6 @@ impl Reply {
 
 #[async_trait]
 impl Store for SimulatedStore {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         self.call(Statement::Purge(0)).await.map(drop)
     }

@@ -175,8 +175,4 @@ impl Store for TrackedStore {
     ) -> Result<ResumablePage, StoreError> {
         self.store.resumable(operation, after, limit).await
     }
-
-    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
-        None
-    }
 }
