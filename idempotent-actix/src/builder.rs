@@ -45,9 +45,10 @@ impl IdempotencyBuilder {
     /// Sets the namespace, which is part of each record id: only requests in the same namespace
     /// share keys.
     ///
-    /// The default is the name of the package that the handler belongs to. Set it if two applications that share a store use
-    /// annotated handlers of the same package. Also set it before you rename a package or move a
-    /// handler to another one, because in another namespace every key is new.
+    /// The default is the name of the package that the handler belongs to. Set it if two
+    /// applications that share a store use annotated handlers of the same package. Also set it
+    /// before you rename a package or move a handler to another one, because in another namespace
+    /// every key is new.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.options.namespace = Some(namespace.into());

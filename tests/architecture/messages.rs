@@ -54,8 +54,9 @@ fn the_list_of_messages_is_up_to_date() {
 fn is_shipped(path: &str) -> bool {
     let tests = ["tests", "tests.rs", "table.rs", "histories", "histories.rs", "interleaved.rs"];
     let excepted = ["conformance", "conformance.rs", "internals.rs"];
-    let mut parts = path.split('/');
-    parts.next().is_some_and(|krate| krate.starts_with("idempotent-"))
+    let mut parts = path.strip_prefix("stores/").unwrap_or(path).split('/');
+    let is_crate = |name: &str| name.starts_with("idempotent-") || path.starts_with("stores/");
+    parts.next().is_some_and(is_crate)
         && parts.next() == Some("src")
         && path.ends_with(".rs")
         && !parts.any(|part| tests.contains(&part) || excepted.contains(&part))

@@ -1,5 +1,5 @@
-//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, the decoding of rows, and
-//! migrations.
+//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, the decoding of rows,
+//! and migrations.
 //!
 //! Not for applications. No promise is made about its API: `idempotent-sqlite` and
 //! `idempotent-postgres` pin its version.
