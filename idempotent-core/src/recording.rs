@@ -34,6 +34,13 @@ pub enum RecordedBody {
 
 const VERSION: u8 = 1;
 
+pub(crate) fn status(encoded: &[u8]) -> Option<u16> {
+    match encoded {
+        [VERSION, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}
+
 /// A recording in its [encoded](Recording::encode) form, as stores keep it. `Debug` shows only its
 /// length.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,10 +105,7 @@ impl Recording {
     /// encoded it.
     #[must_use]
     pub fn status_of(encoded: &[u8]) -> Option<u16> {
-        match encoded {
-            [VERSION, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
-            _ => None,
-        }
+        status(encoded)
     }
 
     /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of `bytes`, not

@@ -29,7 +29,7 @@ use crate::{
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
-    recording::{Length, Recording},
+    recording::{self, Length},
 };
 
 /// What happens to a record.
@@ -235,7 +235,7 @@ fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
         expires_at,
         state: RecordState::Completed(recording.clone()),
         completed_at: Some(now),
-        status: Recording::status_of(recording),
+        status: recording::status(recording),
         notes: Notes { reference: record.notes.reference.clone(), ..Notes::default() },
         ..record.clone()
     }
