@@ -1,6 +1,6 @@
 //! Opening a store by its URL.
 
-use std::{fmt, sync::Arc};
+use std::{error::Error as _, fmt, sync::Arc};
 
 use idempotent_core::{Store, StoreError};
 
@@ -129,13 +129,18 @@ pub enum ConnectError {
 
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => write!(f, "{self}: {error:?}"),
-            Self::NoScheme
-            | Self::UnknownScheme { .. }
-            | Self::NotCompiledIn { .. }
-            | Self::NotMemory => write!(f, "{self}"),
+        let mut shown = self.to_string();
+        f.write_str(&shown)?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            // Some errors repeat their cause.
+            let message = error.to_string();
+            if !shown.contains(&message) {
+                write!(f, ": {message}")?;
+            }
+            (shown, cause) = (message, error.source());
         }
+        Ok(())
     }
 }
 
@@ -145,8 +150,6 @@ fn known_schemes() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
-
     use super::*;
 
     // With all features nothing is left to check; `.ci/run` runs it with the default ones.
