@@ -10,11 +10,12 @@ use actix_web::{
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
+use idempotent_actix::store::connect;
 use idempotent_actix::{Idempotency, fingerprint, idempotent, recording, scope};
 use idempotent_core::{
-    Key, Recording, canonical_json, clock::Timestamp, connect, internals::decode_redis_record,
-    store::memory::MemoryStore,
+    Key, Recording, canonical_json, clock::Timestamp, store::memory::MemoryStore,
 };
+use idempotent_redis::internals::decode_redis_record;
 
 use crate::Target;
 

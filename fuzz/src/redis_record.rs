@@ -6,9 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, OwnerToken, Principal, Record, RecordState, ShortText,
     clock::{Timestamp, millis},
-    internals::{decode_redis_record, encode_redis_claim},
     protocol::Claim,
 };
+use idempotent_redis::internals::{decode_redis_record, encode_redis_claim};
 
 use crate::input::Input;
 

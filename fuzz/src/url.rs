@@ -3,43 +3,37 @@
 use std::{error::Error, fmt::Write as _, sync::Arc};
 
 use futures_util::FutureExt as _;
-use idempotent_core::{StoreError, connect, internals};
+use idempotent_actix::store::connect;
+use idempotent_core::StoreError;
 
 /// Stands for a password, wherever in the URL it is.
 const SECRET: &str = "hunter2";
 
-type Parser = fn(&str) -> Result<Option<Arc<str>>, StoreError>;
+type Verify = fn(&str) -> Result<(), StoreError>;
 
 /// Input: the URL.
 pub(crate) fn run(url: &[u8]) {
     let Ok(url) = std::str::from_utf8(url) else { return };
     let (scheme, _) = url.split_once(':').unwrap_or(("", url));
-    let parse: Option<Parser> = match scheme {
-        "sqlite" => Some(internals::namespace_in_sqlite_url),
-        "postgres" | "postgresql" => Some(internals::namespace_in_postgres_url),
-        "redis" | "redis+sentinel" | "redis+cluster" => Some(internals::namespace_in_redis_url),
-        "rediss" | "rediss+sentinel" | "rediss+cluster" => Some(internals::namespace_in_redis_url),
+    let verify: Option<Verify> = match scheme {
+        "sqlite" => Some(idempotent_sqlite::internals::verify_sqlite_url),
+        "postgres" | "postgresql" => Some(idempotent_postgres::internals::verify_postgres_url),
+        "redis" | "redis+sentinel" | "redis+cluster" => {
+            Some(idempotent_redis::internals::verify_redis_url)
+        }
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => {
+            Some(idempotent_redis::internals::verify_redis_url)
+        }
         _ => None,
     };
-    match parse.map(|parse| parse(url)) {
-        Some(Ok(namespace)) => accepted(url, namespace.as_deref()),
+    match verify.map(|verify| verify(url)) {
+        Some(Ok(())) => {}
         Some(Err(error)) => {
             assert!(!error.is_transient());
             refused(scheme, url);
         }
         None if url == "memory:" => drop(open(url).unwrap()),
         None => refused(scheme, url),
-    }
-}
-
-/// The namespace is the one in the URL.
-fn accepted(url: &str, namespace: Option<&str>) {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let mut given = query.split('&').filter_map(|pair| pair.strip_prefix("namespace="));
-    assert_eq!((given.next(), given.next()), (namespace, None));
-    if let Some(name) = namespace {
-        assert!((1..=64).contains(&name.len()));
-        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)));
     }
 }
 
@@ -57,6 +51,8 @@ fn refused(scheme: &str, url: &str) {
     assert!(is_public || !shown.contains(SECRET), "the error shows a password: {shown}");
 }
 
-fn open(url: &str) -> Result<Arc<dyn idempotent_core::Store>, idempotent_core::ConnectError> {
+fn open(
+    url: &str,
+) -> Result<Arc<dyn idempotent_core::Store>, idempotent_actix::store::ConnectError> {
     connect(url).now_or_never().expect("a URL that is refused needs no connection")
 }

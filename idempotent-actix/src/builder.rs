@@ -45,10 +45,10 @@ impl IdempotencyBuilder {
     /// Sets the namespace, which is part of each record id: only requests in the same namespace
     /// share keys.
     ///
-    /// The default is the namespace in the store's URL (`?namespace=payments`), or else the name of
-    /// the package that the handler belongs to. Set it if two applications that share a store use
-    /// annotated handlers of the same package. Also set it before you rename a package or move a
-    /// handler to another one, because in another namespace every key is new.
+    /// The default is the name of the package that the handler belongs to. Set it if two
+    /// applications that share a store use annotated handlers of the same package. Also set it
+    /// before you rename a package or move a handler to another one, because in another namespace
+    /// every key is new.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.options.namespace = Some(namespace.into());
@@ -283,13 +283,18 @@ impl IdempotencyBuilder {
         create: impl FnOnce(Arc<dyn Store>, RuntimeOptions) -> Runtime,
     ) -> Idempotency {
         log_build_on_worker();
-        let runtime = create(self.store, self.options);
+        let mut options = self.options;
+        let packages = declaration::packages();
+        if let (None, [package]) = (&options.namespace, &*packages) {
+            options.namespace = Some((*package).to_owned());
+        }
+        let runtime = create(self.store, options);
         match runtime.namespace() {
             Some(namespace) => {
                 tracing::info!(namespace, "idempotency keys belong to this namespace")
             }
             None => {
-                let packages = declaration::packages().join(", ");
+                let packages = packages.join(", ");
                 tracing::info!(
                     packages,
                     "idempotency keys belong to the namespace of their handler's package"

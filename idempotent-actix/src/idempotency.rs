@@ -125,21 +125,21 @@ impl Idempotency {
     /// and the full route pattern, such as `"POST /v1/payments"`.
     ///
     /// # Errors
-    /// Fails if neither the [builder](crate::IdempotencyBuilder::namespace) nor the store's URL
-    /// sets a namespace, and the package of the annotated handlers cannot be the namespace: the
-    /// handlers belong to several packages, or there are none.
+    /// Fails if the [builder](crate::IdempotencyBuilder::namespace) sets no namespace, and the
+    /// package of the annotated handlers cannot be the namespace: the handlers belong to several
+    /// packages, or there are none.
     pub fn record_id(
         &self,
         scope: &ScopeId,
         operation: &str,
         key: &Key,
     ) -> Result<RecordId, AmbiguousNamespace> {
-        let namespace = match (self.inner.runtime.namespace(), &*packages()) {
-            (Some(namespace), _) => namespace,
-            (None, [package]) => package,
-            (None, packages) => return Err(AmbiguousNamespace::of(packages)),
-        };
-        Ok(RecordId::new(namespace, scope, operation, key))
+        Ok(RecordId::new(self.namespace()?, scope, operation, key))
+    }
+
+    /// The namespace of the records that belong to no particular handler.
+    pub(crate) fn namespace(&self) -> Result<&str, AmbiguousNamespace> {
+        self.inner.runtime.namespace().ok_or_else(|| AmbiguousNamespace::of(&packages()))
     }
 
     /// The policy that applies to a handler.
@@ -270,15 +270,15 @@ impl fmt::Debug for Idempotency {
 /// The error of [`Idempotency::record_id`] and [`Idempotency::run`] if the namespace of a record is
 /// ambiguous.
 ///
-/// Neither the builder nor the store's URL sets a namespace. The default namespace is the package
-/// of the annotated handlers, but they belong to several packages, or there are none.
+/// The builder sets no namespace. The default namespace is the package of the annotated handlers,
+/// but they belong to several packages, or there are none.
 pub struct AmbiguousNamespace {
     /// Separated by commas.
     packages: String,
 }
 
 impl AmbiguousNamespace {
-    pub(crate) fn of(packages: &[&str]) -> Self {
+    fn of(packages: &[&str]) -> Self {
         Self { packages: packages.join(", ") }
     }
 }

@@ -10,10 +10,7 @@ pub use idempotent_core::runtime::{JobTransaction, TransactionError};
 use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
 use serde::Serialize;
 
-use crate::{
-    declaration::packages,
-    idempotency::{AmbiguousNamespace, Idempotency},
-};
+use crate::idempotency::Idempotency;
 
 impl Idempotency {
     /// Runs `work` once for a key, or returns the result of the run that came first; see
@@ -60,9 +57,9 @@ impl Idempotency {
     /// [operations in flight](crate::IdempotencyBuilder::operations_in_flight).
     ///
     /// # Errors
-    /// As for `Runtime::run`. Fails with [`RunError::Store`] as well if neither the
-    /// [builder](crate::IdempotencyBuilder::namespace), nor the store's URL, nor the job sets a
-    /// namespace, and the package of the annotated handlers cannot be the namespace.
+    /// As for `Runtime::run`. Fails with [`RunError::Store`] as well if the
+    /// [builder](crate::IdempotencyBuilder::namespace) sets no namespace, and the package of the
+    /// annotated handlers cannot be the namespace.
     ///
     /// # Panics
     /// If `work` panics, the attempt is abandoned, and the panic is resumed.
@@ -86,8 +83,8 @@ impl Idempotency {
         W: FnOnce(Run) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
-        let run = self.with_namespace(job);
-        let run = run.map(|job| self.runtime().run(&job, scope, key, input, work));
+        let run = self.has_namespace();
+        let run = run.map(|()| self.runtime().run(job, scope, key, input, work));
         let token = self.operations().token();
         async move {
             let result = run?.await;
@@ -125,8 +122,8 @@ impl Idempotency {
         W: FnOnce(Run, JobTransaction<C>) -> F,
         F: Future<Output = Result<T, Failure<E>>>,
     {
-        let run = self.with_namespace(job);
-        let run = run.map(|job| self.runtime().run_in_transaction(&job, scope, key, input, work));
+        let run = self.has_namespace();
+        let run = run.map(|()| self.runtime().run_in_transaction(job, scope, key, input, work));
         let token = self.operations().token();
         async move {
             let result = run?.await;
@@ -135,18 +132,10 @@ impl Idempotency {
         }
     }
 
-    /// The job with the namespace of the annotated handlers, unless it has its own.
-    fn with_namespace(&self, job: &Job) -> Result<Job, StoreError> {
-        if self.runtime().namespace().is_some() || !job.namespace.is_empty() {
-            return Ok(*job);
-        }
-        match *packages() {
-            [package] => Ok(job.with_namespace(package)),
-            ref packages => {
-                let source = AmbiguousNamespace::of(packages);
-                Err(StoreError::permanent("settings", "choose a namespace", source))
-            }
-        }
+    /// Verifies that the records of runs have a namespace.
+    fn has_namespace(&self) -> Result<(), StoreError> {
+        let namespace = self.namespace().map(drop);
+        namespace.map_err(|source| StoreError::permanent("settings", "choose a namespace", source))
     }
 }
 
@@ -162,18 +151,14 @@ mod tests {
     #[tokio::test]
     async fn without_any_namespace_nothing_runs() {
         let (scope, key) = (ScopeId::global(), Key::from_text("k").unwrap());
-        let run = async |idempotency: Idempotency, job: Job| {
-            idempotency.run(&job, &scope, &key, &1, |_| async { Ok::<_, Failure>(7) }).await
+        let run = async |idempotency: Idempotency| {
+            idempotency.run(&JOB, &scope, &key, &1, |_| async { Ok::<_, Failure>(7) }).await
         };
-        let error = run(Idempotency::new(MemoryStore::new()), JOB).await.unwrap_err();
+        let error = run(Idempotency::new(MemoryStore::new())).await.unwrap_err();
         let RunError::Store { source, .. } = &error else { panic!("{error:?}") };
         let cause = std::error::Error::source(source).unwrap().to_string();
         assert!(cause.contains("needs a namespace") && !error.is_transient(), "{cause}");
         let named = Idempotency::builder(MemoryStore::new()).namespace("shop").build();
-        for (idempotency, job) in
-            [(named, JOB), (Idempotency::new(MemoryStore::new()), JOB.with_namespace("shop"))]
-        {
-            assert_eq!(run(idempotency, job).await.unwrap().value, 7);
-        }
+        assert_eq!(run(named).await.unwrap().value, 7);
     }
 }

@@ -20,27 +20,29 @@
 //! # }
 //! ```
 
+mod connect;
+
+pub use connect::{ConnectError, connect};
 #[cfg(feature = "conformance")]
 pub use idempotent_core::conformance;
 #[cfg(feature = "memory")]
 pub use idempotent_core::store::memory::MemoryStore;
-#[cfg(feature = "postgres")]
-pub use idempotent_core::store::postgres::InvalidTableName;
-#[cfg(feature = "postgres")]
-pub use idempotent_core::store::postgres::PostgresStore;
-#[cfg(feature = "redis")]
-pub use idempotent_core::store::redis::RedisStore;
-#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
-pub use idempotent_core::store::sqlite::InvalidTableName;
-#[cfg(feature = "sqlite")]
-pub use idempotent_core::store::sqlite::SqliteStore;
 pub use idempotent_core::{
-    ConnectError, Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
+    Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
     clock::{Clock, ManualClock, SystemClock, Timestamp},
-    connect,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
     },
     store::{Store, Transaction, TransactionClaim, Transactions},
     transition,
 };
+#[cfg(feature = "postgres")]
+pub use idempotent_postgres::InvalidTableName;
+#[cfg(feature = "postgres")]
+pub use idempotent_postgres::PostgresStore;
+#[cfg(feature = "redis")]
+pub use idempotent_redis::RedisStore;
+#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
+pub use idempotent_sqlite::InvalidTableName;
+#[cfg(feature = "sqlite")]
+pub use idempotent_sqlite::SqliteStore;

@@ -29,6 +29,7 @@ enum Kind {
     Unreadable,
     ShareExceeded,
     Escaped,
+    Unsupported,
 }
 
 impl StoreError {
@@ -81,6 +82,17 @@ impl StoreError {
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self { store, operation, kind: Kind::Escaped, source: source.into() }
+    }
+
+    /// Creates the permanent error of a call that the store does not support.
+    pub fn unsupported(store: &'static str, operation: &'static str) -> Self {
+        Self { store, operation, kind: Kind::Unsupported, source: Unsupported.into() }
+    }
+
+    /// Returns whether the store does not support the call.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.kind == Kind::Unsupported
     }
 
     /// Returns whether a handler has ended its transaction, and effects of it may be committed.
@@ -146,7 +158,12 @@ pub(crate) fn write_with_causes(f: &mut fmt::Formatter<'_>, error: &dyn Error) -
     Ok(())
 }
 
-/// A store was called outside of a Tokio runtime.
+/// The cause of an error of a call that a store does not support.
 #[derive(Debug, thiserror::Error)]
+#[error("the store does not support this")]
+struct Unsupported;
+
+/// The cause of an error of a store that was called from outside of a Tokio runtime.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store was called from outside of a Tokio runtime")]
-pub(crate) struct NoRuntime;
+pub struct NoRuntime;

@@ -15,7 +15,6 @@
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod connect;
 mod error;
 mod fingerprint;
 #[cfg(feature = "internals")]
@@ -35,7 +34,6 @@ pub mod store;
 mod sync;
 pub mod transition;
 
-pub use connect::{ConnectError, connect};
 pub use error::StoreError;
 pub use fingerprint::{
     BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest,

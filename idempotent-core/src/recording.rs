@@ -34,7 +34,6 @@ pub enum RecordedBody {
 
 const VERSION: u8 = 1;
 
-/// Reads the status of an encoded recording; `None` if a later version has written it.
 pub(crate) fn status(encoded: &[u8]) -> Option<u16> {
     match encoded {
         [VERSION, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
@@ -100,6 +99,13 @@ impl Recording {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         EncodedRecording::from(self).into()
+    }
+
+    /// Returns the status of an encoded recording; `None` if a later version of this library has
+    /// encoded it.
+    #[must_use]
+    pub fn status_of(encoded: &[u8]) -> Option<u16> {
+        status(encoded)
     }
 
     /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of `bytes`, not

@@ -217,12 +217,10 @@ impl Runtime {
         }))
     }
 
-    /// Returns the namespace of the [options](RuntimeOptions::namespace), or else that of the
-    /// store's URL, if either is set.
+    /// Returns the namespace of the [options](RuntimeOptions::namespace).
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        let parts = &self.parts;
-        parts.options.namespace.as_deref().or_else(|| parts.store.store().namespace())
+        self.parts.options.namespace.as_deref()
     }
 
     /// Verifies that the store works; see [`Store::check`]. Each call asks the store, so this can

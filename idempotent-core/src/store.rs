@@ -17,31 +17,17 @@ use crate::{
     short_text::ShortText,
 };
 
+mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "postgres")]
-pub mod postgres;
-#[cfg(feature = "redis")]
-pub mod redis;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(crate) mod sql;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "a store alone may not need each answer")
-)]
-mod error_class;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod namespace;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod nearest;
+mod runtime_thread;
 mod transactions;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-mod url;
+pub mod url;
 
+pub use crate::error::NoRuntime;
+pub use error_class::{Cause, ConnectionState, Effect, ErrorClass};
+pub use runtime_thread::RuntimeThread;
 pub(crate) use transactions::commit_if_passed;
 pub use transactions::{Transaction, TransactionClaim, Transactions};
 
@@ -105,24 +91,24 @@ pub use transactions::{Transaction, TransactionClaim, Transactions};
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Creates or upgrades the store's schema. It is safe to call this at every start, and from
-    /// several processes at the same time. A store without a schema does nothing.
-    async fn migrate(&self) -> Result<(), StoreError>;
+    /// several processes at the same time. The default does nothing, for a store without a schema.
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Verifies that the store works: the server's settings, the version of the schema, and the
     /// caller's privileges for every statement that a claim and its end need. It changes nothing.
     ///
     /// The runtime calls this once before its first claim, so that a missing privilege is found
-    /// before any handler has run.
+    /// before any handler has run. The default verifies nothing, for a store that depends on
+    /// neither settings nor privileges.
     ///
     /// # Errors
     /// Fails with a permanent error whose source names the missing setting or privilege, or with a
     /// transient error if the server cannot be reached.
-    async fn check(&self) -> Result<(), StoreError>;
-
-    /// Returns the namespace in the store's URL (`?namespace=payments`), if there is one. The
-    /// runtime makes it part of each record id, so that applications that share a database do not
-    /// share records.
-    fn namespace(&self) -> Option<&str>;
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Claims a key. [`transition::claim`](crate::transition::claim) defines the outcomes.
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError>;
@@ -184,16 +170,25 @@ pub trait Store: Send + Sync + 'static {
     /// them. A page may have fewer ids, or none, although it is not the last one: the next one
     /// begins after [`ResumablePage::next`]. A caller that asks for page after page thus gets every
     /// such operation, however many others there are.
+    ///
+    /// # Errors
+    /// The default fails with an [unsupported](StoreError::is_unsupported) error, for a store that
+    /// cannot search its records: their operations are finished by their clients' retries only.
     async fn resumable(
         &self,
         operation: &ShortText,
         after: Option<&RecordId>,
         limit: u32,
-    ) -> Result<ResumablePage, StoreError>;
+    ) -> Result<ResumablePage, StoreError> {
+        let _ = (operation, after, limit);
+        Err(StoreError::unsupported("store", "find resumable"))
+    }
 
     /// Returns the transactions in which an application can write together with a record, or `None`
-    /// if the store does not support any.
-    fn transactions(&self) -> Option<&dyn Transactions>;
+    /// if the store does not support any, which is the default.
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
 }
 
 /// A shared store is a store itself.
@@ -204,9 +199,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     async fn check(&self) -> Result<(), StoreError> {
         (**self).check().await
-    }
-    fn namespace(&self) -> Option<&str> {
-        (**self).namespace()
     }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         (**self).claim(id, claim).await

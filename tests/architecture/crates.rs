@@ -36,24 +36,29 @@ const TEST_ONLY: &[&str] = &[
     "trybuild",
 ];
 
+/// The crates that only one of the stores, or a framework, may use.
+const BACKENDS: &[&str] = &["sqlx", "sqlx-core", "redis", "deadpool", "rustls"];
+const FRAMEWORKS: &[&str] =
+    &["actix-web", "actix-http", "axum", "http", "hyper", "idempotent-macros", "idempotent-actix"];
+
 #[test]
 fn the_core_depends_on_no_http_crate_and_no_backend() {
-    let tree = tree(&["-p", "idempotent-core", "--no-default-features"]);
+    let tree = tree(&["-p", "idempotent-core", "--all-features"]);
     assert!(tree.contains(&"sha2".to_owned()), "this is not the dependency tree of the core");
-    assert_without(
-        &tree,
-        &["actix-web", "actix-http", "axum", "http", "hyper", "sqlx", "sqlx-core", "redis"],
-    );
+    assert_without(&tree, &[BACKENDS, FRAMEWORKS].concat());
 }
 
 #[test]
-fn the_core_with_all_stores_depends_on_no_framework() {
-    let tree = tree(&["-p", "idempotent-core", "--all-features"]);
-    assert!(tree.contains(&"redis".to_owned()) && tree.contains(&"sqlx".to_owned()), "{tree:?}");
-    assert_without(
-        &tree,
-        &["actix-web", "actix-http", "axum", "hyper", "idempotent-macros", "idempotent-actix"],
-    );
+fn a_store_depends_on_no_framework_and_on_no_other_backend() {
+    for (store, backend, others) in [
+        ("idempotent-sqlite", "sqlx-sqlite", &["sqlx-postgres", "redis", "rustls"][..]),
+        ("idempotent-postgres", "sqlx-postgres", &["sqlx-sqlite", "redis", "rustls"][..]),
+        ("idempotent-redis", "redis", &["sqlx", "sqlx-core", "deadpool"][..]),
+    ] {
+        let tree = tree(&["-p", store, "--all-features"]);
+        assert!(tree.iter().any(|package| package == backend), "{tree:?}");
+        assert_without(&tree, &[others, FRAMEWORKS].concat());
+    }
 }
 
 #[test]
@@ -72,10 +77,12 @@ fn the_macro_crate_has_three_direct_dependencies() {
 
 #[test]
 fn published_crates_depend_on_no_test_only_crate() {
-    let features = "memory,sqlite,postgres,redis,redis-tls,conformance";
-    assert_without(&tree(&["-p", "idempotent-core", "--features", features]), TEST_ONLY);
-    let features = format!("{features},identity,httpauth");
-    assert_without(&tree(&["-p", "idempotent-actix", "--features", &features]), TEST_ONLY);
+    assert_without(
+        &tree(&["-p", "idempotent-core", "--features", "memory,conformance"]),
+        TEST_ONLY,
+    );
+    let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth";
+    assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
     for package in ["idempotent-macros", "idempotent-client"] {
         assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
     }

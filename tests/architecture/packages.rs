@@ -2,8 +2,16 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 4] =
-    ["idempotent-core", "idempotent-macros", "idempotent-actix", "idempotent-client"];
+const PUBLISHED: [&str; 8] = [
+    "idempotent-core",
+    "idempotent-sql",
+    "idempotent-sqlite",
+    "idempotent-postgres",
+    "idempotent-redis",
+    "idempotent-macros",
+    "idempotent-actix",
+    "idempotent-client",
+];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.
 /// Unit tests read `golden`.

@@ -7,10 +7,9 @@ use actix_web::{
 use idempotent_actix::{
     Idempotency, Key, RecordId, idempotent,
     scope::{self, ScopeId},
-    store::SqliteStore,
 };
 use idempotent_core::clock::{ManualClock, Timestamp};
-use test_support::{FaultyStore, Probe, Request, Server, wait_for};
+use test_support::{FaultyStore, Probe, Request, Server};
 
 #[idempotent(scope = "scope::global")]
 #[post("/pay")]
@@ -41,28 +40,6 @@ fn applications_in_two_namespaces_of_one_store_do_not_share_keys() {
     assert_eq!(bank.send(&request).text(), "bank");
     // Instances of one application share their keys.
     assert_eq!(other_shop.send(&request).text(), "shop");
-}
-
-#[test]
-fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
-    let folder = std::env::temp_dir().join(format!("idempotent-namespaces-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("records.db");
-    let url = format!("sqlite:{}?namespace=shop", file.display());
-    let open = || {
-        wait_for("the store", async {
-            let store = SqliteStore::connect(&url).await.unwrap();
-            store.migrate().await.unwrap();
-            store
-        })
-    };
-    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
-    let id = |idempotency: Idempotency| idempotency.record_id(&scope, "POST /pay", &key).unwrap();
-    let expected = |namespace| RecordId::new(namespace, &scope, "POST /pay", &key);
-    assert_eq!(id(Idempotency::new(open())), expected("shop"));
-    assert_eq!(id(Idempotency::builder(open()).namespace("bank").build()), expected("bank"));
-    assert!(file.exists(), "the parameter became part of the file's name");
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The default namespace is the package of the handler: here, the package of these tests.

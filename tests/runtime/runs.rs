@@ -9,7 +9,7 @@ use std::{
 use futures_util::FutureExt;
 use idempotent_core::{
     Key, Policy, RecordId, Runtime, ScopeId,
-    runtime::{Done, Failure, Job, Reconciliation, Run, RunError},
+    runtime::{Done, Failure, Job, Reconciliation, Run, RunError, RuntimeOptions},
 };
 use test_support::{Fault, FaultyStore, Op};
 use tokio::sync::oneshot;
@@ -33,6 +33,10 @@ fn scope() -> ScopeId {
 
 fn key(text: &str) -> Key {
     Key::from_text(text).unwrap()
+}
+
+fn in_namespace(name: &str) -> RuntimeOptions {
+    options(|options| options.namespace = Some(name.to_owned()))
 }
 
 fn record_id(job: &Job) -> RecordId {
@@ -85,15 +89,13 @@ async fn scope_key_and_name_distinguish_runs() {
 }
 
 #[tokio::test]
-async fn the_namespace_of_the_runtime_takes_precedence_over_that_of_the_job() {
+async fn runs_in_two_namespaces_of_one_store_do_not_share_keys() {
     let store = FaultyStore::default();
-    let job = JOB.with_namespace("shop");
-    assert_done(succeed(&runtime(&store), &job, 7).await, 7, false);
+    let of = |name: &str| Runtime::new(store.clone(), in_namespace(name));
+    assert_done(succeed(&of("shop"), &JOB, 7).await, 7, false);
     assert_done(succeed(&runtime(&store), &JOB, 8).await, 8, false);
-    let named = |name: &str| options(|options| options.namespace = Some(name.to_owned()));
-    let shop = Runtime::new(store.clone(), named("shop"));
-    assert_done(replay(&shop, &JOB.with_namespace("bank")).await, 7, true);
-    assert_done(succeed(&Runtime::new(store, named("bank")), &job, 9).await, 9, false);
+    assert_done(succeed(&of("bank"), &JOB, 9).await, 9, false);
+    assert_done(replay(&of("shop"), &JOB).await, 7, true);
 }
 
 #[tokio::test]
@@ -134,8 +136,8 @@ async fn another_input_is_a_mismatch_in_every_state() {
 /// the other.
 #[tokio::test]
 async fn a_job_with_the_name_of_a_handler_does_not_get_its_response() {
-    let runtime = runtime(&FaultyStore::default());
-    let job = Job::new("POST /payments").with_namespace("tests");
+    let runtime = Runtime::new(FaultyStore::default(), in_namespace("tests"));
+    let job = Job::new("POST /payments");
     let scope = ScopeId::new("alice");
     let run = async |text: &str| {
         let work = |_| ready(Ok::<_, Failure>(0));

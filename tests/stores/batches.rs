@@ -6,9 +6,16 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, ShortText, Store,
-    internals::{BatchCounts, batched_postgres, batched_sqlite, postgres_batches, sqlite_batches},
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{postgres::PostgresStore, sqlite::SqliteStore},
+};
+use idempotent_postgres::{
+    PostgresStore,
+    internals::{batched_postgres, postgres_batches},
+};
+use idempotent_sql::group_commit::BatchCounts;
+use idempotent_sqlite::{
+    SqliteStore,
+    internals::{batched_sqlite, sqlite_batches},
 };
 use sqlx::AssertSqlSafe;
 use tokio::task::JoinSet;

@@ -6,9 +6,10 @@ use idempotent_core::{
     Abandoned,
     conformance::{self, Action, CASES, TestedStore, follow, history},
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    store::{memory::MemoryStore, sqlite::SqliteStore},
+    store::memory::MemoryStore,
     transition::EventOutcome,
 };
+use idempotent_sqlite::SqliteStore;
 use proptest::{collection::vec, prelude::*};
 
 use crate::support::{File, Memory, Sqlite};

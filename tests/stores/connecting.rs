@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use idempotent_core::{
-    ConnectError, OwnerToken, Store, connect,
-    store::{memory::MemoryStore, postgres::PostgresStore, sqlite::SqliteStore},
-};
+use idempotent_actix::store::{ConnectError, connect};
+use idempotent_core::{OwnerToken, Store, store::memory::MemoryStore};
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 
 use crate::support::File;
 use test_support::without_runtime;
@@ -86,25 +86,42 @@ async fn an_invalid_value_in_a_url_is_not_shown() {
 #[tokio::test]
 async fn an_unknown_parameter_is_refused_with_the_nearest_one_by_every_store() {
     for url in [
-        "sqlite:x?namespcae=shop",
-        "postgres://user@127.0.0.1:1/db?namespcae=shop",
-        "redis://127.0.0.1:1?namespcae=shop",
-        "redis+cluster://127.0.0.1:1?namespcae=shop",
-        "redis+sentinel://127.0.0.1:1/main?namespcae=shop",
+        "sqlite:x?mod=rw",
+        "postgres://user@127.0.0.1:1/db?max_transaction=4",
+        "redis://127.0.0.1:1?protcol=resp3",
+        "redis+cluster://127.0.0.1:1?protcol=resp3",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_usename=me",
     ] {
         let shown = format!("{:?}", connect_error(url).await);
-        assert!(shown.contains("`namespcae`") && shown.contains("`namespace`"), "{url}: {shown}");
+        let (_, parameter) = url.split_once('?').unwrap();
+        let misspelled = format!("`{}`", parameter.split_once('=').unwrap().0);
+        assert!(shown.contains(&misspelled) && shown.contains("write `"), "{url}: {shown}");
     }
-    let shown = format!("{:?}", connect_error("memory:?namespcae=shop").await);
+    let shown = format!("{:?}", connect_error("memory:?namespace=shop").await);
     assert!(shown.contains("without parameters"), "{shown}");
     // A known one is not refused: the server is just not there.
     for url in [
-        "postgres://user@127.0.0.1:1/db?application_name=a&options[lock_timeout]=1s&namespace=b",
-        "redis://127.0.0.1:1?protocol=resp3&namespace=b",
-        "redis+sentinel://127.0.0.1:1/main?sentinel_password=a&namespace=b",
+        "postgres://user@127.0.0.1:1/db?application_name=a&options[lock_timeout]=1s",
+        "redis://127.0.0.1:1?protocol=resp3",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_password=a",
     ] {
         let ConnectError::Store(source) = connect_error(url).await else { panic!("{url}") };
         assert!(source.is_transient(), "{url}: {source:?}");
+    }
+}
+
+/// The builder sets it. In a URL it would be passed over, and applications would share their keys.
+#[tokio::test]
+async fn a_namespace_in_a_url_is_refused_by_every_store() {
+    for url in [
+        "sqlite:x?namespace=shop",
+        "postgres://user@127.0.0.1:1/db?namespace=shop",
+        "redis://127.0.0.1:1?namespace=shop",
+        "redis+cluster://127.0.0.1:1?namespace=shop",
+        "redis+sentinel://127.0.0.1:1/main?namespace=shop",
+    ] {
+        let shown = format!("{:?}", connect_error(url).await);
+        assert!(shown.contains("Idempotency::builder(store).namespace("), "{url}: {shown}");
     }
 }
 

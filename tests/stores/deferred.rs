@@ -4,8 +4,9 @@ use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, RequestDigest,
     runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::{Store, sqlite::SqliteStore},
+    store::Store,
 };
+use idempotent_sqlite::SqliteStore;
 use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::File;

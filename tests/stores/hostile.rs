@@ -8,8 +8,9 @@ use idempotent_core::{
     BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest,
     ScopeId,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::{Transaction, sqlite::SqliteStore},
+    store::Transaction,
 };
+use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode,
 };

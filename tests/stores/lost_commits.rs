@@ -21,8 +21,9 @@ use idempotent_core::{
         ResumablePage, Snapshot,
     },
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::{Transaction, TransactionClaim, Transactions, sqlite::SqliteStore},
+    store::{Transaction, TransactionClaim, Transactions},
 };
+use idempotent_sqlite::SqliteStore;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::support::File;
@@ -145,9 +146,6 @@ impl Store for AckLosingStore {
         self.store.check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         Store::claim(self.reachable()?, id, claim).await
     }

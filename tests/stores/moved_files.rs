@@ -10,10 +10,9 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, Store, StoreError,
-    internals::batched_sqlite,
     protocol::{Claim, ClaimOutcome, Fence, Renewal},
-    store::sqlite::SqliteStore,
 };
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 
 use crate::{connecting::error_chain, support::File};
 

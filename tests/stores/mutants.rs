@@ -223,18 +223,6 @@ impl Mutant {
 
 #[async_trait::async_trait]
 impl Store for Mutant {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         if self.has(Fault::CheckThenAct) {
             let seen = self.records.lock().unwrap().get(id).cloned();
@@ -373,9 +361,5 @@ impl Store for Mutant {
             .count()
             .try_into()
             .unwrap())
-    }
-
-    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
-        None
     }
 }

@@ -14,8 +14,8 @@ use idempotent_core::{
     Fingerprint, OwnerToken, RecordId, Store,
     conformance::{self, TestedStore},
     protocol::Claim,
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 use test_support::servers::{
     pgbouncer,

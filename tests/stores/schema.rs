@@ -9,8 +9,8 @@ use idempotent_core::{
     Fingerprint, Lease, OwnerToken, Policy, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::{Runtime, RuntimeOptions},
-    store::sqlite::SqliteStore,
 };
+use idempotent_sqlite::SqliteStore;
 use sqlx::{SqlitePool, sqlite::SqliteJournalMode};
 
 use crate::{connecting::error_chain, support::File};
@@ -170,4 +170,22 @@ async fn a_check_writes_nothing_and_waits_for_no_writer() {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *watching).await.unwrap();
     store.check().await.unwrap();
     sqlx::query("ROLLBACK").execute(&mut *watching).await.unwrap();
+}
+
+#[test]
+fn the_columns_that_a_check_requires_are_those_of_the_migrations() {
+    for migration in [
+        include_str!("../../stores/postgres/src/sql/migrate_1.sql"),
+        include_str!("../../stores/sqlite/src/sql/migrate_1.sql"),
+    ] {
+        let created = migration.lines().skip_while(|line| !line.starts_with("CREATE TABLE"));
+        let created = created.take_while(|line| !line.starts_with(')')).skip(1);
+        let created = created.filter_map(|line| line.split_whitespace().next());
+        let mut created: Vec<_> = created.map(|column| format!("'{column}'")).collect();
+        let required = idempotent_sql::columns();
+        let mut required: Vec<_> = required.split(", ").collect();
+        created.sort_unstable();
+        required.sort_unstable();
+        assert_eq!(created, required);
+    }
 }

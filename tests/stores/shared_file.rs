@@ -12,11 +12,10 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
     RecordedBody, Recording, Store,
-    internals::batched_sqlite,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::sqlite::SqliteStore,
 };
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use sqlx::{ConnectOptions, Connection, SqlitePool};
 use tokio::task::JoinSet;
 

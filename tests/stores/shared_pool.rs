@@ -11,10 +11,10 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, RecordState, Store,
-    internals::batched_sqlite,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{TransactionClaim, sqlite::SqliteStore},
+    store::TransactionClaim,
 };
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use sqlx::{
     SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions},

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence, Renewal, Resolution},
-    store::{TransactionClaim, sqlite::SqliteStore},
+    store::TransactionClaim,
 };
+use idempotent_sqlite::SqliteStore;
 use sqlx::{
     ConnectOptions, Connection, SqlitePool,
     sqlite::{SqliteJournalMode, SqliteSynchronous},

@@ -11,9 +11,9 @@ use idempotent_core::{
     OwnerToken, Store,
     clock::{ManualClock, Timestamp},
     conformance::TestedStore,
-    internals::batched_sqlite,
-    store::{memory::MemoryStore, sqlite::SqliteStore},
+    store::memory::MemoryStore,
 };
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use sqlx::{
     SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode},

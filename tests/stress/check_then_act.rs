@@ -13,7 +13,7 @@ use idempotent_core::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, Transactions},
+    store::Store,
     transition::{self, Change},
 };
 
@@ -49,18 +49,6 @@ impl<C: Clock> CheckThenActStore<C> {
 
 #[async_trait]
 impl<C: Clock> Store for CheckThenActStore<C> {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         Ok(self.step(id, |record, now| transition::claim(record, claim, now)))
     }
@@ -120,9 +108,5 @@ impl<C: Clock> Store for CheckThenActStore<C> {
 
     async fn purge(&self, _: u32) -> Result<u64, StoreError> {
         unreachable!("no test purges this store")
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        None
     }
 }

@@ -17,11 +17,11 @@ use super::{
 use idempotent_core::{
     OwnerToken,
     clock::{Clock, SystemClock, Timestamp},
-    internals::{batched_postgres, batched_sqlite, with_large_recordings_from},
-    store::{
-        Store, memory::MemoryStore, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
-    },
+    store::{Store, memory::MemoryStore},
 };
+use idempotent_postgres::{PostgresStore, internals::batched_postgres};
+use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use test_support::servers::{
     postgres::shared,
     redis::{IN_MEMORY, Server},

@@ -22,7 +22,7 @@ const GUARDS: [&str; 11] =
 const NOT_GUARDS: [&str; 3] = ["Entry::Occupied", "used.get().records == 0", "inputs.load("];
 
 fn read(file: &str) -> String {
-    fs::read_to_string(folder(file)).unwrap()
+    fs::read_to_string(folder("idempotent-core/src").join(file)).unwrap()
 }
 
 /// The code of a file, without comments.
@@ -149,7 +149,7 @@ fn render(results: &BTreeMap<String, String>) -> String {
 
 #[test]
 fn the_list_of_guards_is_up_to_date() {
-    let path = folder("../../docs/guards.md");
+    let path = folder("docs/guards.md");
     let known = fs::read_to_string(&path).unwrap_or_default();
     let current = known_results(&known);
     let update = env::var_os("UPDATE").is_some();

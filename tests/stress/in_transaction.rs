@@ -38,10 +38,6 @@ impl<S: Store> Store for InTransaction<S> {
         self.store.check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        self.store.namespace()
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         let before = self.store.look_up(id).await?;
         let again = before.is_some_and(|found| found.record.owner == claim.owner);

@@ -86,9 +86,9 @@ impl Variant {
     }
 }
 
-/// A file or folder of the core's source.
+/// A folder of the repository.
 pub(super) fn folder(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../idempotent-core/src").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
 /// The names of a folder's files, in order.

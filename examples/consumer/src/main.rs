@@ -37,8 +37,8 @@ use std::{env, error::Error, process, time::Duration};
 use idempotent_core::{
     Key, Policy, Runtime, ScopeId,
     runtime::{ClaimMode, Failure, Job, JobTransaction, RunError, RuntimeOptions},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use redis::{
     AsyncCommands, AsyncConnectionConfig, RedisError,
     aio::MultiplexedConnection,
@@ -58,7 +58,7 @@ const WAIT: Duration = Duration::from_millis(500);
 /// How long the producer may send a message again, and Redis may deliver it again.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-const DEPOSIT: Job = Job::new("deposit").with_namespace(env!("CARGO_PKG_NAME"));
+const DEPOSIT: Job = Job::new("deposit");
 
 /// The lock prevents that two consumers create the tables at the same time.
 const TABLES: &str = "
@@ -102,9 +102,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let created: Result<(), RedisError> = redis.xgroup_create_mkstream(STREAM, GROUP, "0").await;
     created.or_else(|error| if error.code() == Some("BUSYGROUP") { Ok(()) } else { Err(error) })?;
 
+    let mut options = RuntimeOptions::default();
+    options.namespace = Some(env!("CARGO_PKG_NAME").to_owned());
     let mut consumer = Consumer {
         redis,
-        runtime: Runtime::new(store, RuntimeOptions::default()),
+        runtime: Runtime::new(store, options),
         job: DEPOSIT.with_policy(policy).with_claim(claim),
         name: process::id().to_string(),
         redeliver_after,

@@ -213,14 +213,14 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .await
         .map_err(|error| with_causes("cannot open the store", &error))?;
     store.migrate().await.map_err(|error| with_causes("cannot prepare the store", &error))?;
-    let database = database_url(&arguments.store);
-    let file = ledger_file(arguments, &database)?;
+    let database = &arguments.store;
+    let file = ledger_file(arguments, database)?;
     let pool = sqlite::open(&file, ledger::SCHEMA).await.map_err(|error| {
         with_causes(&format!("cannot open the ledger {}", file.display()), &error)
     })?;
     let ledger = Data::new(Ledger::new(pool));
     let counts = ledger.counts().await?;
-    let accounts = Accounts::open(&database)
+    let accounts = Accounts::open(database)
         .await
         .map_err(|error| with_causes("cannot prepare the accounts", &error))?;
     let (transfers, accounts) = (accounts.description(), Data::new(accounts));
@@ -286,17 +286,6 @@ fn bind(listen: &str) -> io::Result<Vec<TcpListener>> {
     match failure {
         Some(error) if listeners.is_empty() => Err(error),
         _ => Ok(listeners),
-    }
-}
-
-/// The store's URL without the parameter `namespace`, which sqlx does not know.
-fn database_url(store: &str) -> String {
-    let (address, query) = store.split_once('?').unwrap_or((store, ""));
-    let others: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("namespace=")).collect();
-    if others.concat().is_empty() {
-        address.to_owned()
-    } else {
-        format!("{address}?{}", others.join("&"))
     }
 }
 

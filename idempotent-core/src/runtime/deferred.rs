@@ -13,8 +13,6 @@ use tokio::sync::mpsc;
 
 pub(super) use self::end::DeferredEnd;
 use self::ledger::Ledger;
-#[cfg(feature = "internals")]
-pub(super) use self::ledger::Load;
 use super::{
     end_action::EndAction, options::RuntimeOptions, renewer::Renewer, store_calls::StoreCalls,
     timing::after, waiters::Waiters,
@@ -44,7 +42,7 @@ pub(super) struct Deferrals {
     options: Arc<RuntimeOptions>,
     pub(super) renewer: Arc<Renewer>,
     waiters: Arc<Waiters>,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     /// The queue of the background thread, once it runs.
     queue: OnceLock<mpsc::UnboundedSender<QueuedEnd>>,
 }
@@ -117,11 +115,6 @@ impl Deferrals {
     /// Sets the queue of the background thread.
     pub(super) fn set_queue(&self, queue: mpsc::UnboundedSender<QueuedEnd>) {
         let _ = self.queue.set(queue);
-    }
-
-    #[cfg(feature = "internals")]
-    pub(super) fn load(&self) -> Load {
-        self.ledger.load()
     }
 
     /// Whether no claim can find a deferred end.

@@ -1,6 +1,6 @@
 //! What the tests of this repository need of a runtime beyond its public API.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use super::{
     Runtime, environment::Environment, options::RuntimeOptions, parts::RuntimeParts,
@@ -26,11 +26,13 @@ pub struct Gauges {
 /// Reads the gauges of a runtime.
 pub fn gauges(runtime: &Runtime) -> Gauges {
     let parts = &runtime.parts;
-    let load = parts.deferrals.load();
+    let load = parts.deferrals.ledger.load();
+    let leases = parts.renewer.leases.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = parts.waiters.keys.lock().unwrap_or_else(PoisonError::into_inner);
     Gauges {
-        live_leases: parts.renewer.leases.count(),
-        waiters: parts.waiters.count(),
-        waited_keys: parts.waiters.keys(),
+        live_leases: leases.leases.len(),
+        waiters: parts.waiters.total.load(Ordering::SeqCst),
+        waited_keys: waited.len(),
         deferred_ends: load.ends,
         deferred_bytes: load.bytes,
     }

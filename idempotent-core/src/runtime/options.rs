@@ -9,8 +9,8 @@ use crate::fingerprint::FingerprintKeys;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuntimeOptions {
-    /// The namespace, which is part of each record id and separates applications that share a
-    /// store. With `None`, the default, the namespace in the store's URL applies. In another
+    /// The namespace of [runs](crate::Runtime::run), which is part of each record id and separates
+    /// applications that share a store. `None` by default, which is the empty namespace. In another
     /// namespace every key is new.
     pub namespace: Option<String>,
     /// The secret keys that sign fingerprints. None by default.

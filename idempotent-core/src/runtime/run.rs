@@ -42,15 +42,14 @@ impl Runtime {
     /// use idempotent_core::{
     ///     Key, Runtime, ScopeId,
     ///     runtime::{Failure, Job, RuntimeOptions},
+    ///     store::memory::MemoryStore,
     /// };
     ///
     /// const INVOICE: Job = Job::new("create invoice");
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let store = idempotent_core::connect("memory:").await?;
-    /// store.migrate().await?;
-    /// let runtime = Runtime::shared(store, RuntimeOptions::default());
+    /// let runtime = Runtime::new(MemoryStore::new(), RuntimeOptions::default());
     ///
     /// let (scope, key) = (ScopeId::of("customer", "7"), Key::from_text("2026-11")?);
     /// for replayed in [false, true] {

@@ -16,13 +16,13 @@ use crate::{
 pub(super) struct Waiters {
     per_key: usize,
     /// The number of waiters of all keys. If it is 0, an attempt that ends need not take the lock.
-    total: AtomicUsize,
-    keys: Mutex<HashMap<RecordId, Arc<KeyWaiters>>>,
+    pub(super) total: AtomicUsize,
+    pub(super) keys: Mutex<HashMap<RecordId, Arc<KeyWaiters>>>,
 }
 
 /// The waiters of one key.
 #[derive(Default)]
-struct KeyWaiters {
+pub(super) struct KeyWaiters {
     count: AtomicUsize,
     ended: Notify,
 }
@@ -40,16 +40,6 @@ impl Waiters {
         if let Some(key) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
             key.ended.notify_waiters();
         }
-    }
-
-    #[cfg(any(test, feature = "internals"))]
-    pub(super) fn count(&self) -> usize {
-        self.total.load(Ordering::SeqCst)
-    }
-
-    #[cfg(any(test, feature = "internals"))]
-    pub(super) fn keys(&self) -> usize {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Registers a waiter of this key; `None` if the key already has the maximum number of them.

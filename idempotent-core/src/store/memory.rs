@@ -24,7 +24,7 @@ use crate::{
     record::Record,
     record_id::RecordId,
     short_text::ShortText,
-    store::{Store, Transactions},
+    store::Store,
     transition,
     transition::Change,
 };
@@ -193,18 +193,6 @@ impl fmt::Debug for MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.claim_locked(&mut self.shards.lock(id), claim)
     }
@@ -295,10 +283,6 @@ impl Store for MemoryStore {
             }
         }
         Ok(ResumablePage::of(found.into_iter().collect(), limit))
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        None
     }
 }
 

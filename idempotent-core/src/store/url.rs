@@ -5,12 +5,7 @@ use crate::error::StoreError;
 
 /// Refuses a URL of a server in which the user or the password is not percent-encoded, so that its
 /// parts are not what they seem to be, and a parameter that the store does not know.
-#[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) fn verify_server(
-    store: &'static str,
-    url: &str,
-    known: &[&str],
-) -> Result<(), StoreError> {
+pub fn verify_server(store: &'static str, url: &str, known: &[&str]) -> Result<(), StoreError> {
     let refuse = |invalid: InvalidUrl| Err(StoreError::permanent(store, "connect", invalid));
     let after_host = url.split_once("://").map_or("", |(_, rest)| {
         rest.find(['/', '?', '#']).and_then(|end| rest.get(end..)).unwrap_or_default()
@@ -28,12 +23,7 @@ pub(super) fn verify_server(
 }
 
 /// Refuses a parameter that the store does not know, in the URL of a file.
-#[cfg(feature = "sqlite")]
-pub(super) fn verify_file(
-    store: &'static str,
-    url: &str,
-    known: &[&str],
-) -> Result<(), StoreError> {
+pub fn verify_file(store: &'static str, url: &str, known: &[&str]) -> Result<(), StoreError> {
     let (_, query) = url.split_once('?').unwrap_or((url, ""));
     verify_names(query, known)
         .map_or(Ok(()), |unknown| Err(StoreError::permanent(store, "connect", unknown)))
@@ -49,6 +39,9 @@ fn verify_names(query: &str, known: &[&str]) -> Option<InvalidUrl> {
             .any(|known| *known == name || known.ends_with(['[', 'B']) && name.starts_with(known))
     };
     let unknown = names.find(|name| !is_known(name))?;
+    if unknown == "namespace" {
+        return Some(InvalidUrl::Namespace);
+    }
     Some(match nearest(unknown, known.iter().copied()) {
         Some(nearest) => {
             InvalidUrl::Misspelled { name: unknown.to_owned(), nearest: nearest.to_owned() }
@@ -64,7 +57,11 @@ enum InvalidUrl {
     Misspelled { name: String, nearest: String },
     #[error("the URL has an unknown parameter; the parameters are `{known}`")]
     UnknownParameter { known: String },
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[error(
+        "`namespace` is no parameter of a URL; set it on the builder: \
+         `Idempotency::builder(store).namespace(…)`"
+    )]
+    Namespace,
     #[error(
         "the URL has `#`, `@`, `/`, `?` or a control character where none can be; write such \
          characters of the user and the password percent-encoded: `%23`, `%40`, `%2F`, `%3F`"
@@ -73,13 +70,12 @@ enum InvalidUrl {
 }
 
 #[cfg(test)]
-#[cfg(all(feature = "postgres", feature = "redis"))]
 mod tests {
     use std::error::Error as _;
 
     use super::*;
 
-    const KNOWN: [&str; 4] = ["namespace", "sslmode", "user", "options["];
+    const KNOWN: [&str; 4] = ["protocol", "sslmode", "user", "options["];
 
     fn refusal(url: &str) -> Option<String> {
         verify_server("redis", url, &KNOWN).err().map(|error| error.source().unwrap().to_string())
@@ -89,7 +85,7 @@ mod tests {
     fn known_parameters_are_accepted() {
         for url in [
             "redis://h",
-            "redis://u:p@ss@h/0?namespace=shop",
+            "redis://u:p@ss@h/0?protocol=resp3",
             "postgres://u:p%23%2F%3F@h/d?user=me@corp&options[a]=b&sslmode=x",
             "postgres://h/d?",
             "redis+cluster://u:p@one,two:7000",
@@ -100,10 +96,12 @@ mod tests {
 
     #[test]
     fn a_misspelled_parameter_is_named_with_the_nearest_one() {
-        let refused = refusal("redis://h?namespcae=shop").unwrap();
-        assert!(refused.contains("`namespcae`") && refused.contains("`namespace`"), "{refused}");
+        let refused = refusal("redis://h?protocl=resp3").unwrap();
+        assert!(refused.contains("`protocl`") && refused.contains("`protocol`"), "{refused}");
         let refused = refusal("redis://h?hunter2=1").unwrap();
         assert!(!refused.contains("hunter2") && refused.contains("`sslmode`"), "{refused}");
+        let refused = refusal("redis://h?namespace=shop").unwrap();
+        assert!(refused.contains("builder(store).namespace("), "{refused}");
     }
 
     #[test]

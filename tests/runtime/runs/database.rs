@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use idempotent_core::{
-    Runtime, Store,
-    store::{postgres::PostgresStore, sqlite::SqliteStore},
-};
+use idempotent_core::{Runtime, Store};
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };

@@ -15,7 +15,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
-    internals::{GroupCommit, GroupCommitLimits},
     protocol::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -23,6 +22,7 @@ use idempotent_core::{
     store::{Store, Transaction, TransactionClaim, Transactions},
     transition::EventOutcome,
 };
+use idempotent_sql::group_commit::{GroupCommit, GroupCommitLimits};
 use tokio::{sync::oneshot, time::sleep};
 
 use self::{batches::Group, transaction::SimulatedTransaction};
@@ -244,16 +244,8 @@ impl Reply {
 
 #[async_trait]
 impl Store for SimulatedStore {
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         self.call(Statement::Purge(0)).await.map(drop)
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        None
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {

@@ -13,7 +13,7 @@ use idempotent_core::{
         ResumablePage, Snapshot,
     },
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
-    store::{Store, Transactions},
+    store::Store,
 };
 use test_support::{
     WAIT_LIMIT,
@@ -47,10 +47,6 @@ impl Store for Shared {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.0.store().check().await
-    }
-
-    fn namespace(&self) -> Option<&str> {
-        None
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
@@ -103,10 +99,6 @@ impl Store for Shared {
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         self.0.store().purge(limit).await
-    }
-
-    fn transactions(&self) -> Option<&dyn Transactions> {
-        None
     }
 }
 

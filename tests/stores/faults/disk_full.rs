@@ -13,8 +13,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Policy, RecordId, RecordedBody, Recording, Runtime,
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
-    store::{postgres::PostgresStore, sqlite::SqliteStore},
 };
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool,
     sqlite::{SqliteJournalMode, SqlitePoolOptions},

@@ -5,8 +5,10 @@ use std::time::Duration;
 use idempotent_core::{
     FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
-    store::{Store, postgres::PostgresStore, sqlite::SqliteStore},
+    store::Store,
 };
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool};
 use test_support::{
     WAIT_LIMIT,

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use idempotent_core::{
-    Store,
-    store::{postgres::PostgresStore, sqlite::SqliteStore},
-};
+use idempotent_core::Store;
+use idempotent_postgres::PostgresStore;
+use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, SqliteConnection, SqlitePool,
     sqlite::{SqliteJournalMode, SqlitePoolOptions},

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use idempotent_core::{
     Abandoned, Policy, RecordId, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
-    store::{memory::MemoryStore, redis::RedisStore},
+    store::memory::MemoryStore,
 };
+use idempotent_redis::RedisStore;
 use test_support::{
     Fault, FaultyStore, Op,
     cuts::{digest, id, recording, runtime},

@@ -1,6 +1,6 @@
 //! Claims and completions that are executed in batches.
 
-use idempotent_core::{internals::batched_postgres, store::postgres::PostgresStore};
+use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 use sqlx::postgres::PgPoolOptions;
 use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
 

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Lease, Store,
     protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{TransactionClaim, postgres::PostgresStore},
+    store::TransactionClaim,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, postgres::PgPoolOptions};
 use tokio::{task::JoinSet, time::timeout};
 
@@ -202,7 +203,7 @@ async fn four_concurrent_purges_remove_each_expired_record_once_and_no_live_one(
 async fn a_purge_finds_expired_records_with_the_index() {
     let (_store, url) = store().await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
-    let purge = include_str!("../../../idempotent-core/src/sql/postgres/purge.sql");
+    let purge = include_str!("../../../stores/postgres/src/sql/purge.sql");
     let purge = purge
         .replace("{schema}", "")
         .replace("{table}", "idempotency_records")

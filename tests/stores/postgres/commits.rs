@@ -18,8 +18,8 @@ use idempotent_core::{
     Lease, OwnerToken, Policy, RecordId, Runtime, StoreError,
     protocol::Fence,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{PgConnection, PgPool, Row};
 use tokio::{
     task::{JoinSet, LocalSet},

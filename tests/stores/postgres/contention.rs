@@ -13,8 +13,8 @@ use idempotent_core::{
     Abandoned, Lease, Policy, Store, StoreError,
     protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
     runtime::{Admission, Verdict},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection, Executor, PgConnection, postgres::PgPoolOptions};
 use tokio::{
     task::JoinSet,

@@ -1,6 +1,6 @@
 //! A connection that is cut at each byte.
 
-use idempotent_core::{internals::batched_postgres, store::postgres::PostgresStore};
+use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 use sqlx::{
     ConnectOptions,
     postgres::{PgConnectOptions, PgPoolOptions},

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use idempotent_core::{
     Policy, RecordId, RecordState, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row, postgres::PgPoolOptions};
 use tokio::time::timeout;
 

@@ -16,10 +16,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, RecordId, ShortText, Store, StoreError,
-    internals::{BatchCounts, batched_postgres, postgres_batches},
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::{
+    PostgresStore,
+    internals::{batched_postgres, postgres_batches},
+};
+use idempotent_sql::group_commit::BatchCounts;
 use sqlx::{
     Connection as _, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},

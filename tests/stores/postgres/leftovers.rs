@@ -6,8 +6,9 @@ use std::time::Duration;
 use idempotent_core::{
     Policy, RecordId, RecordState, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome},
-    store::{Transaction, postgres::PostgresStore},
+    store::Transaction,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 
 use super::{database, number, sql};

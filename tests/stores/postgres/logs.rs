@@ -8,8 +8,9 @@ use futures_util::future::{BoxFuture, join_all};
 use idempotent_core::{
     Fingerprint, Lease, RecordedBody, Recording, Store, StoreError,
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{Transaction, TransactionClaim, postgres::PostgresStore},
+    store::{Transaction, TransactionClaim},
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::sleep;
 

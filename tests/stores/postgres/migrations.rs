@@ -4,8 +4,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Lease, OwnerToken, Store,
     protocol::{ClaimOutcome, Fence},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;
 

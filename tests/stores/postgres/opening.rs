@@ -2,9 +2,8 @@
 
 use std::{error::Error, time::Duration};
 
-use idempotent_core::{
-    Runtime, Store, StoreError, runtime::RuntimeOptions, store::postgres::PostgresStore,
-};
+use idempotent_core::{Runtime, Store, StoreError, runtime::RuntimeOptions};
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection, PgConnection, postgres::PgPoolOptions};
 use tokio::task::JoinSet;
 
@@ -54,9 +53,7 @@ async fn assert_transaction_limit(most: usize, store: &PostgresStore) {
 #[tokio::test]
 async fn handlers_have_as_many_transactions_as_configured() {
     let (store, url) = store().await;
-    let by_url =
-        PostgresStore::connect(&with(&url, "max_transactions=13&namespace=shop")).await.unwrap();
-    assert_eq!(by_url.namespace(), Some("shop"));
+    let by_url = PostgresStore::connect(&with(&url, "max_transactions=13")).await.unwrap();
     let by_method = store.clone().max_transactions(2.try_into().unwrap());
     tokio::join!(assert_transaction_limit(2, &by_method), assert_transaction_limit(13, &by_url));
     for value in ["0", "-1", "many", "", "65536", "1&max_transactions=1"] {

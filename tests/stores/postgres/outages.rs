@@ -6,8 +6,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{id, request, sql};

@@ -5,10 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, Store,
-    internals::batched_postgres,
     protocol::{Claim, Fence, RenewOutcome, Renewal},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 
 use super::{database, number, sql};
 

@@ -4,8 +4,8 @@ use std::error::Error;
 
 use idempotent_core::{
     Lease, Runtime, Store, StoreError, protocol::ClaimOutcome, runtime::RuntimeOptions,
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 
 use super::{database, id, number, request, sql};
 use test_support::servers::pgbouncer::PgBouncer;

@@ -7,8 +7,9 @@ use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{Transaction, TransactionClaim, postgres::PostgresStore},
+    store::{Transaction, TransactionClaim},
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 
 use super::{id, number, request, sql, transaction_claims::claim_as_before};

@@ -2,7 +2,8 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use idempotent_core::{Store, protocol::ClaimOutcome, store::postgres::PostgresStore};
+use idempotent_core::{Store, protocol::ClaimOutcome};
+use idempotent_postgres::PostgresStore;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{id, request, store};

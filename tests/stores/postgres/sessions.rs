@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
-    internals::batched_postgres,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{Transaction, TransactionClaim, postgres::PostgresStore},
+    store::{Transaction, TransactionClaim},
 };
+use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use tokio::time::timeout;
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Lease, Store, StoreError,
     protocol::{ClaimOutcome, Fence},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{
     Connection as _, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     RecordId,
     protocol::{ClaimOutcome, Fence},
-    store::{Store as _, TransactionClaim, postgres::PostgresStore},
+    store::{Store as _, TransactionClaim},
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::PgPool;
 use tokio::time::sleep;
 

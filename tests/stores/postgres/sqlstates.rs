@@ -14,8 +14,9 @@ use futures_util::future::join_all;
 use idempotent_core::{
     Abandoned, Lease, Store, StoreError,
     protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
-    store::{TransactionClaim, postgres::PostgresStore},
+    store::TransactionClaim,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres as Database,
     pool::PoolConnection, postgres::PgPoolOptions,

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use idempotent_core::{
     conformance::{TestedStore, follow, history},
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    store::postgres::PostgresStore,
     transition::EventOutcome,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::PgPool;
 
 use super::{ShiftedStore, database, unique, with};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use idempotent_core::{
     Policy, RecordId, RecordState, Runtime, Store,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use test_support::{
     WAIT_LIMIT,

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
     protocol::{Claim, ClaimOutcome, Fence, Note},
-    store::{Transaction, TransactionClaim, postgres::PostgresStore},
+    store::{Transaction, TransactionClaim},
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::time::sleep;
 

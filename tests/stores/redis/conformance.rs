@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use idempotent_core::{
     conformance::{Action, TestedStore, check, follow, history},
-    internals::with_large_recordings_from,
     protocol::{ClaimOutcome, Fence, ResolveOutcome},
-    store::redis::RedisStore,
     transition::EventOutcome,
 };
+use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
 
 use super::helpers::open_store;
 use test_support::{

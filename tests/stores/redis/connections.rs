@@ -10,11 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use idempotent_actix::store::connect;
 use idempotent_core::protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal};
-use idempotent_core::{
-    connect,
-    store::{Store, redis::RedisStore},
-};
+use idempotent_core::store::Store;
+use idempotent_redis::RedisStore;
 use tokio::runtime::{Builder, Runtime};
 
 use super::helpers::{GRANTED, complete, describe, established, key, lease, request};

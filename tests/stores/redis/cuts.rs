@@ -1,6 +1,6 @@
 //! A connection that is cut at each byte.
 
-use idempotent_core::{internals::with_large_recordings_from, store::redis::RedisStore};
+use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
 use test_support::{
     cuts::{self, ProxiedStore},
     proxy::Proxy,

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId, StoreError,
     protocol::{Fence, Note, RenewOutcome, Renewal, Resolution},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, describe, key, lease, request};
 use test_support::servers::redis::{IN_MEMORY, Server};

@@ -7,11 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{
-    RecordId,
-    protocol::ClaimOutcome,
-    store::{Store, redis::RedisStore},
-};
+use idempotent_core::{RecordId, protocol::ClaimOutcome, store::Store};
+use idempotent_redis::RedisStore;
 use tokio::{task::JoinSet, time::sleep};
 
 use super::helpers::{complete, describe, request};

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordedBody, Recording,
     protocol::{ClaimOutcome, Fence},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::servers::redis::{DURABLE, IN_MEMORY, Server};

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, StoreError,
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use tokio::time::sleep;
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };

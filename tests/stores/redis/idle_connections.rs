@@ -3,8 +3,9 @@
 use idempotent_core::{
     Abandoned, Lease,
     protocol::{Claim, Fence, Note, Resolution, ResolveOutcome},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use test_support::servers::redis::{IN_MEMORY, Server, wait_until};
 
 use super::helpers::{GRANTED, established, key, lease, request};

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    internals::{alter_redis, with_large_recordings_from},
     protocol::{ClaimOutcome, Fence, Note},
-    store::{Store, redis::RedisStore},
+    store::Store,
+};
+use idempotent_redis::{
+    RedisStore,
+    internals::{alter_redis, with_large_recordings_from},
 };
 use test_support::servers::redis::{IN_MEMORY, Server};
 
 use super::helpers::{GRANTED, key, lease, request};
 
-const LOOK_UP: &str = include_str!("../../../idempotent-core/src/lua/look_up.lua");
-const COMPLETE_FIRST: &str = include_str!("../../../idempotent-core/src/lua/complete_first.lua");
+const LOOK_UP: &str = include_str!("../../../stores/redis/src/lua/look_up.lua");
+const COMPLETE_FIRST: &str = include_str!("../../../stores/redis/src/lua/complete_first.lua");
 const READ_ONLY: &str = "#!lua flags=no-writes";
 const LARGE: usize = 64 * 1024;
 
@@ -37,7 +40,7 @@ fn compares_values(server: &Server) -> bool {
 #[tokio::test]
 async fn a_large_recording_is_stored_without_a_script_if_the_server_can() {
     let server = Server::start(IN_MEMORY);
-    let without_script = alter_redis(open(&server).await, COMPLETE_FIRST, "error('called')\n");
+    let without_script = alter_redis(open(&server).await, &[(COMPLETE_FIRST, "error('called')\n")]);
     for (bytes, stored) in [(LARGE - 1, false), (LARGE, compares_values(&server))] {
         let (id, claim) = (key(), request());
         assert_eq!(without_script.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -67,7 +70,7 @@ async fn a_record_that_changes_between_read_and_write_is_left_to_the_script() {
         assert_ne!(changed, LOOK_UP);
         let store = open(&server).await;
         let changing =
-            alter_redis(alter_redis(store.clone(), READ_ONLY, "#!lua"), LOOK_UP, &changed);
+            alter_redis(store.clone(), &[(READ_ONLY, "#!lua"), (LOOK_UP, changed.as_str())]);
         let (id, claim) = (key(), request());
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         let completed = changing.complete(&lease(id, &claim), &recording(LARGE)).await.unwrap();
@@ -91,7 +94,7 @@ async fn a_recording_that_is_written_late_is_kept() {
     let read_earlier = LOOK_UP.replace(reply, late);
     assert_ne!(read_earlier, LOOK_UP);
     let store = open(&server).await;
-    let delayed = alter_redis(store.clone(), LOOK_UP, &read_earlier);
+    let delayed = alter_redis(store.clone(), &[(LOOK_UP, &read_earlier)]);
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let completed = delayed.complete(&lease(id, &claim), &recording(LARGE)).await.unwrap();

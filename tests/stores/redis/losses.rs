@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, RecordId, StoreError,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use tokio::sync::watch;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use idempotent_core::{
     RecordId, StoreError,
     protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use test_support::{
     WAIT_LIMIT,
     servers::redis::{Cluster, Server},

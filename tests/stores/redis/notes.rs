@@ -6,8 +6,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Principal, RecordId, RecordedBody, Recording, ShortText,
     protocol::{Claim, Fence, Note, Resolution, Snapshot},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, describe, key, lease, request};
 use test_support::{

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use idempotent_core::{
     Lease, RecordId,
     protocol::{RenewOutcome, Renewal},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use tokio::time::sleep;
 
 use self::load::{Call, Control, Load, claim_and_complete};

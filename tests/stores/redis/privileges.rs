@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use idempotent_core::{
     StoreError,
     protocol::{RenewOutcome, Renewal},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::servers::redis::{Cluster, IN_MEMORY, Server, command};

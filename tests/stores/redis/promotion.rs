@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use idempotent_core::protocol::ClaimOutcome;
 
-use idempotent_core::store::{Store, redis::RedisStore};
+use idempotent_core::store::Store;
+use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, key, request};
 use test_support::servers::redis::{IN_MEMORY, Server};

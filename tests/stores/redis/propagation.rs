@@ -7,8 +7,9 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease,
     protocol::{Claim, ClaimOutcome, Fence, Note, Renewal, Resolution},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use test_support::servers::redis::{DURABLE, IN_MEMORY, Replica, Server, Written, wait_until};
 
 use super::helpers::{GRANTED, key, lease, request};

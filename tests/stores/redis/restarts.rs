@@ -6,8 +6,8 @@ use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
-    store::redis::RedisStore,
 };
+use idempotent_redis::RedisStore;
 use tokio::task::JoinSet;
 
 use super::helpers::key;

@@ -6,12 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use idempotent_core::{
-    Lease, StoreError,
-    internals::alter_redis,
-    protocol::Renewal,
-    store::{Store, redis::RedisStore},
-};
+use idempotent_core::{Lease, StoreError, protocol::Renewal, store::Store};
+use idempotent_redis::{RedisStore, internals::alter_redis};
 use test_support::{
     WAIT_LIMIT,
     servers::redis::{IN_MEMORY, Server, wait_until},
@@ -20,7 +16,7 @@ use tokio::time::sleep;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 
-const RELEASE: &str = include_str!("../../../idempotent-core/src/lua/release.lua");
+const RELEASE: &str = include_str!("../../../stores/redis/src/lua/release.lua");
 const ENDLESS: &str = "while true do end";
 
 fn assert_temporary(error: &StoreError, text: &str) {
@@ -118,7 +114,7 @@ async fn a_busy_server_and_a_script_that_is_killed_fail_for_now() {
     let server = Server::start(IN_MEMORY);
     send(&server, "CONFIG SET busy-reply-threshold 1");
     let store = open(&server).await.response_timeout(Duration::from_secs(20));
-    let stuck = alter_redis(store.clone(), RELEASE, ENDLESS);
+    let stuck = alter_redis(store.clone(), &[(RELEASE, ENDLESS)]);
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let lease = lease(id, &claim);

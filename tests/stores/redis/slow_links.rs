@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     protocol::{ClaimOutcome, RenewOutcome, Renewal},
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use test_support::{
     proxy::Proxy,
     servers::redis::{IN_MEMORY, Server},

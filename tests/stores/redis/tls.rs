@@ -8,10 +8,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{
-    protocol::ClaimOutcome,
-    store::{Store, redis::RedisStore},
-};
+use idempotent_core::{protocol::ClaimOutcome, store::Store};
+use idempotent_redis::RedisStore;
 use test_support::servers::redis::{IN_MEMORY, Server};
 
 use super::helpers::{complete, request};

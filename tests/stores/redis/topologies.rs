@@ -6,11 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{
-    RecordId,
-    protocol::ClaimOutcome,
-    store::{Store, redis::RedisStore},
-};
+use idempotent_core::{RecordId, protocol::ClaimOutcome, store::Store};
+use idempotent_redis::RedisStore;
 use redis::Value;
 
 use super::helpers::{GRANTED, complete, describe, key, open_store, request};

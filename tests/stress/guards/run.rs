@@ -22,7 +22,7 @@ pub(super) struct Copy {
 
 impl Copy {
     pub(super) fn new() -> Self {
-        let (root, from) = (tempfile::tempdir().unwrap(), folder("../.."));
+        let (root, from) = (tempfile::tempdir().unwrap(), folder("."));
         let manifest = fs::read_to_string(from.join("Cargo.toml")).unwrap();
         let (before, after) = manifest.split_once("members = [").unwrap();
         let (_, after) = after.split_once(']').unwrap();

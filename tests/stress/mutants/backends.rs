@@ -16,14 +16,17 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
     conformance::{Action, TestedStore, history},
-    internals::{
-        alter_postgres, alter_redis, alter_sqlite, batched_postgres, batched_sqlite,
-        postgres_batches,
-    },
     protocol::{Claim, ClaimOutcome, Fence},
-    store::{
-        Store, TransactionClaim, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
-    },
+    store::{Store, TransactionClaim},
+};
+use idempotent_postgres::{
+    PostgresStore,
+    internals::{alter_postgres, batched_postgres, postgres_batches},
+};
+use idempotent_redis::{RedisStore, internals::alter_redis};
+use idempotent_sqlite::{
+    SqliteStore,
+    internals::{alter_sqlite, batched_sqlite},
 };
 use test_support::{
     servers::redis::{IN_MEMORY, Server},
@@ -65,9 +68,9 @@ impl Backend {
     /// The folder of its statements or scripts.
     pub(super) fn folder(&self) -> &'static str {
         match self {
-            Self::Sqlite => "sql/sqlite",
-            Self::Postgres { .. } => "sql/postgres",
-            Self::Redis(_) => "lua",
+            Self::Sqlite => "stores/sqlite/src/sql",
+            Self::Postgres { .. } => "stores/postgres/src/sql",
+            Self::Redis(_) => "stores/redis/src/lua",
         }
     }
 
@@ -330,10 +333,13 @@ pub(super) async fn postgres(
 }
 
 pub(super) fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
-    super::files("lua").iter().fold(store, |store, file| {
-        let text = super::read("lua", file);
-        alter_redis(store, &text, &variant.alter(file, &text))
-    })
+    let files = super::files("stores/redis/src/lua");
+    let altered = files.iter().map(|file| {
+        let text = super::read("stores/redis/src/lua", file);
+        let altered = variant.alter(file, &text);
+        (text, altered)
+    });
+    alter_redis(store, &altered.collect::<Vec<_>>())
 }
 
 /// A store whose time a test moves by changing the times in its rows.

@@ -77,16 +77,16 @@ fn assert_complete(name: &str, mutants: &[Mutant], words: &[&str], comment: &str
 
 #[test]
 fn every_guard_of_the_sqlite_statements_has_a_mutant() {
-    assert_complete("sql/sqlite", sqlite::mutants(), SQL, "--", 40);
+    assert_complete("stores/sqlite/src/sql", sqlite::mutants(), SQL, "--", 40);
 }
 
 #[test]
 fn every_guard_of_the_postgres_statements_has_a_mutant() {
     let mutants = [postgres::mutants(), postgres::batches::MUTANTS].concat();
-    assert_complete("sql/postgres", &mutants, SQL, "--", 55);
+    assert_complete("stores/postgres/src/sql", &mutants, SQL, "--", 55);
 }
 
 #[test]
 fn every_guard_of_the_redis_scripts_has_a_mutant() {
-    assert_complete("lua", redis::MUTANTS, LUA, "--", 60);
+    assert_complete("stores/redis/src/lua", redis::MUTANTS, LUA, "--", 60);
 }

@@ -36,7 +36,9 @@ pub(super) async fn difference(backend: &Backend, variant: Variant) -> Option<St
     let Backend::Redis(server) = backend else { return None };
     let mut connection = Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
     let script = |variant: Variant| {
-        ["record.lua", "claim.lua"].map(|file| variant.alter(file, &read("lua", file))).concat()
+        ["record.lua", "claim.lua"]
+            .map(|file| variant.alter(file, &read("stores/redis/src/lua", file)))
+            .concat()
     };
     let (shipped, altered, key) =
         (script(Variant::Shipped), script(variant), crate::fixtures::unique());

@@ -14,7 +14,7 @@ use super::DeferredEnd;
 use crate::record_id::RecordId;
 
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(in crate::runtime) struct Ledger {
     /// The ends that decide the outcome of later requests.
     by_record: Mutex<HashMap<RecordId, Arc<DeferredEnd>>>,
     /// The number of ends in `by_record`. If it is 0, a claim need not take the lock.
@@ -30,7 +30,7 @@ pub(in crate::runtime) struct Load {
 }
 
 impl Ledger {
-    pub(super) fn load(&self) -> Load {
+    pub(in crate::runtime) fn load(&self) -> Load {
         *self.load.borrow()
     }
 

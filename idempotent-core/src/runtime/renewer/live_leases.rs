@@ -17,14 +17,14 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(2);
 /// The leases that are kept alive.
 #[derive(Default)]
 pub(in crate::runtime) struct LiveLeases {
-    state: Mutex<State>,
+    pub(in crate::runtime) state: Mutex<State>,
     /// Notified when a lease is due earlier than the renewal task expects.
     earlier: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    leases: HashMap<Lease, LiveLease, BuildHasherDefault<TokenHasher>>,
+pub(in crate::runtime) struct State {
+    pub(in crate::runtime) leases: HashMap<Lease, LiveLease, BuildHasherDefault<TokenHasher>>,
     /// When the renewal task wakes; `None` while it sleeps until notified.
     wakes: Option<Instant>,
     /// The calls to the store that may still be in progress.
@@ -52,7 +52,7 @@ impl Drop for RenewBatch {
 
 /// Hashes a lease by the last bytes of its owner token, which are random: this process drew them.
 #[derive(Default)]
-struct TokenHasher(u64);
+pub(in crate::runtime) struct TokenHasher(u64);
 
 impl Hasher for TokenHasher {
     /// The token is hashed last.
@@ -145,11 +145,6 @@ impl LiveLeases {
             // There are no permits: this returns when the semaphore is closed.
             let _ = ended.acquire().await;
         }
-    }
-
-    #[cfg(feature = "internals")]
-    pub(in crate::runtime) fn count(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).leases.len()
     }
 
     /// Sleeps until a lease is due.

@@ -3,7 +3,8 @@
 use crate::policy::Policy;
 
 /// An operation that [`Runtime::run`](crate::Runtime::run) runs: its name, and how its keys are
-/// treated. One constant describes all its runs.
+/// treated. One constant describes all its runs. The namespace is that of the runtime's
+/// [options](crate::runtime::RuntimeOptions).
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,9 +21,6 @@ pub struct Job {
     /// The name of the operation, which is part of each record id. If it is changed, every key is
     /// new.
     pub name: &'static str,
-    /// The namespace if neither the store's URL nor the
-    /// [options](crate::runtime::RuntimeOptions::namespace) set one. Empty by default.
-    pub namespace: &'static str,
     /// How the keys are treated. [`Policy::DEFAULT`] by default. Its `record` has no effect,
     /// because the work itself states which failures are [final](super::Failure::Final).
     pub policy: Policy,
@@ -48,7 +46,7 @@ impl Job {
     /// Creates a job with the default policy, which claims by lease.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name, namespace: "", policy: Policy::DEFAULT, claim: ClaimMode::Lease }
+        Self { name, policy: Policy::DEFAULT, claim: ClaimMode::Lease }
     }
 
     /// Sets how the keys are treated.
@@ -61,12 +59,5 @@ impl Job {
     #[must_use]
     pub const fn with_claim(self, claim: ClaimMode) -> Self {
         Self { claim, ..self }
-    }
-
-    /// Sets the namespace that applies if neither the options nor the store's URL set one. Several
-    /// applications that share a store need different ones: `env!("CARGO_PKG_NAME")`, for example.
-    #[must_use]
-    pub const fn with_namespace(self, namespace: &'static str) -> Self {
-        Self { namespace, ..self }
     }
 }

@@ -34,7 +34,7 @@ impl Prepared {
             return Err(RunError::EmptyScope);
         }
         let digest = digest_of(job, input).map_err(|source| RunError::Input { source })?;
-        let namespace = runtime.namespace().unwrap_or(job.namespace);
+        let namespace = runtime.namespace().unwrap_or_default();
         let id = RecordId::new(namespace, scope, job.name, key);
         let mut subject = Subject::new(id).with_operation(job.name);
         if !scope.is_global() {

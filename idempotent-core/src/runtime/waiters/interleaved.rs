@@ -115,7 +115,7 @@ fn never_woken(seed: u64, listens_first: bool) -> usize {
         let threads = [impatient, thread(Scene::waiter), attempt, thread(Scene::waiter)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(
-            (scene.waiting.count(), scene.waiting.keys()),
+            (scene.waiting.total.load(SeqCst), scene.waiting.keys.lock().unwrap().len()),
             (0, 0),
             "a waiter is still registered"
         );

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use idempotent_core::{
-    StoreError,
-    internals::{Batches, GroupCommit, GroupedStep, InBatch, Turn},
-    protocol::Fence,
-    transition::EventOutcome,
-};
+use idempotent_core::{StoreError, protocol::Fence, transition::EventOutcome};
+use idempotent_sql::group_commit::{Batches, GroupCommit, GroupedStep, InBatch, Turn};
 use tokio::time::sleep;
 
 use super::{SimulatedStore, lost};

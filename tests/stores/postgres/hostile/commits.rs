@@ -6,8 +6,8 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, Policy, RecordId, RecordState,
     protocol::Note,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
-    store::postgres::PostgresStore,
 };
+use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::time::timeout;
 

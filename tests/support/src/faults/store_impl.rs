@@ -40,10 +40,6 @@ impl<S: Store> Store for FaultyStore<S> {
         self.call(Op::Check, self.inner().check()).await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        self.inner().namespace()
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.call(Op::Claim, self.inner().claim(id, claim)).await? {
             ClaimOutcome::Granted { .. } if self.hides_grant() => Ok(ClaimOutcome::IN_FLIGHT),

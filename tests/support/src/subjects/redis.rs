@@ -18,13 +18,14 @@ use idempotent_core::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, redis::RedisStore},
+    store::Store,
 };
+use idempotent_redis::RedisStore;
 use redis::ConnectionLike;
 
 const ADVANCE: &str = include_str!("redis/advance.lua");
 const PURGE: &str = concat!(
-    include_str!("../../../../idempotent-core/src/lua/record.lua"),
+    include_str!("../../../../stores/redis/src/lua/record.lua"),
     include_str!("redis/purge.lua")
 );
 
@@ -116,10 +117,6 @@ impl Store for TrackedStore {
         self.store.check().await
     }
 
-    fn namespace(&self) -> Option<&str> {
-        None
-    }
-
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
         self.store.claim(id, claim).await
@@ -177,9 +174,5 @@ impl Store for TrackedStore {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         self.store.resumable(operation, after, limit).await
-    }
-
-    fn transactions(&self) -> Option<&dyn idempotent_core::store::Transactions> {
-        None
     }
 }

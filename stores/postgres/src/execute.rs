@@ -1,0 +1,343 @@
+//! Executing statements, with retries.
+
+use std::{collections::HashMap, time::Duration};
+
+use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
+use tokio::time::sleep;
+
+use super::{
+    NAME, PostgresStore,
+    error::{PgErrorKind, error_class, error_kind, is_unusable, store_error},
+    server::StatementMode,
+    statement::{BY_ID, BY_INDEX, Statement},
+    timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+};
+use crate::open_transaction::OpenTransaction;
+use idempotent_core::{
+    Lease, Record, RecordId, ShortText, StoreError,
+    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
+    store::Effect,
+};
+use idempotent_sql::{ConnectionPool, MARKED_PER_STATEMENT, PooledConnection, TimedRecord};
+
+/// How often a statement that lost against another transaction is repeated.
+const CONFLICT_RETRIES: u32 = 3;
+/// The longest pause before the first repetition; it doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(4);
+/// How often a statement that waited in vain for a lock, each time 100 ms, is repeated.
+const LOCK_RETRIES: u32 = 9;
+/// The number of leases in one statement, so that it ends well before the server's time limit.
+const RENEWALS_PER_STATEMENT: usize = 1_000;
+
+/// When a statement may be sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resend {
+    /// Always, except after a wait for a lock, which the caller handles.
+    UnlessLocked,
+    /// Always: the second execution has the same effect and result.
+    Always,
+    /// Not if the statement may have taken effect: the second execution would return another
+    /// result.
+    UnlessLost,
+}
+
+impl Resend {
+    /// Whether a statement may be sent again on another connection after this error.
+    fn allows(self, error: &sqlx::Error) -> bool {
+        self != Self::UnlessLost || error_class(error).effect == Effect::None
+    }
+}
+
+impl PostgresStore {
+    /// Executes a statement, including its commit, and returns its rows.
+    pub(super) async fn execute(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.execute_on(&self.pools.steps, operation, statement, resend).await
+    }
+
+    async fn execute_on(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.try_execute_on(connections, &statement, resend)
+            .await
+            .map_err(|error| self.store_error(operation, error))
+    }
+
+    pub(super) async fn resumable_page(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        const OPERATION: &str = "find resumable";
+        let statement = self.statements(OPERATION).await?.resumable(operation, after, limit);
+        let rows = self.execute(OPERATION, statement, Resend::Always).await?;
+        let ids = rows.iter().map(idempotent_sql::id_from_row).collect::<Result<_, _>>();
+        let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
+        Ok(ResumablePage::of(ids, limit))
+    }
+
+    /// Executes a statement on these connections and returns the error of sqlx.
+    pub(super) async fn try_execute_on(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        statement: &Statement<'_>,
+        resend: Resend,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        self.try_execute_noting(connections, statement, resend, &mut false).await
+    }
+
+    /// The same. Sets `repeated` if the statement was sent again without a response to the first
+    /// one, which the server may still be executing.
+    pub(super) async fn try_execute_noting(
+        &self,
+        connections: &ConnectionPool<PgConnection>,
+        statement: &Statement<'_>,
+        resend: Resend,
+        repeated: &mut bool,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut verified = resend == Resend::UnlessLost;
+        let (mut conflicts, mut waits, mut replaced) = (0, 0, false);
+        loop {
+            let connection = if verified {
+                connections.get_verified().await?
+            } else {
+                connections.get().await?
+            };
+            let error = match self.send(connection, statement, RESPONSE_TIMEOUT).await {
+                Ok(rows) => return Ok(rows),
+                Err(error) => error,
+            };
+            let kind = error_kind(&error);
+            let waits_again = resend != Resend::UnlessLocked && waits < LOCK_RETRIES;
+            // The server may have restarted, so that every pooled connection is lost.
+            let replace = !replaced
+                && kind != PgErrorKind::NoResponse
+                && is_unusable(&error)
+                && resend.allows(&error);
+            if kind == PgErrorKind::Conflict && conflicts < CONFLICT_RETRIES {
+                // Under REPEATABLE READ and SERIALIZABLE; the statement had no effect.
+                sleep(PAUSE.mul_f64(fastrand::f64() * f64::from(1 << conflicts))).await;
+                conflicts += 1;
+            } else if kind == PgErrorKind::LockTimeout && waits_again {
+                // The connection was available to others in between.
+                waits += 1;
+            } else if replace {
+                (verified, replaced) = (true, true);
+                *repeated |= error_class(&error).effect == Effect::Unknown;
+            } else {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Executes a batch of steps once.
+    pub(super) async fn execute_batch(
+        &self,
+        connection: PooledConnection<PgConnection>,
+        statement: &Statement<'_>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        if self.pools.server.own_sessions {
+            return self.send(connection, statement, BATCH_RESPONSE_TIMEOUT).await;
+        }
+        // The session lacks the settings of batches.
+        let persistent = self.pools.server.mode == StatementMode::Prepared;
+        let planner = BY_INDEX.into_iter().chain([BY_ID]);
+        let begins = Statement::begins(ServerLimits::BATCH, planner);
+        let executed = execute_in_transaction(connection, begins, statement, persistent);
+        self.pools.health.exchange(BATCH_RESPONSE_TIMEOUT, executed).await
+    }
+
+    async fn send(
+        &self,
+        mut connection: PooledConnection<PgConnection>,
+        statement: &Statement<'_>,
+        limit: Duration,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let (health, mode) = (&self.pools.health, self.pools.server.mode);
+        let persistent = mode == StatementMode::Prepared;
+        if statement.by_index || statement.confidential && !persistent {
+            let begins = Statement::begins(ServerLimits::STEP, BY_INDEX);
+            let executed = execute_in_transaction(connection, begins, statement, persistent);
+            return health.exchange(limit, executed).await;
+        }
+        let sent = match mode {
+            StatementMode::Prepared => {
+                health.exchange(limit, statement.prepared().fetch_all(&mut *connection)).await
+            }
+            StatementMode::Plain => {
+                let plain = sqlx::raw_sql(statement.plain());
+                health.exchange(limit, plain.fetch_all(&mut *connection)).await
+            }
+        };
+        self.put_back(connection, sent.as_ref());
+        sent
+    }
+
+    /// Returns a connection to its pool after a call, unless the call has failed with an error that
+    /// makes it unusable.
+    pub(super) fn put_back<T>(
+        &self,
+        connection: PooledConnection<PgConnection>,
+        sent: Result<T, &sqlx::Error>,
+    ) {
+        match sent {
+            // Dropped rather than returned, since the server may still be executing the statement.
+            Err(error) if error_kind(error) == PgErrorKind::NoResponse => drop(connection),
+            Err(error) if is_unusable(error) => {
+                connection.close();
+                self.pools.discard_if_stale(error);
+            }
+            _ => connection.give_back(),
+        }
+    }
+
+    /// Executes a statement that changes a record if its guards hold; returns whether it did.
+    pub(super) async fn change(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+        resend: Resend,
+    ) -> Result<bool, StoreError> {
+        Ok(!self.execute(operation, statement, resend).await?.is_empty())
+    }
+
+    /// Reads a record; `None` if the statement returned no row.
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Option<TimedRecord>, StoreError> {
+        let rows = self.execute(operation, statement, Resend::Always).await?;
+        record(operation, &rows)
+    }
+
+    pub(super) async fn renew_leases(
+        &self,
+        leases: &[Renewal],
+    ) -> Result<Vec<RenewOutcome>, StoreError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statements = self.statements("renew").await?;
+        let mut renewals = HashMap::new();
+        for leases in leases.chunks(RENEWALS_PER_STATEMENT) {
+            let statement = statements.renew(leases);
+            for row in self
+                .execute_on(&self.pools.renewals, "renew", statement, Resend::UnlessLocked)
+                .await?
+            {
+                let (lease, renewed) =
+                    renewed(&row).map_err(|source| StoreError::permanent(NAME, "renew", source))?;
+                renewals.insert(lease, renewed);
+            }
+        }
+        let outcome = |renewal: &Renewal| match renewals.get(&renewal.lease) {
+            Some(true) => RenewOutcome::Renewed,
+            // Another transaction has locked the record.
+            Some(false) => RenewOutcome::Unknown,
+            None => RenewOutcome::Fenced,
+        };
+        Ok(leases.iter().map(outcome).collect())
+    }
+
+    pub(super) async fn resolve_held(
+        &self,
+        seen: &Lease,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let statements = self.statements("resolve").await?;
+        let statement = match resolution {
+            Resolution::Complete(recording) => statements.resolve_complete(seen, recording),
+            Resolution::Release => statements.resolve_release(seen),
+        };
+        if self.change("resolve", statement, Resend::UnlessLost).await? {
+            return Ok(ResolveOutcome::Resolved);
+        }
+        self.change("resolve", statements.shorten(seen), Resend::Always).await?;
+        Ok(ResolveOutcome::Conflict)
+    }
+
+    pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+        let statements = self.statements("purge").await?;
+        let removed = self.count_changed(statements.purge(limit)).await?;
+        if removed < u64::from(limit) {
+            self.execute("purge", statements.shorten_expired(), Resend::Always).await?;
+            while self.count_changed(statements.keep(MARKED_PER_STATEMENT)).await?
+                == u64::from(MARKED_PER_STATEMENT)
+            {}
+        }
+        Ok(removed)
+    }
+
+    pub(super) async fn look_up_record(
+        &self,
+        id: &RecordId,
+    ) -> Result<Option<Snapshot>, StoreError> {
+        let statement = self.statements("look up").await?.read(id);
+        let read = self.read("look up", statement).await?;
+        let record = |(record, at): (Option<Record>, _)| {
+            record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
+        };
+        Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
+    }
+
+    pub(super) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+        let rows = self.execute("purge", statement, Resend::Always).await?;
+        let count = rows.first().map(|row| row.try_get::<i64, _>("changed")).transpose();
+        let count = count.map_err(|error| self.store_error("purge", error))?;
+        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
+    }
+
+    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        store_error(operation, &self.names().table, error)
+    }
+}
+
+/// Executes a statement in a transaction with the store's settings: its values must not be part of
+/// its text, or its session lacks the settings. `persistent` says whether prepared statements
+/// outlive the transaction.
+async fn execute_in_transaction(
+    connection: PooledConnection<PgConnection>,
+    begins: SqlStr,
+    statement: &Statement<'_>,
+    persistent: bool,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let mut open = OpenTransaction::begin(connection, begins).await?;
+    match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
+        Ok(rows) => open.commit(None).await.map(|()| rows),
+        Err(error) => {
+            if error_kind(&error) != PgErrorKind::NoResponse && is_unusable(&error) {
+                open.close();
+            } else {
+                open.roll_back().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Decodes the record in the first row; `None` if there is no row.
+fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
+    let read = rows.first().map(idempotent_sql::record_from_row).transpose();
+    read.map_err(|source| StoreError::unreadable(NAME, operation, source))
+}
+
+/// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.
+pub(super) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
+    let read = rows.first().map(idempotent_sql::claimed_from_row).transpose();
+    read.map_err(|source| StoreError::unreadable(NAME, "claim", source))
+}
+
+/// Decodes a row of `renew.sql`.
+fn renewed(row: &PgRow) -> Result<(Lease, bool), Box<dyn std::error::Error + Send + Sync>> {
+    Ok((idempotent_sql::lease_from_row(row)?, row.try_get("renewed")?))
+}

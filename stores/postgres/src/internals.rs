@@ -1,0 +1,35 @@
+//! What the tests of this repository need beyond the public API. It is not covered by semantic
+//! versioning.
+
+use std::sync::Arc;
+
+use idempotent_core::StoreError;
+use idempotent_sql::group_commit::BatchCounts;
+
+use crate::{PostgresStore, connect, statements::Texts, table::Table};
+
+/// The store with other statements; `alter` gets the name of each statement and its text.
+pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {
+    let texts = Texts::new(|name, text| alter(name, text).into());
+    let table = Table::new(store.names().clone(), Arc::new(texts));
+    PostgresStore { table: Arc::new(table), ..store }
+}
+
+/// The store with all claims and completions in batches, even a single one.
+pub fn batched_postgres(store: PostgresStore) -> PostgresStore {
+    let limits = store.groups.limits().forced();
+    store.with_limits(limits)
+}
+
+/// What the batches of claims, and those of completions, have done so far.
+pub fn postgres_batches(store: &PostgresStore) -> [BatchCounts; 2] {
+    [store.groups.claims.counts(), store.groups.completions.counts()]
+}
+
+/// Verifies the URL of a database, without opening anything.
+///
+/// # Errors
+/// As for [`PostgresStore::connect`].
+pub fn verify_postgres_url(url: &str) -> Result<(), StoreError> {
+    connect::parse(url).map(drop)
+}

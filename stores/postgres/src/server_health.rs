@@ -1,0 +1,256 @@
+//! Detects a server that does not respond.
+//!
+//! A server that is lost silently (a dead host, a link that drops packets) closes no connection, so
+//! each call on it would wait for its whole limit, once for each pooled connection. A call without
+//! a response for [`PROBE_AFTER`] therefore starts one probe for the whole store: a new connection
+//! and a trivial statement. If the probe gets a response, the server is only slow, and the call
+//! waits on. If not, the server is down: pending calls end with an unknown outcome, new ones fail
+//! at once, and all connections are presumed dead, until a later probe succeeds.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{Connection as _, PgConnection, Row, postgres::PgConnectOptions};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use super::{
+    error::{NoResponse, is_reply},
+    io_thread::spawn_probe,
+};
+use idempotent_core::clock::millis;
+
+/// How long a call waits for a response before it starts a probe.
+const PROBE_AFTER: Duration = Duration::from_millis(500);
+/// The minimum time limit of a probe. A busy machine may take more than a second to start a
+/// session.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum time limit of a probe, to which it grows while probes fail.
+const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The average pause between two probes while the server is down.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Longer waits are cut to this, so that no clock overflows, and no server setting, which is a
+/// 31-bit number of milliseconds.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(20 * 24 * 60 * 60);
+/// Differs between two servers behind one address, and between two starts of one server.
+const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
+
+/// What the store knows of the server's health.
+pub(super) struct ServerHealth {
+    options: PgConnectOptions,
+    /// Whether the server may be behind a pooler, which accepts clients and queues their statements
+    /// while all of the server's sessions are in use.
+    pooled: bool,
+    state: watch::Sender<State>,
+    probing: AtomicBool,
+    /// The time limit of a probe, in milliseconds. It doubles with each failed probe: a new
+    /// connection takes several round trips, and a distant server must not count as down forever.
+    probe_limit: AtomicU64,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    down: bool,
+    /// How often all idle connections were presumed dead.
+    epoch: u64,
+    /// How often a probe has found that pending calls will get no response.
+    losses: u64,
+    /// The server's identity, once a probe has read it.
+    identity: Option<String>,
+}
+
+impl State {
+    fn invalidate(&mut self) {
+        self.epoch += 1;
+        self.losses += 1;
+    }
+}
+
+/// The outcome of a probe.
+enum Probe {
+    /// The server responded; with its identity if it accepted the connection.
+    Alive(Option<String>),
+    Dead,
+}
+
+impl ServerHealth {
+    pub(super) fn new(options: PgConnectOptions, pooled: bool) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            pooled,
+            state: watch::Sender::default(),
+            probing: AtomicBool::new(false),
+            probe_limit: AtomicU64::new(millis(PROBE_TIMEOUT)),
+        })
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.state.borrow().epoch
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.state.borrow().down
+    }
+
+    /// Presumes all idle connections dead. Pending calls may still get their response.
+    pub(super) fn invalidate_idle(&self) {
+        self.state.send_modify(|state| state.epoch += 1);
+    }
+
+    /// Waits for the server's response to a call for at most `limit`.
+    ///
+    /// # Errors
+    /// The error of the call, or [`NoResponse`] if the server is down or the time is over; the
+    /// outcome is then unknown.
+    pub(super) async fn exchange<T>(
+        self: &Arc<Self>,
+        limit: Duration,
+        call: impl Future<Output = Result<T, sqlx::Error>> + Send,
+    ) -> Result<T, sqlx::Error> {
+        let losses = {
+            let state = self.state.borrow();
+            if state.down {
+                return Err(NoResponse::Down.into());
+            }
+            state.losses
+        };
+        let mut call = std::pin::pin!(call);
+        match timeout(PROBE_AFTER.min(limit), &mut call).await {
+            Ok(response) => response,
+            // Boxed: keeps the caller's future small on the fast path.
+            Err(_) => Box::pin(self.wait_on(losses, limit.saturating_sub(PROBE_AFTER), call)).await,
+        }
+    }
+
+    async fn wait_on<T>(
+        self: &Arc<Self>,
+        losses: u64,
+        limit: Duration,
+        mut call: impl Future<Output = Result<T, sqlx::Error>> + Unpin,
+    ) -> Result<T, sqlx::Error> {
+        let deadline = Instant::now() + limit.min(MAX_WAIT);
+        let mut state = self.state.subscribe();
+        loop {
+            self.probe();
+            tokio::select! {
+                // A response that has arrived counts, whatever the probe has found.
+                biased;
+                response = timeout_at(deadline.min(Instant::now() + PROBE_AFTER), &mut call) => {
+                    match response {
+                        Ok(response) => return response,
+                        Err(_) if Instant::now() >= deadline => {
+                            return Err(NoResponse::TimedOut.into());
+                        }
+                        Err(_) => {}
+                    }
+                }
+                _ = state.wait_for(|state| state.losses != losses) => {
+                    return Err(NoResponse::Down.into());
+                }
+            }
+        }
+    }
+
+    /// Starts a probe unless one is running. While the server is down, its task goes on probing
+    /// until the store is dropped.
+    pub(super) fn probe(self: &Arc<Self>) {
+        if self.probing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let health = Arc::downgrade(self);
+        spawn_probe(async move {
+            while let Some(health) = health.upgrade() {
+                let probe = health.run_probe().await;
+                if health.apply_probe(probe) {
+                    health.probing.store(false, Ordering::Release);
+                    return;
+                }
+                drop(health);
+                sleep(PAUSE.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            }
+        });
+    }
+
+    /// The time limit of the next probe.
+    pub(super) fn probe_limit(&self) -> Duration {
+        Duration::from_millis(self.probe_limit.load(Ordering::Relaxed))
+    }
+
+    /// Probes the server, and sets the time limit of the next probe.
+    async fn run_probe(&self) -> Probe {
+        let (mut probe, mut took) = self.timed_probe().await;
+        if self.is_down() && took > PROBE_TIMEOUT && matches!(probe, Probe::Alive(_)) {
+            // The measured time may include the rest of the outage.
+            (probe, took) = self.timed_probe().await;
+        }
+        let limit = self.probe_limit();
+        let next = match &probe {
+            Probe::Alive(Some(_)) => PROBE_TIMEOUT.max(2 * took),
+            Probe::Alive(None) => limit,
+            Probe::Dead => limit.max(MAX_PROBE_TIMEOUT.min(2 * limit)),
+        };
+        self.probe_limit.store(millis(next), Ordering::Relaxed);
+        probe
+    }
+
+    async fn timed_probe(&self) -> (Probe, Duration) {
+        let started = Instant::now();
+        let probe = send_probe(&self.options, self.pooled, self.probe_limit()).await;
+        (probe, started.elapsed())
+    }
+
+    /// Applies the outcome of a probe; returns whether the server is alive.
+    fn apply_probe(&self, probe: Probe) -> bool {
+        self.state.send_if_modified(|state| match &probe {
+            Probe::Alive(identity) => {
+                let replaced =
+                    identity.is_some() && state.identity.is_some() && *identity != state.identity;
+                if identity.is_some() {
+                    state.identity.clone_from(identity);
+                }
+                let changes = state.down || replaced;
+                if changes {
+                    tracing::info!("the Postgres server responds again; reopening all connections");
+                    state.invalidate();
+                    state.down = false;
+                }
+                changes
+            }
+            Probe::Dead if !state.down => {
+                tracing::warn!("the Postgres server does not respond; calls fail until it does");
+                state.invalidate();
+                state.down = true;
+                true
+            }
+            Probe::Dead => false,
+        });
+        matches!(probe, Probe::Alive(_))
+    }
+}
+
+async fn send_probe(options: &PgConnectOptions, pooled: bool, limit: Duration) -> Probe {
+    let mut connected = false;
+    let exchange = async {
+        let mut connection = PgConnection::connect_with(options).await?;
+        connected = true;
+        let identity =
+            sqlx::raw_sql(IDENTITY).fetch_one(&mut connection).await?.try_get::<String, _>(0)?;
+        // If this fails, the server detects the closed connection by itself.
+        let _ = connection.close().await;
+        Ok(identity)
+    };
+    match timeout(limit, exchange).await {
+        Ok(Ok(identity)) => Probe::Alive(Some(identity)),
+        Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
+        // The statement may be queued because all of the server's sessions are in use.
+        Err(_) if pooled && connected => Probe::Alive(None),
+        Ok(Err(_)) | Err(_) => Probe::Dead,
+    }
+}

@@ -1,0 +1,82 @@
+//! The schema versions of a table, and which releases may share it.
+
+/// One schema version. A released one never changes.
+#[derive(Debug)]
+pub struct Migration {
+    /// The statements that lead to it from the version before.
+    pub text: &'static str,
+    /// The oldest version whose releases may go on using the table after this one.
+    pub compatible_from: i64,
+}
+
+/// The last migration that was applied to a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppliedVersion {
+    /// The schema version of the table; 0 if the table does not exist.
+    pub version: i64,
+    /// The oldest version whose releases may use the table.
+    pub compatible_from: i64,
+}
+
+impl AppliedVersion {
+    /// The table does not exist.
+    pub const NOTHING: Self = Self { version: 0, compatible_from: 0 };
+}
+
+impl From<(i64, i64)> for AppliedVersion {
+    /// From the columns `version` and `compatible_from`.
+    fn from((version, compatible_from): (i64, i64)) -> Self {
+        Self { version, compatible_from }
+    }
+}
+
+/// Returns the migrations that are still to be applied, each with its version; none where the table
+/// is newer than this release but compatible with it.
+///
+/// # Errors
+/// Fails if the table is newer than this release and not compatible with it.
+pub fn pending_migrations(
+    migrations: &'static [Migration],
+    applied: AppliedVersion,
+) -> Result<impl Iterator<Item = (i64, &'static Migration)>, SchemaTooNew> {
+    let latest = latest(migrations);
+    if applied.compatible_from > latest {
+        return Err(SchemaTooNew { applied, latest });
+    }
+    Ok((1..).zip(migrations).filter(move |(version, _)| *version > applied.version))
+}
+
+fn latest(migrations: &[Migration]) -> i64 {
+    i64::try_from(migrations.len()).unwrap_or(i64::MAX)
+}
+
+/// The table is newer than this release can use.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the table has schema version {}, which needs a release that knows version {} or later; \
+     this one knows versions up to {latest}: upgrade this instance",
+    applied.version, applied.compatible_from
+)]
+pub struct SchemaTooNew {
+    applied: AppliedVersion,
+    latest: i64,
+}
+
+/// The table is older than this release needs, or does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the table has schema version {applied} (0: it does not exist), and this release needs \
+     version {latest}; call `migrate()` on the store at start"
+)]
+pub struct SchemaTooOld {
+    applied: i64,
+    latest: i64,
+}
+
+impl SchemaTooOld {
+    /// Creates the error of a table to which only the migrations up to `applied` were applied.
+    #[must_use]
+    pub fn new(migrations: &[Migration], applied: AppliedVersion) -> Self {
+        Self { applied: applied.version, latest: latest(migrations) }
+    }
+}

@@ -1,0 +1,160 @@
+//! Detects the end of a transaction that the store has not ended.
+//!
+//! SQLite itself rolls a transaction back after some errors (`ON CONFLICT ROLLBACK`, a full disk,
+//! an interrupted statement), and a handler can execute `COMMIT` or `ROLLBACK`. sqlx does not
+//! notice, and what the handler writes afterwards would be committed statement by statement,
+//! without the record.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sqlx::SqliteConnection;
+
+use idempotent_core::clock::millis;
+
+/// How many instructions of SQLite's virtual machine run between two checks for an interruption:
+/// well below a millisecond, and more than a `ROLLBACK` has.
+const INSTRUCTIONS: i32 = 10_000;
+
+/// The store has no transaction open; the connection may commit.
+const IDLE: u8 = 0;
+/// The store's transaction is open. Nothing may be committed.
+const OPEN: u8 = 1;
+/// The store is about to commit or roll back.
+const ENDING: u8 = 2;
+/// The store has committed.
+const COMMITTED: u8 = 3;
+/// The store has rolled back.
+const ROLLED_BACK: u8 = 4;
+/// The transaction ended without the store. Nothing may be committed until the connection is
+/// closed.
+const LOST: u8 = 5;
+
+/// The state of one connection's transaction, tracked by SQLite's commit and rollback hooks.
+///
+/// The commit hook refuses every commit but the store's, so that writes outside the transaction
+/// fail and are undone. Code that removes the hooks evades this check, but not the savepoint that
+/// is released before a record is completed.
+///
+/// A progress handler interrupts the statement of a dropped handler, so that the rollback does not
+/// wait for its end, and a statement that exceeds its time limit.
+pub(super) struct ConnectionHooks {
+    state: Arc<AtomicU8>,
+    stopped: Arc<AtomicBool>,
+    limit: Arc<TimeLimit>,
+}
+
+/// Until when a statement may run.
+struct TimeLimit {
+    /// When the hooks were installed.
+    start: Instant,
+    /// In milliseconds since the start.
+    end: AtomicU64,
+}
+
+impl TimeLimit {
+    const NONE: u64 = u64::MAX;
+
+    fn is_over(&self) -> bool {
+        millis(self.start.elapsed()) >= self.end.load(Ordering::Acquire)
+    }
+}
+
+impl ConnectionHooks {
+    /// Installs the hooks in place of any existing ones.
+    pub(super) async fn install(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
+        let state = Arc::new(AtomicU8::new(IDLE));
+        let mut handle = connection.lock_handle().await?;
+        let (commits, rollbacks) = (state.clone(), state.clone());
+        handle.set_commit_hook(move || match commits.load(Ordering::Acquire) {
+            IDLE => true,
+            state => state == ENDING && advance(&commits, ENDING, COMMITTED),
+        });
+        handle.set_rollback_hook(move || {
+            // A commit that fails after its hook also calls the rollback hook.
+            let _ = advance(&rollbacks, OPEN, LOST)
+                || advance(&rollbacks, ENDING, ROLLED_BACK)
+                || advance(&rollbacks, COMMITTED, LOST);
+        });
+        let stopped = Arc::new(AtomicBool::new(false));
+        let limit = TimeLimit { start: Instant::now(), end: AtomicU64::new(TimeLimit::NONE) };
+        let limit = Arc::new(limit);
+        let (stops, limits) = (stopped.clone(), limit.clone());
+        handle.set_progress_handler(INSTRUCTIONS, move || {
+            !stops.load(Ordering::Acquire) && !limits.is_over()
+        });
+        Ok(Self { state, stopped, limit })
+    }
+
+    /// Interrupts each statement that runs after this time, until
+    /// [`remove_limit`](Self::remove_limit).
+    pub(super) fn limit(&self, limit: Duration) {
+        let TimeLimit { start, end } = &*self.limit;
+        end.store(millis(start.elapsed().saturating_add(limit)), Ordering::Release);
+    }
+
+    pub(super) fn remove_limit(&self) {
+        self.limit.end.store(TimeLimit::NONE, Ordering::Release);
+    }
+
+    /// Removes the hooks.
+    pub(super) async fn remove(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let mut handle = connection.lock_handle().await?;
+        handle.remove_commit_hook();
+        handle.remove_rollback_hook();
+        handle.remove_progress_handler();
+        Ok(())
+    }
+
+    /// Records that a transaction has begun.
+    pub(super) fn begun(&self) {
+        self.state.store(OPEN, Ordering::Release);
+    }
+
+    /// Whether the transaction is still open, as far as the hooks know.
+    pub(super) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Announces the end of the transaction; returns `false` if it has already ended.
+    pub(super) fn begin_end(&self) -> bool {
+        advance(&self.state, OPEN, ENDING)
+    }
+
+    /// Interrupts the running statement, if there is one, until [`rolled_back`](Self::rolled_back).
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Records that the transaction was committed; returns `false` if the hooks have not seen it.
+    pub(super) fn committed(&self) -> bool {
+        advance(&self.state, COMMITTED, IDLE)
+    }
+
+    /// Records that the transaction was rolled back; returns `false` if the hooks have not seen it.
+    pub(super) fn rolled_back(&self) -> bool {
+        self.stopped.store(false, Ordering::Release);
+        advance(&self.state, ROLLED_BACK, IDLE)
+    }
+}
+
+fn advance(state: &AtomicU8, from: u8, to: u8) -> bool {
+    state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Why a transaction cannot be committed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransactionFault {
+    #[error(
+        "the transaction ended before the handler responded: SQLite rolled it back after an error, \
+         or the handler ended it with a statement"
+    )]
+    Ended,
+    #[error("the handler left a savepoint open")]
+    OpenSavepoint,
+}

@@ -1,0 +1,34 @@
+//! What the tests of this repository need beyond the public API. It is not covered by semantic
+//! versioning.
+
+use std::sync::Arc;
+
+use idempotent_core::StoreError;
+use idempotent_sql::group_commit::BatchCounts;
+
+use crate::{SqliteStore, connect, statements::Statements};
+
+/// The store with other statements; `alter` gets the name of each statement and its text.
+pub fn alter_sqlite(store: SqliteStore, alter: impl Fn(&str, &str) -> String) -> SqliteStore {
+    let statements = Statements::of(store.statements.table.clone(), alter);
+    SqliteStore { statements: Arc::new(statements), ..store }
+}
+
+/// The store with all claims and completions in batches, even a single one.
+pub fn batched_sqlite(store: SqliteStore) -> SqliteStore {
+    let limits = store.group.limits().forced();
+    store.with_limits(limits)
+}
+
+/// What the batches of a store have done so far.
+pub fn sqlite_batches(store: &SqliteStore) -> BatchCounts {
+    store.group.counts()
+}
+
+/// Verifies the URL of a database, without opening anything.
+///
+/// # Errors
+/// As for [`SqliteStore::connect`].
+pub fn verify_sqlite_url(url: &str) -> Result<(), StoreError> {
+    connect::parse(url).map(drop)
+}

@@ -1,0 +1,296 @@
+//! The SQL statements, with the table's name filled in.
+
+use sqlx::SqlStr;
+
+use super::{
+    repeated::RepeatedStatement,
+    statement::{Statement, Value, bound, bytes, shared},
+};
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId, ShortText,
+    protocol::{Claim, Note},
+};
+use idempotent_sql::{TableName, abandoned_code, sql_millis, status_code};
+
+/// Reads the connection's settings; `changed` is the number of rows that the last write changed.
+pub(super) const SETTINGS: &str = include_str!("sql/connection.sql");
+/// Milliseconds since the Unix epoch; constant within a statement.
+const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// The text of a file, by its name.
+macro_rules! text {
+    ($name:ident) => {
+        include_str!(concat!("sql/", stringify!($name), ".sql"))
+    };
+}
+
+macro_rules! texts {
+    ($($name:ident),* $(,)?) => {
+        /// One statement for each atomic step; the header of its file names the parameters.
+        struct StatementTexts {
+            $($name: SqlStr,)*
+        }
+
+        impl StatementTexts {
+            /// `of` gets the name and the text of each file.
+            fn new(table: &TableName, of: impl Fn(&str, &str) -> String) -> Self {
+                Self { $($name: filled(table, &of(stringify!($name), text!($name))),)* }
+            }
+        }
+    };
+}
+
+texts! {
+    read, existing, claim, take_over, hold, shorten, renew, note, complete, release, abandon,
+    resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
+}
+
+/// The statements of one table.
+pub(super) struct Statements {
+    pub(super) table: TableName,
+    pub(super) in_transaction: TransactionStatements,
+    pub(super) claim_batch: RepeatedStatement,
+    pub(super) complete_batch: RepeatedStatement,
+    texts: StatementTexts,
+}
+
+/// Fills in the table's name, which [`TableName`] has validated, and the time.
+pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
+    shared(table.fill(statement, NOW))
+}
+
+/// Texts of several statements for a transaction that a handler uses. SQLite runs each text in one
+/// call to its thread.
+///
+/// Two savepoints precede the handler's writes: one to roll back to, and one whose release proves
+/// that the transaction in which it was set is still open. Their names are random, so that no
+/// handler can set them again.
+pub(super) struct TransactionStatements {
+    /// Begins a transaction for a handler and takes the write lock at once: SQLite refuses an
+    /// upgrade from a read lock if another connection has written in between.
+    pub(super) begin: SqlStr,
+    pub(super) savepoints: SqlStr,
+    /// Undoes what was written since the savepoints.
+    pub(super) undo: SqlStr,
+    /// Proves that the transaction is open, and reads the connection's settings.
+    pub(super) verify: SqlStr,
+    /// Claims, then sets the savepoints.
+    claim: SqlStr,
+    /// Proves that the transaction is open, adds a note, and reads the settings.
+    note: SqlStr,
+    /// Proves that the transaction is open, completes, and reads the settings.
+    complete: SqlStr,
+    /// Proves that the transaction is open, abandons, and reads the settings.
+    abandon: SqlStr,
+}
+
+impl TransactionStatements {
+    fn new(StatementTexts { claim, note, complete, abandon, .. }: &StatementTexts) -> Self {
+        let random = fastrand::u64(..);
+        let (effects, proof) =
+            (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
+        let savepoints = format!("SAVEPOINT {effects}; SAVEPOINT {proof}");
+        let proof = format!("RELEASE {proof}; SAVEPOINT {proof}");
+        let ending = |step: &SqlStr| shared(format!("{proof};\n{};\n{SETTINGS}", step.as_str()));
+        Self {
+            begin: shared(format!("BEGIN IMMEDIATE; {savepoints}")),
+            undo: shared(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
+            verify: shared(format!("{proof};\n{SETTINGS}")),
+            claim: shared(format!("{};\n{savepoints}", claim.as_str())),
+            note: ending(note),
+            complete: ending(complete),
+            abandon: ending(abandon),
+            savepoints: shared(savepoints),
+        }
+    }
+}
+
+impl Statements {
+    pub(super) fn new(table: TableName) -> Self {
+        Self::of(table, |_, text| text.to_owned())
+    }
+
+    /// The statements of these texts; `text` gets the name and the text of each file.
+    pub(super) fn of(table: TableName, text: impl Fn(&str, &str) -> String) -> Self {
+        let texts = StatementTexts::new(&table, text);
+        Self {
+            in_transaction: TransactionStatements::new(&texts),
+            claim_batch: RepeatedStatement::new(texts.claim.as_str(), ", "),
+            complete_batch: RepeatedStatement::new(texts.complete.as_str(), "FROM "),
+            texts,
+            table,
+        }
+    }
+
+    pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+        sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
+    }
+
+    pub(super) fn existing<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+        sqlx::query(self.texts.existing.clone()).bind(id.as_bytes().as_slice())
+    }
+
+    pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+        bound(&self.texts.claim, claim_values(id, claim))
+    }
+
+    pub(super) fn claim_in_transaction<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+    ) -> Statement<'a> {
+        bound(&self.in_transaction.claim, claim_values(id, claim))
+    }
+
+    pub(super) fn take_over<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: u32,
+    ) -> Statement<'a> {
+        claim_query(&self.texts.take_over, id, claim).bind(seen)
+    }
+
+    pub(super) fn hold<'a>(
+        &self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: &'a OwnerToken,
+    ) -> Statement<'a> {
+        sqlx::query(self.texts.hold.clone())
+            .bind(id.as_bytes().as_slice())
+            .bind(claim.fingerprint.to_bytes().to_vec())
+            .bind(seen.as_bytes().as_slice())
+            .bind(abandoned_code(claim.abandoned))
+    }
+
+    pub(super) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.texts.shorten, seen)
+    }
+
+    pub(super) fn shorten_expired<'a>(&self) -> Statement<'a> {
+        sqlx::query(self.texts.shorten_expired.clone())
+    }
+
+    pub(super) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {
+        sqlx::query(self.texts.renew.clone()).bind(leases)
+    }
+
+    pub(super) fn note<'a>(&self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+        noting(&self.texts.note, lease, note)
+    }
+
+    pub(super) fn note_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        note: &'a Note,
+    ) -> Statement<'a> {
+        noting(&self.in_transaction.note, lease, note)
+    }
+
+    pub(super) fn complete<'a>(&self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+        completing(&self.texts.complete, lease, recording)
+    }
+
+    pub(super) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
+        fenced(&self.texts.release, lease)
+    }
+
+    pub(super) fn abandon<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+        fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
+    }
+
+    pub(super) fn complete_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a> {
+        completing(&self.in_transaction.complete, lease, recording)
+    }
+
+    pub(super) fn abandon_in_transaction<'a>(
+        &self,
+        lease: &'a Lease,
+        policy: Abandoned,
+    ) -> Statement<'a> {
+        fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
+    }
+
+    pub(super) fn resolve_complete<'a>(
+        &self,
+        seen: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a> {
+        completing(&self.texts.resolve_complete, seen, recording)
+    }
+
+    pub(super) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.texts.resolve_release, seen)
+    }
+
+    pub(super) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
+        sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
+    }
+
+    pub(super) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
+        sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
+    }
+
+    pub(super) fn resumable<'a>(
+        &self,
+        operation: &'a ShortText,
+        after: Option<&'a RecordId>,
+        limit: u32,
+    ) -> Statement<'a> {
+        let after = after.map_or(&[][..], |id| id.as_bytes());
+        let statement = sqlx::query(self.texts.resumable.clone());
+        statement.bind(operation.as_str()).bind(after).bind(i64::from(limit))
+    }
+}
+
+fn completing<'a>(statement: &SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    bound(statement, completion_values(lease, recording))
+}
+
+fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    let text = |text: &'a Option<ShortText>| text.as_deref().unwrap_or_default();
+    fenced(statement, lease)
+        .bind(text(&note.reference))
+        .bind(text(&note.progress))
+        .bind(&note.step[..])
+        .bind(&note.input[..])
+        .bind(i64::from(note.hold))
+}
+
+pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
+    let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
+    [
+        bytes(id.as_bytes()),
+        Value::Bytes(claim.fingerprint.to_bytes().to_vec().into()),
+        bytes(claim.owner.as_bytes()),
+        Value::Int(sql_millis(claim.lease)),
+        Value::Int(sql_millis(claim.ttl)),
+        Value::Int(abandoned_code(claim.abandoned)),
+        Value::Text(claim.operation.as_str()),
+        bytes(principal),
+    ]
+}
+
+pub(super) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
+    let status = Value::Int(status_code(recording));
+    [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
+}
+
+fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {
+    sqlx::query(statement.clone())
+        .bind(lease.id.as_bytes().as_slice())
+        .bind(lease.owner.as_bytes().as_slice())
+}
+
+fn claim_query<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    sqlx::query(statement.clone())
+        .bind(id.as_bytes().as_slice())
+        .bind(claim.fingerprint.to_bytes().to_vec())
+        .bind(claim.owner.as_bytes().as_slice())
+        .bind(sql_millis(claim.lease))
+}
