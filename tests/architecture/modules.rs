@@ -10,6 +10,7 @@ const CORE: &[&str] = &[
     "conformance",
     "internals",
     "connect",
+    "job",
     "runtime",
     "store",
     "transition",

@@ -3,7 +3,7 @@
 use idempotent_core::{
     Policy, Runtime, ShortText, Store,
     protocol::ClaimOutcome,
-    runtime::{AttemptOutcome, NoteError, Resumption, Verdict, decode_input},
+    runtime::{Attempt, AttemptOutcome, NoteError, Verdict, decode_input},
 };
 use test_support::{Fault, FaultyStore, Op};
 
@@ -18,7 +18,7 @@ async fn abandoned(store: &FaultyStore, runtime: &Runtime) {
     store.advance(Policy::DEFAULT.lease);
 }
 
-async fn resume(runtime: &Runtime) -> Option<Resumption> {
+async fn resume(runtime: &Runtime) -> Option<Attempt> {
     runtime.resume(id("k"), |_| Some(Policy::DEFAULT)).await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn a_resumed_operation_is_the_next_attempt() {
         assert!(decode_input::<String>(&record.notes.input).is_err());
         Some(Policy::DEFAULT)
     });
-    let attempt = resumed.await.unwrap().unwrap().attempt;
+    let attempt = resumed.await.unwrap().unwrap();
     assert_eq!(attempt.number(), 2);
     assert!(runtime.resumable("", None, 10).await.unwrap().ids.is_empty());
     assert!(resume(&runtime).await.is_none(), "it is in flight");
@@ -100,7 +100,7 @@ async fn a_resumed_attempt_that_is_fenced_changes_nothing() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     abandoned(&store, &runtime).await;
-    let attempt = resume(&runtime).await.unwrap().attempt;
+    let attempt = resume(&runtime).await.unwrap();
     store.advance(Policy::DEFAULT.lease);
     claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     // The resumed attempt does not know the request, but its successor has the same fingerprint.

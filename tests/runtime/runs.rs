@@ -9,7 +9,8 @@ use std::{
 use futures_util::FutureExt;
 use idempotent_core::{
     Key, Policy, RecordId, Runtime, ScopeId,
-    runtime::{Done, Failure, Job, Reconciliation, Run, RunError},
+    job::{Done, Failure, Job, RunError},
+    runtime::{Reconciliation, Run},
 };
 use test_support::{Fault, FaultyStore, Op};
 use tokio::sync::oneshot;

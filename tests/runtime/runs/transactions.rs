@@ -1,7 +1,7 @@
 //! Runs with a transaction, on each database and with each claim.
 
 use idempotent_core::{
-    runtime::{ClaimMode, JobTransaction, TransactionError},
+    job::{ClaimMode, JobTransaction, TransactionError},
     store::memory::MemoryStore,
 };
 use sqlx::{PgConnection, SqliteConnection};

@@ -23,7 +23,7 @@ pub struct Done<T> {
 pub enum Failure<E = String> {
     /// Nothing was done. The key is released, and the next run with it runs the work.
     ///
-    /// If a [step](super::Run::step) has begun, or an earlier attempt was abandoned, part of
+    /// If a [step](crate::runtime::Run::step) has begun, or an earlier attempt was abandoned, part of
     /// the operation may have been done: the next run is then the next attempt, or the key is held
     /// after the [point of no return](crate::runtime::Run::point_of_no_return).
     Retryable(E),

@@ -107,7 +107,7 @@ pub enum TransactionError {
     #[error("the connections of the store are of another type; use that of its database")]
     Connection,
     /// The transaction was used within a step, which is recorded apart from it. Use
-    /// [`run_in`](super::super::Step::run_in) for a step whose effects are in the transaction.
+    /// [`run_in`](crate::runtime::Step::run_in) for a step whose effects are in the transaction.
     #[error("a transaction was used within a step; run the step in it with `run_in`")]
     InStep,
     /// The work has ended without dropping the transaction, which is rolled back.

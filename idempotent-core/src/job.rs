@@ -1,23 +1,29 @@
-//! Runs an operation that is not an HTTP request: a message of a queue, a scheduled job, a
-//! mutation, an item of a batch.
+//! Typed operations that are not HTTP requests, and operations without their clients.
+//!
+//! [`Runtime::run`] runs a message of a queue, a scheduled job, a mutation or an item of a batch.
+//! [`Runtime::resume`] claims an operation that was abandoned, in order to finish it.
 
 use serde::Serialize;
 
 pub use self::{
-    job::{ClaimMode, Job},
+    definition::{ClaimMode, Job},
     outcome::{Done, Failure, RunError},
     recorded::recording_of,
     transaction::{JobTransaction, TransactionError},
 };
 use self::{prepared::Prepared, transaction::TransactionSlot};
-use super::{Run, Runtime, recordable::Recordable};
-use crate::{key::Key, scope::ScopeId};
+use crate::{
+    key::Key,
+    runtime::{Recordable, Run, Runtime},
+    scope::ScopeId,
+};
 
+mod definition;
 mod ending;
-mod job;
 mod outcome;
 mod prepared;
 mod recorded;
+mod resume;
 mod transaction;
 
 impl Runtime {
@@ -41,7 +47,8 @@ impl Runtime {
     /// ```
     /// use idempotent_core::{
     ///     Key, Runtime, ScopeId,
-    ///     runtime::{Failure, Job, RuntimeOptions},
+    ///     job::{Failure, Job},
+    ///     runtime::RuntimeOptions,
     /// };
     ///
     /// const INVOICE: Job = Job::new("create invoice");
