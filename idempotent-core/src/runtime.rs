@@ -37,6 +37,7 @@ pub(crate) mod internals;
 mod open_claims;
 mod operation;
 mod options;
+mod owner_tokens;
 mod parts;
 mod process;
 mod recordable;

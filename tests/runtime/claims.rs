@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use idempotent_core::{
     OwnerToken, Policy, Runtime, StoreError,
-    internals::{gauges, open_transaction, runtime_of_process},
+    internals::{Gauges, gauges, open_transaction, runtime_of_process},
     protocol::Resolution,
     runtime::{AttemptOutcome, Verdict},
 };
@@ -37,6 +37,7 @@ async fn a_forked_process_cannot_use_the_runtime() {
         assert!(!error.is_transient() && cause.contains("forked"), "{error}: {cause}");
     }
     assert_eq!([Op::Claim, Op::LookUp].map(|op| store.begun(op)), [0; 2]);
+    assert_eq!(gauges(&runtime), Gauges::default());
 }
 
 /// An open transaction may belong to a duplicate that is going to be rejected, so the record

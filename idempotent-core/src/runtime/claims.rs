@@ -115,15 +115,12 @@ impl Claims {
         digest: &RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
         let sent = self.store.environment().now();
-        // The process was verified when the owner token was drawn.
-        let mut verified = true;
-        if !self.deferrals.is_empty() {
-            if let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await {
-                return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
-            }
-            verified = false;
+        if !self.deferrals.is_empty()
+            && let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await
+        {
+            return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
         }
-        let mut outcome = self.send_verified(verified, id, claim).await?;
+        let mut outcome = self.send(id, claim).await?;
         if let ClaimOutcome::Mismatch { recorded } = outcome {
             outcome = Box::pin(self.claim_rotated(id, claim, digest, recorded)).await?;
         }
@@ -172,21 +169,11 @@ impl Claims {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
-        self.send_verified(false, id, claim).await
-    }
-
-    /// Sends the claim. If `verified`, the caller has just verified the process.
-    async fn send_verified(
-        &self,
-        verified: bool,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<ClaimOutcome, StoreError> {
         let mut pending = PendingClaim { deferrals: &self.deferrals, id, claim: Some(claim) };
         let sends = AtomicUsize::new(0);
         let send = || {
-            let is_first = sends.fetch_add(1, Ordering::Relaxed) == 0;
-            self.store.call_verified(verified && is_first, |store| store.claim(id, claim))
+            sends.fetch_add(1, Ordering::Relaxed);
+            self.store.call(|store| store.claim(id, claim))
         };
         let outcome = with_retry(send).await.inspect_err(|error| {
             if error.is_share_exceeded() {

@@ -156,8 +156,12 @@ impl Deferrals {
     /// Hands an end to the background, and returns whether there was room for it.
     ///
     /// If there is no room for the body of a response, its status and headers are kept. If there is
-    /// no room for these either, the end is dropped and the lease expires.
+    /// no room for these either, the end is dropped and the lease expires. A forked process defers
+    /// nothing: it has no thread that would store it.
     pub(super) fn defer(self: &Arc<Self>, mut end: DeferredEnd) -> bool {
+        if self.store.process().verify().is_err() {
+            return false;
+        }
         let (id, limit) = (end.id, self.options.deferred_bytes);
         if !self.ledger.reserve(end.bytes(), limit) {
             match end.without_body() {

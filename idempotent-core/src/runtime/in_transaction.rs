@@ -9,7 +9,7 @@ use super::{
     open_claims::OpenClaim,
     parts::RuntimeParts,
     subject::Subject,
-    timing::{with_retry, with_timeout},
+    timing::with_retry,
     verdict::Verdict,
 };
 use crate::{
@@ -128,7 +128,10 @@ impl Request<'_> {
     /// Sends the claim, and retries it once: nothing is left of a claim that fails.
     async fn send(&self, wait: Duration) -> Result<TransactionClaim, StoreError> {
         let limit = self.parts.store.timeout().saturating_add(wait);
-        let send = || with_timeout(limit, self.transactions.claim(&self.id, &self.claim, wait));
+        let send = || {
+            let claim = self.transactions.claim(&self.id, &self.claim, wait);
+            self.parts.store.limit_to(limit, claim)
+        };
         with_retry(send).await
     }
 }
