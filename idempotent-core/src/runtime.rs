@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use self::{environment::Environment, parts::RuntimeParts, process::Process};
+use self::{attempt::Claimed, environment::Environment, parts::RuntimeParts, process::Process};
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
@@ -206,7 +206,8 @@ impl Runtime {
         }
         leases.insert(lease, policy.lease, sent);
         let attempt = (attempt, sent);
-        Attempt::new(self.parts.clone(), id, claim, digest, attempt, policy.abandoned)
+        let (parts, rule) = (self.parts.clone(), policy.abandoned);
+        Attempt::by_lease(Claimed::new(parts, id, claim, digest, attempt, rule))
     }
 
     /// Begins a transaction of the store that belongs to no attempt. Use it for a request without a

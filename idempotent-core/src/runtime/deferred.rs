@@ -5,16 +5,19 @@
 //! bound the memory that the ends take.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use tokio::sync::mpsc;
 
 pub(super) use self::end::DeferredEnd;
-use self::ledger::Ledger;
 #[cfg(feature = "internals")]
 pub(super) use self::ledger::Load;
+use self::{
+    end::{EndEvent, EndState},
+    ledger::Ledger,
+};
 use super::{
     end_action::EndAction, options::RuntimeOptions, renewer::Renewer, store_calls::StoreCalls,
     timing::after, waiters::Waiters,
@@ -141,7 +144,7 @@ impl Deferrals {
 
     /// Shows an end that is being sent to the store to claims of this process.
     pub(super) fn show(self: &Arc<Self>, end: DeferredEnd) -> SendingEnd {
-        let end = Arc::new(DeferredEnd { sending: true, ..end });
+        let end = Arc::new(end.into_sending());
         self.ledger.insert(&end);
         SendingEnd { deferrals: self.clone(), end }
     }
@@ -210,7 +213,7 @@ impl Deferrals {
         if !self.options.fingerprint_keys.matches(end.claim.fingerprint, digest) {
             return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
         }
-        if end.sending {
+        if end.state() == EndState::Sending {
             return Some(self.read_sent(&end).await);
         }
         let error = match self.settle_soon(&end).await {
@@ -220,7 +223,7 @@ impl Deferrals {
             None => None,
         };
         let (id, error) = (id.short(), error.as_ref().map(tracing::field::display));
-        if end.may_be_superseded() {
+        if end.state().may_be_superseded() {
             tracing::warn!(
                 %id, error,
                 "the owner of a record is unknown while the store fails; reporting it in flight"
@@ -245,7 +248,7 @@ impl Deferrals {
         let sent = tokio::spawn(async move {
             let sent = deferrals.send_or_reclaim(&end).await;
             if sent.is_ok() {
-                end.done.store(true, Ordering::SeqCst);
+                end.note(EndEvent::Settled);
                 deferrals.ledger.remove(&end);
                 deferrals.waiters.wake(&end.id);
             }
@@ -281,7 +284,7 @@ impl Deferrals {
                 // Between this outcome and that of the reclaim the store may fail; the mark
                 // prevents a replay of this response, since another attempt may own the key (case
                 // `a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory`).
-                end.found_fenced(true);
+                end.note(EndEvent::Fenced);
                 self.reclaim(end).await
             }
         }
@@ -308,7 +311,7 @@ impl Deferrals {
         let sent = self.now();
         let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
         if let ClaimOutcome::Granted { .. } = outcome {
-            end.found_fenced(false);
+            end.note(EndEvent::GrantedAgain);
             // A renewal that found the record lost has removed its lease. It is removed again
             // below, or when the end is dropped.
             self.renewer.leases.restore_lost(end.lease(), end.claim.lease, sent);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    attempt::{Admission, Attempt},
+    attempt::{Admission, Attempt, Claimed},
     open_claims::OpenClaim,
     parts::RuntimeParts,
     subject::Subject,
@@ -109,9 +109,9 @@ impl Request<'_> {
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
                 let attempt = (attempt, parts.store.environment().now());
-                let attempt =
-                    Attempt::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
-                Admission::Proceed(attempt.in_transaction(open, transaction))
+                let claimed =
+                    Claimed::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
+                Admission::Proceed(Attempt::in_transaction(claimed, open, transaction))
             }
             TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })
                 if self.matches(recorded) =>
