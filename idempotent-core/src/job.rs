@@ -3,18 +3,21 @@
 //! [`Runtime::run`] runs a message of a queue, a scheduled job, a mutation or an item of a batch.
 //! [`Runtime::resume`] claims an operation that was abandoned, in order to finish it.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
+use self::prepared::Prepared;
 pub use self::{
     definition::{ClaimMode, Job},
     outcome::{Done, Failure, RunError},
     recorded::recording_of,
-    transaction::{JobTransaction, TransactionError},
+    transaction::JobTransaction,
 };
-use self::{prepared::Prepared, transaction::TransactionSlot};
+pub use crate::runtime::TransactionError;
 use crate::{
     key::Key,
-    runtime::{Recordable, Run, Runtime},
+    runtime::{Recordable, Run, Runtime, TransactionSlot},
     scope::ScopeId,
 };
 
@@ -159,9 +162,11 @@ impl Runtime {
                 Ok(attempt) => attempt,
                 Err(verdict) => return recorded::result_of(verdict),
             };
-            let slot = TransactionSlot::new();
-            let transaction = JobTransaction::new(prepared.runtime, &mut attempt, &slot);
+            let slot = Arc::<TransactionSlot>::default();
+            slot.open_for(&mut attempt);
             let operation = attempt.operation().clone();
+            let transaction =
+                JobTransaction::new(prepared.runtime, operation.clone(), slot.clone());
             let work = async { work(operation, transaction).await };
             Box::pin(ending::carry_out(attempt, work, Some(slot))).await
         }

@@ -45,6 +45,7 @@ mod renewer;
 mod store_calls;
 mod subject;
 mod timing;
+mod transaction_slot;
 mod verdict;
 mod waiters;
 
@@ -56,6 +57,9 @@ pub use operation::{
 pub use options::RuntimeOptions;
 pub use recordable::Recordable;
 pub use subject::Subject;
+pub use transaction_slot::{
+    ReturnedTransaction, TransactionError, TransactionHandle, TransactionSlot,
+};
 pub use verdict::Verdict;
 
 /// Claims keys, and carries each attempt to its end.

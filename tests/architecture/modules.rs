@@ -80,7 +80,6 @@ const ACTIX: &[&str] = &[
     "recording",
     "chunks",
     "problem",
-    "tx_slot",
     "outcome",
     "policy",
     "declaration",

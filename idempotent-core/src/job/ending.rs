@@ -14,12 +14,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     outcome::{Done, Failure, RunError},
     recorded,
-    transaction::TransactionSlot,
 };
 use crate::{
     policy::Abandoned,
     recording::EncodedRecording,
-    runtime::{Attempt, AttemptOutcome},
+    runtime::{Attempt, AttemptOutcome, TransactionSlot},
 };
 
 /// What ends an attempt whose work has ended.
@@ -47,7 +46,9 @@ where
     let operation = attempt.operation().clone();
     let result = operation.scope(pin!(caught(work))).await;
     // The work is dropped by now.
-    let kept = slot.is_some_and(|slot| slot.close(&mut attempt));
+    if let Some(slot) = slot {
+        slot.close_for(&mut attempt);
+    }
     let result = match result {
         Ok(result) => result,
         Err(panic) => {
@@ -56,7 +57,6 @@ where
         }
     };
     let (end, result) = match result {
-        Ok(_) if kept => return Err(not_committed(attempt).await),
         Ok(value) => of_value(&attempt, value),
         Err(failure) => of_failure(&attempt, failure),
     };
@@ -128,22 +128,6 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
         }
     };
     (end, Err(error))
-}
-
-/// Ends an attempt whose work has kept its transaction: the effects cannot be committed, so the
-/// value must not be recorded.
-async fn not_committed<E>(attempt: Attempt) -> RunError<E> {
-    tracing::error!(
-        id = %attempt.id().short(),
-        "the work of a run has kept its transaction, which is rolled back; drop it before the end"
-    );
-    let (policy, reference) = (attempt.operation().abandoned(), attempt.operation().reference());
-    match (attempt.abandon(policy).await, policy) {
-        (AttemptOutcome::Fenced(_), _) | (_, Abandoned::Retry) => {
-            RunError::NotCommitted { transient: false }
-        }
-        (_, Abandoned::Hold) => RunError::Held { reference },
-    }
 }
 
 async fn abandon_panicked(attempt: Attempt) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 pub(super) use self::claimed::Claimed;
+pub use self::outcome::AttemptOutcome;
 use self::{claimed::Effects, leased::LeasedAttempt, transactional::TransactionalAttempt};
 use super::{end_action::EndAction, open_claims::OpenClaim, operation::Run, verdict::Verdict};
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 
 mod claimed;
 mod leased;
+mod outcome;
 mod transactional;
 
 /// The outcome of [`Runtime::begin`](super::Runtime::begin): whether the handler of a request may
@@ -70,32 +72,6 @@ impl DerefMut for Inner {
             Self::InTransaction(attempt) => &mut attempt.claimed,
         }
     }
-}
-
-/// The outcome of ending an attempt, which decides what its client gets.
-///
-/// Exhaustive: a caller must handle every outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttemptOutcome {
-    /// The store has stored the end. Send the attempt's response.
-    Stored,
-    /// The store failed to store the end. Send the attempt's response nevertheless: its completion
-    /// is retried in the background for as long as its record would last, within the limit of
-    /// [`RuntimeOptions::deferred_bytes`](super::RuntimeOptions::deferred_bytes).
-    Deferred,
-    /// Another attempt has taken over the key, or the store has lost its record. The attempt's
-    /// response must not reach its client, which gets the response for this verdict instead. The
-    /// verdict is never [`Mismatch`](Verdict::Mismatch), because the handler ran.
-    Fenced(Verdict),
-    /// The attempt's transaction was not committed, or its outcome is unknown. The attempt's
-    /// response must not reach its client. The client can repeat the request to get the outcome.
-    NotCommitted {
-        /// Whether a repeated request may succeed.
-        transient: bool,
-    },
-    /// The attempt's transaction was not committed, or its handler has ended it, and the key is
-    /// held: a repeated request does not run. The attempt's response must not reach its client.
-    Held,
 }
 
 impl Attempt {
@@ -161,6 +137,11 @@ impl Attempt {
     /// [transaction](super::Runtime::transaction) that the handler has used.
     pub fn return_transaction(&mut self, transaction: Box<dyn Transaction>) {
         self.inner.effects = Effects::In(transaction);
+    }
+
+    /// Notes that the handler has kept the transaction, so that the attempt cannot complete.
+    pub(super) fn lose_transaction(&mut self) {
+        self.inner.effects = Effects::WithHandler;
     }
 
     /// Completes the attempt with a recorded response, and commits its transaction if there is one.

@@ -89,7 +89,7 @@ async fn hold_if_committed(
 ) -> Result<Fence, StoreError> {
     if store.abandon(lease, Abandoned::Hold).await? == Fence::Passed {
         tracing::error!(
-            id = %lease.id.short(), "a handler committed its transaction itself; its key is held"
+            id = %lease.id.short(), "an operation committed its transaction itself; its key is held"
         );
         return Ok(Fence::Passed);
     }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, mem, sync::Arc, time::Instant};
 
-use super::AttemptOutcome;
+use super::outcome::AttemptOutcome;
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
@@ -131,8 +131,8 @@ impl Claimed {
     pub(super) fn log_kept(&self) {
         tracing::error!(
             id = %self.lease.id.short(),
-            "a handler responded but kept its transaction, which is rolled back; drop `Tx` before \
-             the handler returns"
+            "an operation has ended without returning its transaction, which is rolled back; drop \
+             the transaction before the operation ends"
         );
     }
 
@@ -143,12 +143,12 @@ impl Claimed {
         match fence {
             Fence::Passed => tracing::error!(
                 %id,
-                "a handler ended its transaction itself, and what it has written since may be \
+                "an operation ended its transaction itself, and what it has written since may be \
                  committed; its key is held"
             ),
             Fence::Fenced => tracing::error!(
                 %id,
-                "a handler ended its transaction itself, and what it has written since may be \
+                "an operation ended its transaction itself, and what it has written since may be \
                  committed; another attempt has its key"
             ),
         }

@@ -3,8 +3,8 @@
 use std::{error::Error, time::Duration};
 
 use super::{
-    AttemptOutcome,
     claimed::{Claimed, CommitOutcome, Effects, is_completed},
+    outcome::AttemptOutcome,
 };
 use crate::{
     error::StoreError,
@@ -149,8 +149,8 @@ impl TransactionalAttempt {
             Err(error) => {
                 tracing::error!(
                     id = %self.claimed.lease.id.short(), %error, cause = error.source(),
-                    "a handler ended its transaction itself, and what it has written since may be \
-                     committed; holding its key failed, and is retried in the background"
+                    "an operation ended its transaction itself, and what it has written since may \
+                     be committed; holding its key failed, and is retried in the background"
                 );
                 let hold = EndAction::HoldAgain(Box::new(self.claimed.claim.clone()));
                 self.claimed.parts.deferrals.defer(self.claimed.deferred(hold));
@@ -202,7 +202,7 @@ impl TransactionalAttempt {
         if held {
             tracing::error!(
                 id = %lease.id.short(),
-                "a handler committed its transaction itself; its key is held"
+                "an operation committed its transaction itself; its key is held"
             );
         }
         Ok(held)
