@@ -9,6 +9,7 @@ use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
 pub use idempotent_core::{job::JobTransaction, runtime::TransactionError};
 pub use idempotent_core::{
     job::{ClaimMode, Done, Failure, Job, RunError, recording_of},
+    protocol::Rejection,
     runtime::Run,
 };
 use serde::Serialize;

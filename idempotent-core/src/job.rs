@@ -41,7 +41,7 @@ impl Runtime {
     ///   scheduled, a key for each item of a batch. [`Key::from_text`] makes one of any text.
     /// * `input` is what the operation depends on. It is compared as canonical JSON
     ///   ([RFC 8785](crate::canonical_json)) and is not stored: another input with the same key is
-    ///   a [mismatch](RunError::Mismatch).
+    ///   a [mismatch](crate::protocol::Rejection::Mismatch).
     /// * The value of `work` is returned as it is read from its JSON, by the first run too, so that
     ///   every run returns the same: `Some(())`, which JSON cannot tell from `None`, is `None`.
     /// * `work` gets the [`Run`], for steps, derived keys, a reference and progress. A

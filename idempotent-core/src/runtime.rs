@@ -18,7 +18,9 @@ use crate::{
     fingerprint::RequestDigest,
     lease::{Lease, OwnerToken},
     policy::Policy,
-    protocol::{Claim, ClaimOutcome, Resolution, ResolveOutcome, ResumablePage, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Rejection, Resolution, ResolveOutcome, ResumablePage, Snapshot,
+    },
     record::Record,
     record_id::RecordId,
     short_text::ShortText,
@@ -254,11 +256,11 @@ impl Runtime {
             return Ok(Some(verdict));
         }
         // A key that is claimed in an open transaction has no record yet.
-        Ok(parts.open.fingerprint(&id).map(|fingerprint| {
-            if parts.options.fingerprint_keys.matches(fingerprint, digest) {
+        Ok(parts.open.fingerprint(&id).map(|recorded| {
+            if parts.options.fingerprint_keys.matches(recorded, digest) {
                 Verdict::IN_FLIGHT
             } else {
-                Verdict::Mismatch
+                Verdict::Rejected(Rejection::Mismatch { recorded })
             }
         }))
     }

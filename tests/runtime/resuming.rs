@@ -2,7 +2,7 @@
 
 use idempotent_core::{
     Policy, Runtime, ShortText, Store,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{Attempt, AttemptOutcome, NoteError, Verdict, decode_input},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -39,13 +39,10 @@ async fn a_resumed_operation_is_the_next_attempt() {
     assert!(resume(&runtime).await.is_none(), "it is in flight");
     assert!(matches!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::InFlight { .. }
+        Verdict::Rejected(Rejection::InFlight { .. })
     ));
     assert_eq!(attempt.complete(&response("done")).await, AttemptOutcome::Stored);
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::Completed(response("done"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("done"));
     assert!(resume(&runtime).await.is_none(), "it is completed");
 }
 
@@ -106,7 +103,7 @@ async fn a_resumed_attempt_that_is_fenced_changes_nothing() {
     // The resumed attempt does not know the request, but its successor has the same fingerprint.
     assert!(matches!(
         attempt.complete(&response("the fenced attempt's")).await,
-        AttemptOutcome::Fenced(Verdict::InFlight { .. })
+        AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight { .. }))
     ));
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    convert::Infallible,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
@@ -17,8 +18,10 @@ use super::{
 };
 use crate::{
     policy::Abandoned,
+    protocol::Rejection,
     recording::EncodedRecording,
     runtime::{Attempt, AttemptOutcome, TransactionSlot},
+    short_text::ShortText,
 };
 
 /// What ends an attempt whose work has ended.
@@ -73,10 +76,12 @@ where
         AttemptOutcome::NotCommitted { transient } => {
             return Err(RunError::NotCommitted { transient });
         }
-        AttemptOutcome::Held => return Err(RunError::Held { reference: operation.reference() }),
+        AttemptOutcome::Held => return Err(RunError::Rejected(held(operation.reference()))),
     }
     if let Err(
-        RunError::Unknown { .. } | RunError::Held { .. } | RunError::Other { held: true, .. },
+        RunError::Unknown { .. }
+        | RunError::Rejected(Rejection::Held { .. })
+        | RunError::Other { held: true, .. },
     ) = result
     {
         tracing::warn!(
@@ -87,14 +92,19 @@ where
     result
 }
 
+/// The key of this run is held from now on.
+fn held(reference: Option<ShortText>) -> Rejection<Infallible> {
+    Rejection::Held { newly: true, reference }
+}
+
 /// How a value ends its attempt.
 fn of_value<T: Serialize + DeserializeOwned, E>(
     attempt: &Attempt,
     value: T,
 ) -> (RunEnd, Result<Done<T>, RunError<E>>) {
     if attempt.operation().is_unknown() {
-        let held = RunError::Held { reference: None };
-        return (RunEnd::Abandon(Abandoned::Hold), Err(held));
+        let error = RunError::Rejected(held(None));
+        return (RunEnd::Abandon(Abandoned::Hold), Err(error));
     }
     let (recording, value) = recorded::of_value(value);
     (RunEnd::Record(recording), Ok(Done { value, replayed: false }))

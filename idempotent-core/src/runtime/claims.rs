@@ -20,7 +20,7 @@ use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     lease::OwnerToken,
-    protocol::{Claim, ClaimOutcome, Snapshot},
+    protocol::{Claim, ClaimOutcome, Rejection, Snapshot},
     record::{Record, RecordState},
     record_id::RecordId,
 };
@@ -49,7 +49,7 @@ pub(super) struct ClaimResponse {
 
 impl ClaimResponse {
     fn is_in_flight(&self) -> bool {
-        matches!(self.outcome, ClaimOutcome::InFlight { .. })
+        matches!(self.outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
     }
 }
 
@@ -121,7 +121,7 @@ impl Claims {
             return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
         }
         let mut outcome = self.send(id, claim).await?;
-        if let ClaimOutcome::Mismatch { recorded } = outcome {
+        if let ClaimOutcome::Rejected(Rejection::Mismatch { recorded }) = outcome {
             outcome = Box::pin(self.claim_rotated(id, claim, digest, recorded)).await?;
         }
         Ok(ClaimResponse { outcome, owner: claim.owner, sent })
@@ -152,7 +152,7 @@ impl Claims {
                     }
                     // Between the two claims another process may claim the key anew and sign with
                     // the newer secret, for the same request.
-                    Ok(ClaimOutcome::Mismatch { recorded })
+                    Ok(ClaimOutcome::Rejected(Rejection::Mismatch { recorded }))
                         if self.options.fingerprint_keys.matches(recorded, *digest) =>
                     {
                         Ok(ClaimOutcome::IN_FLIGHT)
@@ -160,7 +160,7 @@ impl Claims {
                     outcome => outcome,
                 }
             }
-            Some(_) | None => Ok(ClaimOutcome::Mismatch { recorded }),
+            Some(_) | None => Ok(ClaimOutcome::Rejected(Rejection::Mismatch { recorded })),
         }
     }
 
@@ -183,7 +183,7 @@ impl Claims {
         // If the claim was sent twice, the attempt in flight may be its own first sending: always
         // if the store cannot see a record, and only its lock.
         if sends.into_inner() > 1
-            && let ClaimOutcome::InFlight { lease_left, .. } = outcome
+            && let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) = outcome
         {
             if lease_left.is_zero() {
                 return Err(StoreError::transient("runtime", "claim", MayBeItself));
@@ -309,13 +309,17 @@ impl Claims {
             return None;
         }
         let verdict = self.verdict(id, digest, found);
-        let in_flight = matches!(verdict, Verdict::InFlight { .. });
+        let in_flight = matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. }));
         let free = in_flight && found.record.lease_expired(found.at);
         (!free).then_some(verdict)
     }
 
     fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Verdict {
-        if self.matches(&found.record, digest) { verdict_of(id, found) } else { Verdict::Mismatch }
+        if self.matches(&found.record, digest) {
+            verdict_of(id, found)
+        } else {
+            Verdict::Rejected(Rejection::Mismatch { recorded: found.record.fingerprint })
+        }
     }
 
     fn matches(&self, record: &Record, digest: RequestDigest) -> bool {
@@ -327,10 +331,10 @@ impl Claims {
 fn verdict_of(id: &RecordId, Snapshot { record, at }: &Snapshot) -> Verdict {
     let reference = record.notes.reference.clone();
     match &record.state {
-        _ if record.is_held(*at) => Verdict::Held { newly: false, reference },
+        _ if record.is_held(*at) => Verdict::Rejected(Rejection::Held { newly: false, reference }),
         RecordState::Completed(recording) => Verdict::of_recording(id, recording),
         RecordState::InFlight | RecordState::Held => {
-            Verdict::InFlight { lease_left: record.lease_left(*at), reference }
+            Verdict::Rejected(Rejection::InFlight { lease_left: record.lease_left(*at), reference })
         }
     }
 }

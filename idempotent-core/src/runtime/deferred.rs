@@ -25,7 +25,7 @@ use super::{
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     record::RecordState,
     record_id::RecordId,
 };
@@ -211,7 +211,9 @@ impl Deferrals {
     ) -> Option<ClaimOutcome> {
         let end = self.ledger.find(id)?;
         if !self.options.fingerprint_keys.matches(end.claim.fingerprint, digest) {
-            return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
+            return Some(ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded: end.claim.fingerprint,
+            }));
         }
         if end.state() == EndState::Sending {
             return Some(self.read_sent(&end).await);
@@ -268,11 +270,16 @@ impl Deferrals {
         };
         let reference = record.notes.reference;
         match record.state {
-            RecordState::Completed(recording) => ClaimOutcome::Completed(recording),
-            RecordState::Held => ClaimOutcome::Held { newly: false, reference },
-            RecordState::InFlight => {
-                ClaimOutcome::InFlight { lease_left: Duration::ZERO, reference }
+            RecordState::Completed(recording) => {
+                ClaimOutcome::Rejected(Rejection::Completed(recording))
             }
+            RecordState::Held => {
+                ClaimOutcome::Rejected(Rejection::Held { newly: false, reference })
+            }
+            RecordState::InFlight => ClaimOutcome::Rejected(Rejection::InFlight {
+                lease_left: Duration::ZERO,
+                reference,
+            }),
         }
     }
 

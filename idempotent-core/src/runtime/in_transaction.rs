@@ -16,7 +16,7 @@ use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     policy::{OnAbandon, Policy},
-    protocol::{Claim, ClaimOutcome, Snapshot},
+    protocol::{Claim, ClaimOutcome, Rejection, Snapshot},
     record_id::RecordId,
     store::{TransactionClaim, Transactions},
     transition::{self, Change},
@@ -92,13 +92,18 @@ impl Request<'_> {
                 return Ok(Some(Verdict::of_claim(&self.id, outcome)));
             }
         }
-        Ok(if self.matches(other) { None } else { Some(Verdict::Mismatch) })
+        Ok(if self.matches(other) {
+            None
+        } else {
+            Some(Verdict::Rejected(Rejection::Mismatch { recorded: other }))
+        })
     }
 
     /// Claims the key, and waits up to `wait` for a transaction of another process.
     async fn claim(mut self, open: OpenClaim, wait: Duration) -> Result<Admission, StoreError> {
         let mut claimed = self.send(wait).await?;
-        if let TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) = claimed
+        if let TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch { recorded })) =
+            claimed
             && self.matches(recorded)
         {
             // The record was signed with an older secret.
@@ -113,9 +118,9 @@ impl Request<'_> {
                     Claimed::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
                 Admission::Proceed(Attempt::in_transaction(claimed, open, transaction))
             }
-            TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })
-                if self.matches(recorded) =>
-            {
+            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded,
+            })) if self.matches(recorded) => {
                 // The record changed between the two claims.
                 Admission::Rejected(parts.claims.current(&id, digest).await)
             }

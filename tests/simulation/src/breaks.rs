@@ -118,9 +118,8 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "HTTP layer: a key that was used for another request stays in flight",
         file: "idempotent-actix/src/run.rs",
-        text: "Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, \
-               RequestOutcome::KeyReused),",
-        broken: "Verdict::Mismatch => refusals.in_flight(std::time::Duration::ZERO, None),",
+        text: "refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused)",
+        broken: "refusals.in_flight(std::time::Duration::ZERO, None)",
         seeds: 200,
     },
     Break {

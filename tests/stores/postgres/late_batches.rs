@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use idempotent_core::{
     Lease, RecordId, ShortText, Store, StoreError,
     internals::{BatchCounts, batched_postgres, postgres_batches},
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::postgres::PostgresStore,
 };
 use sqlx::{
@@ -96,7 +96,10 @@ async fn complete_all(store: &PostgresStore, leases: &[Lease]) {
     let replays =
         leases.iter().map(|lease| async move { store.claim(&lease.id, &request()).await });
     for replay in join_all(replays).await {
-        assert_eq!(replay.unwrap(), ClaimOutcome::Completed(recording.clone()));
+        assert_eq!(
+            replay.unwrap(),
+            ClaimOutcome::Rejected(Rejection::Completed(recording.clone()))
+        );
     }
 }
 
@@ -104,7 +107,10 @@ async fn complete_all(store: &PostgresStore, leases: &[Lease]) {
 /// waited for the record.
 fn assert_not_granted(outcome: Result<ClaimOutcome, StoreError>) {
     match outcome {
-        Ok(outcome) => assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{outcome:?}"),
+        Ok(outcome) => assert!(
+            matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{outcome:?}"
+        ),
         Err(error) => assert!(error.is_transient(), "{error:?}"),
     }
 }
@@ -316,7 +322,7 @@ async fn replay(store: &PostgresStore, keys: &[RecordId], recordings: &[Bytes]) 
     let before = postgres_batches(store)[0];
     let replays = keys.iter().map(|id| async move { store.claim(id, &request()).await.unwrap() });
     for (outcome, recording) in join_all(replays).await.into_iter().zip(recordings) {
-        assert_eq!(outcome, ClaimOutcome::Completed(recording.clone()));
+        assert_eq!(outcome, ClaimOutcome::Rejected(Rejection::Completed(recording.clone())));
     }
     let after = postgres_batches(store)[0];
     BatchCounts {

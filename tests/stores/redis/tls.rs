@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     store::{Store, redis::RedisStore},
 };
 use test_support::servers::redis::{IN_MEMORY, Server};
@@ -65,7 +65,7 @@ async fn a_server_is_trusted_by_its_certificate() {
         let recording = Bytes::from(vec![7; 1024 * 1024]);
         let id = complete(&store, &recording).await.unwrap();
         let replay = store.claim(&id, &request()).await.unwrap();
-        assert!(replay == ClaimOutcome::Completed(recording), "not a replay");
+        assert!(replay == ClaimOutcome::Rejected(Rejection::Completed(recording)), "not a replay");
         return;
     }
     let directory = create_certificates();

@@ -20,7 +20,7 @@ use idempotent_core::{
         alter_postgres, alter_redis, alter_sqlite, batched_postgres, batched_sqlite,
         postgres_batches,
     },
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     store::{
         Store, TransactionClaim, postgres::PostgresStore, redis::RedisStore, sqlite::SqliteStore,
     },
@@ -224,7 +224,9 @@ impl Backend {
         // A batch that waits fails, and the replay is then executed alone.
         let [claims, _] = postgres_batches(&store);
         claims.alone > 0
-            || replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+            || replay.is_ok_and(|outcome| {
+                matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            })
     }
 
     /// Whether a batch returns a large recording, instead of leaving it to a step alone.
@@ -247,7 +249,7 @@ impl Backend {
             async move { store.claim(&record(number), &request(Duration::from_secs(60))).await }
         });
         for replay in futures_util::future::join_all(replays).await {
-            assert!(matches!(replay.unwrap(), ClaimOutcome::Completed(_)));
+            assert!(matches!(replay.unwrap(), ClaimOutcome::Rejected(Rejection::Completed(_))));
         }
         postgres_batches(&store)[0].alone == before
     }

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, Rejection},
     record_id::RecordId,
     recording::{RecordedBody, Recording},
     runtime::end_action::EndAction,
@@ -113,9 +113,11 @@ impl DeferredEnd {
     /// The outcome of later claims, if this end decides it.
     pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.action {
-            EndAction::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
+            EndAction::Complete(recording) => {
+                Some(ClaimOutcome::Rejected(Rejection::Completed(recording.clone())))
+            }
             EndAction::Abandon(Abandoned::Hold) | EndAction::HoldAgain(_) => {
-                Some(ClaimOutcome::Held { newly: false, reference: None })
+                Some(ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None }))
             }
             EndAction::Abandon(Abandoned::Retry)
             | EndAction::Release

@@ -28,7 +28,7 @@ use crate::{
     fingerprint::Fingerprint,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Snapshot},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Snapshot},
     record::{Record, RecordState},
     record_id::RecordId,
     short_text::ShortText,
@@ -329,20 +329,25 @@ fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), CallFailure> {
             let Some(Value::BulkString(recording)) = value.into_iter().nth(1) else {
                 return Err(CallFailure::Unexpected);
             };
-            return Ok((ClaimOutcome::Completed(recording.into()), false));
+            return Ok((ClaimOutcome::Rejected(Rejection::Completed(recording.into())), false));
         }
         [Value::Int(3), Value::Int(lease_left), Value::BulkString(noted)] => {
-            ClaimOutcome::InFlight {
+            ClaimOutcome::Rejected(Rejection::InFlight {
                 lease_left: Duration::from_millis(u64::try_from(*lease_left).unwrap_or(0)),
                 reference: reference(noted)?,
-            }
+            })
         }
         [Value::Int(4), Value::Int(newly), Value::BulkString(noted)] => {
-            ClaimOutcome::Held { newly: *newly == 1, reference: reference(noted)? }
+            ClaimOutcome::Rejected(Rejection::Held {
+                newly: *newly == 1,
+                reference: reference(noted)?,
+            })
         }
         [Value::Int(5), Value::BulkString(fingerprint)] => {
             let fingerprint = fingerprint.as_slice().try_into().map_err(|_| Unreadable)?;
-            ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
+            ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded: Fingerprint::from_bytes(fingerprint),
+            })
         }
         _ => return Err(CallFailure::Unexpected),
     };
