@@ -325,7 +325,7 @@ impl Completer {
             Some(operation.policy)
         });
         match resumed.await {
-            Ok(resumption) => Some((resumption?.attempt, prepared?)),
+            Ok(attempt) => Some((attempt?, prepared?)),
             Err(error) => {
                 let (id, cause) = (id.short(), std::error::Error::source(&error));
                 tracing::warn!(%id, %error, cause, "resuming an operation failed; retrying later");

@@ -15,7 +15,7 @@ use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
 
 use crate::key_source::{DeclaredSource, KeySource};
 
-pub use idempotent_core::runtime::ClaimMode;
+pub use idempotent_core::job::ClaimMode;
 
 pub(crate) mod markers;
 

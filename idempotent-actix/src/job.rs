@@ -4,10 +4,14 @@
 //! [`Idempotency::run`] runs one with the store, the namespace and the shutdown of the application.
 //! The guide [Queue consumers, jobs, and batches](crate::guide::without_http) shows how.
 
-pub use idempotent_core::runtime::{ClaimMode, Done, Failure, Job, Run, RunError, recording_of};
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub use idempotent_core::runtime::{JobTransaction, TransactionError};
 use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use idempotent_core::{job::JobTransaction, runtime::TransactionError};
+pub use idempotent_core::{
+    job::{ClaimMode, Done, Failure, Job, RunError, recording_of},
+    protocol::Rejection,
+    runtime::Run,
+};
 use serde::Serialize;
 
 use crate::idempotency::Idempotency;

@@ -40,7 +40,6 @@ mod specification;
 pub mod store;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
-mod tx_slot;
 mod unsupported;
 
 pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, RecordRule, StoreError};

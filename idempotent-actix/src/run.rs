@@ -5,6 +5,7 @@ use std::{future::Future, pin::Pin, rc::Rc};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
+    protocol::Rejection,
     runtime::{Admission, Attempt, Run, Subject, Verdict},
 };
 
@@ -216,24 +217,27 @@ impl KeyedRun {
     /// The response to a request that does not run, or whose attempt was fenced.
     fn reject(&self, verdict: Verdict) -> HttpResponse {
         let refusals = self.refusals();
-        match verdict {
-            Verdict::Completed(recording) => match recording::replay(recording) {
+        let rejection = match verdict {
+            Verdict::Rejected(rejection) => rejection,
+            Verdict::Lost { reused } => return refusals.lost(reused),
+            Verdict::Unreadable => return refusals.unreadable(),
+        };
+        match rejection {
+            Rejection::Completed(recording) => match recording::replay(recording) {
                 Some(response) => RequestOutcome::Replayed.attach(response),
                 None => {
                     tracing::error!(
                         "a recording is not a valid HTTP response; it is not replayed, and its \
                          record is kept"
                     );
-                    refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
+                    refusals.unreadable()
                 }
             },
-            Verdict::Unreadable => {
-                refusals.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
+            Rejection::Held { newly, reference } => refusals.held(newly, reference),
+            Rejection::Mismatch { .. } => {
+                refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused)
             }
-            Verdict::Held { newly, reference } => refusals.held(newly, reference),
-            Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused),
-            Verdict::Lost { reused } => refusals.lost(reused),
-            Verdict::InFlight { lease_left, reference } => match self.lookup_location() {
+            Rejection::InFlight { lease_left, reference } => match self.lookup_location() {
                 Some(Ok(location)) => refusals.poll(&location, lease_left, reference.as_deref()),
                 _ => refusals.in_flight(lease_left, reference),
             },
@@ -275,7 +279,7 @@ impl KeyedRun {
         let kind = problem::kind_of(error);
         if kind == ProblemKind::RecordUnreadable {
             // The record may be that of an attempt that was run.
-            return self.refusals().refuse(kind, RequestOutcome::Unavailable);
+            return self.refusals().unreadable();
         }
         self.refusals().refuse_unrun(kind)
     }

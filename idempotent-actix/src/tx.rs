@@ -7,7 +7,7 @@ use std::{
     fmt,
     future::{Ready, ready},
     marker::PhantomData,
-    rc::Rc,
+    sync::Arc,
 };
 
 use actix_web::{
@@ -15,8 +15,8 @@ use actix_web::{
     http::StatusCode,
 };
 use idempotent_core::{
-    RecordId, StoreError,
-    runtime::{HandlerTransaction, Run},
+    RecordId,
+    runtime::{HandlerTransaction, Run, TransactionError, TransactionHandle, TransactionSlot},
     store::Transaction,
 };
 use sqlx::Database;
@@ -27,7 +27,6 @@ use crate::{
     idempotency::Idempotency,
     operation::extraction::RequestOperation,
     problem::{self, HandlerProblem, ProblemKind},
-    tx_slot::TxSlot,
 };
 
 /// An extractor of the database transaction in which the handler's effects and its recorded
@@ -106,8 +105,7 @@ use crate::{
 ///   store's transactions, unless it begins one with `READ WRITE` or `AND CHAIN`. In the sessions
 ///   of an application's pool, or behind a pooler, it is committed by itself.
 pub struct Tx<D: Database> {
-    slot: Rc<TxSlot>,
-    transaction: Option<Box<dyn Transaction>>,
+    handle: TransactionHandle,
     operation: RequestOperation,
     idempotency: Idempotency,
     database: PhantomData<fn() -> D>,
@@ -120,32 +118,29 @@ impl<D: Database> Tx<D> {
     /// the transaction has begun before the handler.
     ///
     /// # Errors
-    /// [`TxError::Begin`] if the store cannot begin a transaction. A transient failure within the
-    /// first second is retried once; each try is limited by the
+    /// [`Begin`](TransactionError::Begin) if the store cannot begin a transaction. A transient
+    /// failure within the first second is retried once; each try is limited by the
     /// [`store_timeout`](crate::IdempotencyBuilder::store_timeout). A handler that returns the
     /// error responds with 503 (`store_unavailable`), or with 500 (`handler_failed`) if the error
     /// is permanent; the key is released, or held under `abandoned = "hold"`.
     ///
-    /// [`TxError::OutsideHandler`] in an extractor, and after the handler has responded.
+    /// [`NotClaimed`](TransactionError::NotClaimed) in an extractor,
+    /// [`Ended`](TransactionError::Ended) after the handler has responded, and
+    /// [`InStep`](TransactionError::InStep) within a [step](crate::Operation::step).
     ///
     /// # Cancel safety
     /// Safe: no transaction stays open, and the next call begins one.
     pub async fn connection(&mut self) -> Result<&mut D::Connection, TxError> {
-        self.transaction().await.map(Self::downcast)
+        let Self { handle, operation, idempotency, .. } = self;
+        let begin = idempotency.runtime().transaction();
+        Ok(handle.connection(begin, run_of(operation)).await?)
     }
 
     /// Returns the transaction, which the first call may begin.
     pub(crate) async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
-        if self.operation().is_some_and(Run::is_in_step) {
-            return Err(TxError::InStep);
-        }
-        let transaction = match self.transaction.take() {
-            // Dropping the transaction rolls it back.
-            Some(_) if self.slot.is_after_handler() => return Err(TxError::OutsideHandler),
-            Some(transaction) => transaction,
-            None => self.begin().await?,
-        };
-        Ok(self.transaction.insert(transaction))
+        let Self { handle, operation, idempotency, .. } = self;
+        let begin = idempotency.runtime().transaction();
+        Ok(handle.transaction(begin, run_of(operation)).await?)
     }
 
     /// Returns the id of the record that will contain the response. Use it as a foreign key to the
@@ -157,34 +152,13 @@ impl<D: Database> Tx<D> {
     /// `ON DELETE SET NULL`.
     #[must_use]
     pub fn record_id(&self) -> Option<&RecordId> {
-        Some(self.operation()?.id())
+        Some(run_of(&self.operation)?.id())
     }
+}
 
-    fn operation(&self) -> Option<&Run> {
-        self.operation.context()?.operation()
-    }
-
-    async fn begin(&self) -> Result<Box<dyn Transaction>, TxError> {
-        if let Some(transaction) = self.slot.take() {
-            return Ok(transaction);
-        }
-        if !self.slot.may_begin() {
-            return Err(TxError::OutsideHandler);
-        }
-        let begun = self.idempotency.runtime().transaction().await;
-        let transaction = begun.map_err(|source| TxError::Begin { source })?;
-        if let Some(operation) = self.operation() {
-            operation.transaction_begun();
-        }
-        // A `Tx` in a task may begin while the handler responds; its transaction is rolled back.
-        if self.slot.note_begun() { Ok(transaction) } else { Err(TxError::OutsideHandler) }
-    }
-
-    #[expect(clippy::expect_used, reason = "the extractor has compared the databases")]
-    fn downcast(transaction: &mut Box<dyn Transaction>) -> &mut D::Connection {
-        let connection = transaction.connection_mut().downcast_mut();
-        connection.expect("the store's connections are of this database")
-    }
+/// The operation of a request, if it has a key and is claimed.
+fn run_of(operation: &RequestOperation) -> Option<&Run> {
+    operation.context()?.operation()
 }
 
 impl<D: Database> HandlerTransaction for Tx<D> {
@@ -193,14 +167,6 @@ impl<D: Database> HandlerTransaction for Tx<D> {
 
     async fn transaction(&mut self) -> Result<&mut Box<dyn Transaction>, TxError> {
         Tx::transaction(self).await
-    }
-}
-
-impl<D: Database> Drop for Tx<D> {
-    fn drop(&mut self) {
-        if let Some(transaction) = self.transaction.take() {
-            self.slot.give_back(transaction);
-        }
     }
 }
 
@@ -274,69 +240,61 @@ fn prepare<D: Database>(
             .into());
         }
     }
-    let slot = Rc::<TxSlot>::default();
+    let slot = Arc::<TransactionSlot>::default();
     if request.extensions_mut().insert(slot.clone()).is_some() {
         return Err(
             "a handler takes two `Tx`, but its response is recorded in one transaction".into()
         );
     }
-    let (transaction, database, idempotency) = (None, PhantomData, idempotency.clone());
-    Ok(Tx { slot, transaction, operation, idempotency, database })
+    let (handle, idempotency) = (TransactionHandle::new(slot), idempotency.clone());
+    Ok(Tx { handle, operation, idempotency, database: PhantomData })
 }
 
 /// The error of [`Tx::connection`]. A handler can return it with `?`.
 ///
 /// The response is rendered like the guard's own problems, by the function that the application has
 /// set with [`problems`](crate::IdempotencyBuilder::problems).
+///
+/// | [`cause`](Self::cause) | response |
+/// |---|---|
+/// | `Begin` | 503 `store_unavailable`, or 500 `handler_failed` if the error is permanent |
+/// | any other | 500 `handler_failed`; the cause is logged |
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum TxError {
-    /// The transaction could not be begun.
-    #[non_exhaustive]
-    Begin {
-        /// The error of the store.
-        source: StoreError,
-    },
-    /// The `Tx` was used in an extractor, or after the handler had responded (500,
-    /// `handler_failed`).
-    OutsideHandler,
-    /// The `Tx` was used within a [step](crate::Operation::step), which is recorded apart from it
-    /// (500, `handler_failed`). Use [`run_in`](crate::Step::run_in) for a step whose effects are in
-    /// the transaction.
-    InStep,
+pub struct TxError {
+    cause: TransactionError,
 }
 
 impl TxError {
+    /// Returns the cause.
+    #[must_use]
+    pub fn cause(&self) -> &TransactionError {
+        &self.cause
+    }
+
     fn problem(&self) -> HandlerProblem {
-        match self {
-            Self::Begin { source } => HandlerProblem::of_store(source),
-            Self::OutsideHandler | Self::InStep => HandlerProblem::new(ProblemKind::HandlerFailed),
+        if let TransactionError::Begin { source, .. } = &self.cause {
+            HandlerProblem::of_store(source)
+        } else {
+            HandlerProblem::new(ProblemKind::HandlerFailed)
         }
+    }
+}
+
+impl From<TransactionError> for TxError {
+    fn from(cause: TransactionError) -> Self {
+        Self { cause }
     }
 }
 
 impl fmt::Display for TxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Begin { .. } => "the transaction of a `Tx` could not be begun",
-            Self::OutsideHandler => {
-                "a `Tx` was used in an extractor or after its handler had responded; use it in the \
-                 handler"
-            }
-            Self::InStep => {
-                "a `Tx` was used within a step, which is recorded apart from it; run the step with \
-                 `run_in`"
-            }
-        })
+        self.cause.fmt(f)
     }
 }
 
 impl StdError for TxError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Begin { source } => Some(source),
-            Self::OutsideHandler | Self::InStep => None,
-        }
+        self.cause.source()
     }
 }
 

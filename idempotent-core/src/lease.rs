@@ -1,6 +1,6 @@
 //! Leases and the owner tokens that fence them.
 
-use std::{cell::RefCell, fmt};
+use std::fmt;
 
 use crate::record_id::RecordId;
 
@@ -15,19 +15,15 @@ use crate::record_id::RecordId;
 pub struct OwnerToken([u8; 16]);
 
 impl OwnerToken {
-    /// Draws a token from the operating system's random source. The source is read for sixteen
-    /// tokens at a time.
+    /// Draws a token from the operating system's random source.
     ///
     /// # Errors
     /// Fails if the random source is not available. On common platforms that can happen only early
     /// during boot.
     pub fn random() -> Result<Self, getrandom::Error> {
-        Self::random_in(std::process::id())
-    }
-
-    /// Draws a token in the process with this id, which is the caller's.
-    pub(crate) fn random_in(process: u32) -> Result<Self, getrandom::Error> {
-        POOL.with_borrow_mut(|pool| pool.next(process))
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
     }
 
     /// Creates the token from bytes that a store has kept.
@@ -40,33 +36,6 @@ impl OwnerToken {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
-    }
-}
-
-/// Random tokens that are not used yet. Each is used once: the pool belongs to one thread, and a
-/// forked process draws its own.
-#[cfg_attr(test, derive(Clone, Copy))]
-struct TokenPool {
-    process: u32,
-    tokens: [[u8; 16]; 16],
-    left: usize,
-}
-
-thread_local! {
-    static POOL: RefCell<TokenPool> = const {
-        RefCell::new(TokenPool { process: 0, tokens: [[0; 16]; 16], left: 0 })
-    };
-}
-
-impl TokenPool {
-    fn next(&mut self, process: u32) -> Result<OwnerToken, getrandom::Error> {
-        if self.left == 0 || self.process != process {
-            self.left = 0;
-            getrandom::fill(self.tokens.as_flattened_mut())?;
-            (self.process, self.left) = (process, self.tokens.len());
-        }
-        self.left -= 1;
-        Ok(OwnerToken(self.tokens.get(self.left).copied().ok_or(getrandom::Error::UNEXPECTED)?))
     }
 }
 
@@ -84,30 +53,4 @@ pub struct Lease {
     pub id: RecordId,
     /// The token with which the claim was granted.
     pub owner: OwnerToken,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{collections::HashSet, thread};
-
-    use super::*;
-
-    #[test]
-    fn no_token_is_drawn_twice() {
-        let draw = || (0..1_000).map(|_| OwnerToken::random().unwrap()).collect::<Vec<_>>();
-        let threads: Vec<_> = (0..4).map(|_| thread::spawn(draw)).collect();
-        let mut drawn: Vec<_> =
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        drawn.extend(draw());
-        assert_eq!(drawn.iter().collect::<HashSet<_>>().len(), 5_000);
-        assert!(drawn.iter().all(|token| token.as_bytes() != &[0; 16]));
-    }
-
-    #[test]
-    fn a_forked_process_draws_its_own() {
-        let mut pool = TokenPool { process: 0, tokens: [[0; 16]; 16], left: 0 };
-        pool.next(1).unwrap();
-        let mut forked = pool;
-        assert_ne!(forked.next(2).unwrap(), pool.next(1).unwrap());
-    }
 }

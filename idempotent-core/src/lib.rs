@@ -20,6 +20,7 @@ mod fingerprint;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+pub mod job;
 mod key;
 mod lease;
 mod policy;

@@ -10,16 +10,20 @@
 //! 3. End the [`Attempt`] by [`complete`](Attempt::complete), [`release`](Attempt::release) or
 //!    [`abandon`](Attempt::abandon), and respond according to the [`AttemptOutcome`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use self::{environment::Environment, parts::RuntimeParts, process::Process};
+use self::{attempt::Claimed, environment::Environment, parts::RuntimeParts, process::Process};
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
     lease::{Lease, OwnerToken},
     policy::Policy,
-    protocol::{ClaimOutcome, Resolution, ResolveOutcome, Snapshot},
+    protocol::{
+        Claim, ClaimOutcome, Rejection, Resolution, ResolveOutcome, ResumablePage, Snapshot,
+    },
+    record::Record,
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transaction, Transactions},
 };
 
@@ -35,27 +39,29 @@ pub(crate) mod internals;
 mod open_claims;
 mod operation;
 mod options;
+mod owner_tokens;
 mod parts;
 mod process;
 mod recordable;
 mod renewer;
-mod resume;
-mod run;
 mod store_calls;
 mod subject;
 mod timing;
+mod transaction_slot;
 mod verdict;
 mod waiters;
 
 pub use attempt::{Admission, Attempt, AttemptOutcome};
-pub use operation::{HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step};
+pub use operation::{
+    HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step, decode_input,
+    is_input_of,
+};
 pub use options::RuntimeOptions;
 pub use recordable::Recordable;
-pub use resume::{Resumption, decode_input, is_input_of};
-pub use run::{
-    ClaimMode, Done, Failure, Job, JobTransaction, RunError, TransactionError, recording_of,
-};
 pub use subject::Subject;
+pub use transaction_slot::{
+    ReturnedTransaction, TransactionError, TransactionHandle, TransactionSlot,
+};
 pub use verdict::Verdict;
 
 /// Claims keys, and carries each attempt to its end.
@@ -137,16 +143,9 @@ impl Runtime {
             let ClaimOutcome::Granted { attempt } = response.outcome else {
                 return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
             };
-            let lease = Lease { id, owner: response.owner };
-            let leases = &parts.renewer.leases;
-            if attempt > 1 {
-                leases.remove_superseded(&lease);
-            }
-            leases.insert(lease, policy.lease, response.sent);
             let claim = claim.with_owner(response.owner);
-            let attempt = (attempt, response.sent);
-            let attempt = Attempt::new(parts.clone(), id, claim, digest, attempt, policy.abandoned);
-            Ok(Admission::Proceed(attempt))
+            let granted = (attempt, response.sent);
+            Ok(Admission::Proceed(self.granted(id, claim, digest, granted, policy)))
         }
     }
 
@@ -173,6 +172,50 @@ impl Runtime {
         in_transaction::begin(&self.parts, subject, digest, policy).await
     }
 
+    /// Claims an operation that was abandoned, by its record. Returns `None` if the claim is not
+    /// granted, or if an attempt of this process has ended and the store does not have its end yet.
+    pub(crate) async fn take_over(
+        &self,
+        id: RecordId,
+        record: Record,
+        policy: &Policy,
+    ) -> Result<Option<Attempt>, StoreError> {
+        let parts = &self.parts;
+        parts.ready().await?;
+        if parts.deferrals.has(&id) {
+            return Ok(None);
+        }
+        let claim = Claim::new(record.fingerprint, parts.store.draw_owner()?)
+            .with_policy(policy)
+            .with_principal(record.principal)
+            .with_operation(record.operation);
+        let sent = parts.store.environment().now();
+        let ClaimOutcome::Granted { attempt } = parts.claims.send(&id, &claim).await? else {
+            return Ok(None);
+        };
+        let digest = RequestDigest::unknown();
+        Ok(Some(self.granted(id, claim, digest, (attempt, sent), policy)))
+    }
+
+    /// The attempt of a granted claim, whose lease is renewed from now on.
+    fn granted(
+        &self,
+        id: RecordId,
+        claim: Claim,
+        digest: RequestDigest,
+        (attempt, sent): (u32, Instant),
+        policy: &Policy,
+    ) -> Attempt {
+        let (leases, lease) = (&self.parts.renewer.leases, Lease { id, owner: claim.owner });
+        if attempt > 1 {
+            leases.remove_superseded(&lease);
+        }
+        leases.insert(lease, policy.lease, sent);
+        let attempt = (attempt, sent);
+        let (parts, rule) = (self.parts.clone(), policy.abandoned);
+        Attempt::by_lease(Claimed::new(parts, id, claim, digest, attempt, rule))
+    }
+
     /// Begins a transaction of the store that belongs to no attempt. Use it for a request without a
     /// key, or pass it to [`Attempt::return_transaction`].
     ///
@@ -187,6 +230,11 @@ impl Runtime {
     #[must_use]
     pub fn transactions(&self) -> Option<&dyn Transactions> {
         self.parts.store.store().transactions()
+    }
+
+    /// Fails if the store has no transactions.
+    pub(crate) fn verify_transactions(&self) -> Result<(), StoreError> {
+        self.parts.store.transactions().map(drop)
     }
 
     /// Returns the verdict on a request without claiming its key, or `None` if a claim would be
@@ -208,11 +256,11 @@ impl Runtime {
             return Ok(Some(verdict));
         }
         // A key that is claimed in an open transaction has no record yet.
-        Ok(parts.open.fingerprint(&id).map(|fingerprint| {
-            if parts.options.fingerprint_keys.matches(fingerprint, digest) {
+        Ok(parts.open.fingerprint(&id).map(|recorded| {
+            if parts.options.fingerprint_keys.matches(recorded, digest) {
                 Verdict::IN_FLIGHT
             } else {
-                Verdict::Mismatch
+                Verdict::Rejected(Rejection::Mismatch { recorded })
             }
         }))
     }
@@ -240,6 +288,24 @@ impl Runtime {
     /// Fails if the store fails.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.parts.store.call(|store| store.look_up(id)).await
+    }
+
+    /// Returns one page of the operations with this name that can be [resumed](Self::resume): they
+    /// were abandoned after they had stored their input, and are neither held nor past their ttl.
+    ///
+    /// The page begins after the id `after`, and has up to `limit` ids. A page with fewer ids is
+    /// not necessarily the last one; see [`ResumablePage::next`].
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub async fn resumable(
+        &self,
+        operation: &str,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let operation = ShortText::truncated(operation);
+        self.parts.store.call(|store| store.resumable(&operation, after, limit)).await
     }
 
     /// Resolves a held key, if the attempt that the operator saw still owns it.

@@ -54,7 +54,7 @@ pub use transactions::{Transaction, TransactionClaim, Transactions};
 /// 5. **Repeatable claims.** A claim whose owner token already owns the key is granted again, for a
 ///    whole lease, because the first acknowledgment may have been lost. While an earlier sending of
 ///    the same claim is still being committed, the outcome may instead be
-///    [`ClaimOutcome::InFlight`] with a `lease_left` of zero.
+///    [`Rejection::InFlight`](crate::protocol::Rejection::InFlight) with a `lease_left` of zero.
 /// 6. **No removal of live records.** [`purge`](Self::purge) and any limit on the size of the store
 ///    never remove claims within their lease, recordings within their ttl, or held records. A full
 ///    store refuses new claims.

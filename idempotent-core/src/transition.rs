@@ -27,7 +27,7 @@ use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
     recording::{self, Length},
 };
@@ -167,19 +167,19 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
         );
     }
     if record.fingerprint != claim.fingerprint {
-        return (keep(record, now), ClaimOutcome::Mismatch { recorded: record.fingerprint });
+        return rejected(keep(record, now), Rejection::Mismatch { recorded: record.fingerprint });
     }
     match &record.state {
         RecordState::Completed(recording) => {
-            (Change::Keep, ClaimOutcome::Completed(recording.clone()))
+            rejected(Change::Keep, Rejection::Completed(recording.clone()))
         }
         RecordState::Held => {
             let reference = record.notes.reference.clone();
-            (Change::Keep, ClaimOutcome::Held { newly: false, reference })
+            rejected(Change::Keep, Rejection::Held { newly: false, reference })
         }
         RecordState::InFlight if !record.lease_expired(now) => {
             let (lease_left, reference) = (record.lease_left(now), record.notes.reference.clone());
-            (keep(record, now), ClaimOutcome::InFlight { lease_left, reference })
+            rejected(keep(record, now), Rejection::InFlight { lease_left, reference })
         }
         RecordState::InFlight => match record.abandoned.or(claim.abandoned) {
             Abandoned::Retry => {
@@ -190,10 +190,14 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
             }
             Abandoned::Hold => {
                 let reference = record.notes.reference.clone();
-                (Change::Put(held(record)), ClaimOutcome::Held { newly: true, reference })
+                rejected(Change::Put(held(record)), Rejection::Held { newly: true, reference })
             }
         },
     }
+}
+
+fn rejected(change: Change, rejection: Rejection) -> (Change, ClaimOutcome) {
+    (change, ClaimOutcome::Rejected(rejection))
 }
 
 fn first_claim(claim: &Claim, now: Timestamp) -> Record {

@@ -9,6 +9,7 @@ use crate::sources::Sources;
 const CORE: &[&str] = &[
     "conformance",
     "internals",
+    "job",
     "runtime",
     "store",
     "transition",
@@ -81,7 +82,6 @@ const ACTIX: &[&str] = &[
     "recording",
     "chunks",
     "problem",
-    "tx_slot",
     "outcome",
     "policy",
     "declaration",

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use idempotent_core::{
     OwnerToken, Policy, Runtime, StoreError,
-    internals::{gauges, open_transaction, runtime_of_process},
+    internals::{Gauges, gauges, open_transaction, runtime_of_process},
+    protocol::Rejection,
     protocol::Resolution,
     runtime::{AttemptOutcome, Verdict},
 };
@@ -37,6 +38,7 @@ async fn a_forked_process_cannot_use_the_runtime() {
         assert!(!error.is_transient() && cause.contains("forked"), "{error}: {cause}");
     }
     assert_eq!([Op::Claim, Op::LookUp].map(|op| store.begun(op)), [0; 2]);
+    assert_eq!(gauges(&runtime), Gauges::default());
 }
 
 /// An open transaction may belong to a duplicate that is going to be rejected, so the record
@@ -48,12 +50,12 @@ async fn a_record_takes_precedence_over_an_open_transaction() {
     proceed(&runtime, "done", "b", &Policy::DEFAULT).await.complete(&response("done")).await;
     let _open = ["done", "new"].map(|key| register(key, "another payload").unwrap());
     let find = async |key, body| runtime.find(id(key), request(body)).await.unwrap();
-    assert_eq!(find("done", "b").await, Some(Verdict::Completed(response("done"))));
-    assert_eq!(find("done", "other").await, Some(Verdict::Mismatch));
-    assert_eq!(find("new", "b").await, Some(Verdict::Mismatch));
+    assert_eq!(find("done", "b").await, Some(replay_of("done")));
+    assert!(is_mismatch(&find("done", "other").await.unwrap()));
+    assert!(is_mismatch(&find("new", "b").await.unwrap()));
     assert_eq!(
         find("new", "another payload").await,
-        Some(Verdict::InFlight { lease_left: ms(0), reference: None })
+        Some(Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None }))
     );
     assert_eq!(find("unused", "b").await, None);
 }

@@ -3,7 +3,7 @@
 use idempotent_core::{
     Abandoned, Policy, RecordState,
     internals::gauges,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{AttemptOutcome, Verdict},
     store::Store,
 };
@@ -35,10 +35,7 @@ async fn a_completion_is_stored_once_the_store_is_available_again() {
         assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Deferred, "{fault:?}");
         in_time(runtime.drain()).await;
         assert!(store.begun(Op::Complete) >= 3);
-        assert_eq!(
-            verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-            Verdict::Completed(response("a"))
-        );
+        assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("a"));
         assert_eq!(gauges(&runtime).live_leases, 0);
     }
 }
@@ -60,10 +57,7 @@ async fn a_waiter_is_woken_by_a_completion_in_the_background() {
     until("the waiter has its verdict", || waiter.is_finished()).await;
     // The paused clock advances only while all tasks are idle. It did not, so the waiter was woken
     // instead of polling.
-    assert_eq!(
-        (waiter.await.unwrap(), paused.elapsed()),
-        (Verdict::Completed(response("a")), ms(0))
-    );
+    assert_eq!((waiter.await.unwrap(), paused.elapsed()), (replay_of("a"), ms(0)));
 }
 
 #[tokio::test]
@@ -77,7 +71,10 @@ async fn the_lease_is_kept_alive_until_the_completion_is_stored() {
     until("the lease is renewed", || !store.batches().is_empty()).await;
     store.heal();
     in_time(runtime.drain()).await;
-    assert!(matches!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(_)));
+    assert!(matches!(
+        verdict_of(&runtime, "k", "b", &policy).await,
+        Verdict::Rejected(Rejection::Completed(_))
+    ));
 }
 
 #[tokio::test]
@@ -109,7 +106,7 @@ async fn a_completion_is_retried_for_longer_than_its_lease() {
     until("the completion is retried", || store.begun(Op::Complete) >= 6).await;
     store.heal();
     in_time(runtime.drain()).await;
-    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, replay_of("a"));
 }
 
 #[tokio::test]
@@ -187,7 +184,7 @@ async fn the_lease_is_renewed_until_the_hold_is_stored() {
     store.advance(policy.lease * 2);
     assert_eq!(
         verdict_of(&runtime, "k", "b", &policy).await,
-        Verdict::Held { newly: false, reference: None }
+        Verdict::Rejected(Rejection::Held { newly: false, reference: None })
     );
     assert_eq!(gauges(&runtime).live_leases, 0);
 }
@@ -206,5 +203,8 @@ async fn an_attempt_known_to_be_fenced_returns_no_response_while_the_store_fails
     until("the renewal finds the attempt fenced", || gauges(&runtime).live_leases == 0).await;
     store.set_fault(Op::Complete, 2, Fault::Before);
     let ending = attempt.complete(&response("stale")).await;
-    assert!(matches!(ending, AttemptOutcome::Fenced(Verdict::InFlight { .. })), "{ending:?}");
+    assert!(
+        matches!(ending, AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight { .. }))),
+        "{ending:?}"
+    );
 }

@@ -3,6 +3,7 @@
 use idempotent_core::{
     Policy, RecordedBody, Recording, Runtime,
     internals::gauges,
+    protocol::Rejection,
     runtime::{AttemptOutcome, Verdict},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -45,9 +46,14 @@ async fn deferred_completions_take_no_more_memory_than_the_limit() {
     let mut complete = 0;
     for key in 0..300 {
         let verdict = verdict_of(&runtime, &format!("k{key}"), "b", &policy).await;
-        complete += usize::from(verdict == Verdict::Completed(large(1 << 20)));
-        let omitted = Verdict::Completed(with_location(&RecordedBody::Omitted));
-        assert!(verdict == omitted || verdict == Verdict::Completed(large(1 << 20)), "k{key}");
+        complete += usize::from(verdict == Verdict::Rejected(Rejection::Completed(large(1 << 20))));
+        let omitted =
+            Verdict::Rejected(Rejection::Completed(with_location(&RecordedBody::Omitted)));
+        assert!(
+            verdict == omitted
+                || verdict == Verdict::Rejected(Rejection::Completed(large(1 << 20))),
+            "k{key}"
+        );
     }
     assert_eq!(complete, 3);
     store.heal();
@@ -67,12 +73,18 @@ async fn an_end_that_exceeds_the_memory_limit_is_dropped_and_its_lease_expires()
         assert_eq!(attempt.complete(&large(10_000)).await, AttemptOutcome::Deferred);
     }
     assert_eq!((gauges(&runtime).deferred_ends, gauges(&runtime).live_leases), (2, 2));
-    assert!(matches!(verdict_of(&runtime, "k2", "b", &policy).await, Verdict::InFlight { .. }));
+    assert!(matches!(
+        verdict_of(&runtime, "k2", "b", &policy).await,
+        Verdict::Rejected(Rejection::InFlight { .. })
+    ));
     store.heal();
     in_time(runtime.drain()).await;
     store.advance(policy.lease);
     assert_eq!(proceed(&runtime, "k2", "b", &policy).await.number(), 2, "its lease did not expire");
-    assert!(matches!(verdict_of(&runtime, "k1", "b", &policy).await, Verdict::Completed(_)));
+    assert!(matches!(
+        verdict_of(&runtime, "k1", "b", &policy).await,
+        Verdict::Rejected(Rejection::Completed(_))
+    ));
 }
 
 #[tokio::test]

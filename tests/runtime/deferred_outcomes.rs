@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use idempotent_core::{
     Abandoned, Lease, Policy, RecordState, Runtime,
     internals::gauges,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{AttemptOutcome, Verdict},
     store::Store,
 };
@@ -33,11 +33,8 @@ async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
     defer_completion(&store, &runtime, &Policy::DEFAULT).await;
     let claims = store.begun(Op::Claim);
     for _ in 0..3 {
-        assert_eq!(
-            verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-            Verdict::Completed(response("a"))
-        );
-        assert_eq!(verdict_of(&runtime, "k", "other", &Policy::DEFAULT).await, Verdict::Mismatch);
+        assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("a"));
+        assert!(is_mismatch(&verdict_of(&runtime, "k", "other", &Policy::DEFAULT).await));
     }
     assert_eq!(
         (store.begun(Op::Claim), state(&store).await),
@@ -45,10 +42,7 @@ async fn a_retry_gets_a_deferred_completion_while_the_store_fails() {
     );
     store.heal();
     in_time(runtime.drain()).await;
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::Completed(response("a"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("a"));
 }
 
 /// The first client has its response; the retry gets it too, whatever the store does.
@@ -60,7 +54,7 @@ async fn a_retry_does_not_wait_for_a_store_that_hangs() {
     store.set_fault(Op::Complete, ALWAYS, Fault::HangBefore);
     let started = tokio::time::Instant::now();
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::Completed(response("a")));
+    assert_eq!(verdict, replay_of("a"));
     let took = started.elapsed();
     assert!(took < ms(500), "{took:?}");
     store.heal();
@@ -79,7 +73,7 @@ async fn a_retry_stores_a_deferred_completion_first() {
     let before = store.begun(Op::Complete);
     until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
     store.heal();
-    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, replay_of("a"));
     assert!(
         matches!(state(&store).await, Some(RecordState::Completed(_))),
         "the response was replayed before its completion was stored"
@@ -101,7 +95,7 @@ async fn a_record_that_the_store_has_lost_is_claimed_again_and_completed() {
             retries.spawn(async move { verdict_of(&runtime, "k", "b", &policy).await });
         }
         let verdicts = in_time(retries.join_all()).await;
-        assert_eq!(verdicts, vec![Verdict::Completed(response("a")); 32]);
+        assert_eq!(verdicts, vec![replay_of("a"); 32]);
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
         assert_eq!(
             (found.record.owner, found.record.attempt),
@@ -137,10 +131,7 @@ async fn an_attempt_whose_record_was_lost_while_it_ran_is_recorded() {
             until("the renewal finds the record lost", || gauges(&runtime).live_leases == 0).await;
         }
         assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
-        assert_eq!(
-            verdict_of(&runtime, "k", "b", &policy).await,
-            Verdict::Completed(response("a"))
-        );
+        assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, replay_of("a"));
         store.advance(Policy::DEFAULT.ttl);
     }
 }
@@ -160,11 +151,11 @@ async fn after_a_takeover_the_verdict_of_the_successor_applies() {
         }
         store.heal();
         let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-        let expected = Verdict::InFlight { lease_left: Policy::DEFAULT.lease, reference: None };
-        assert_eq!(
-            verdict,
-            if ends { Verdict::Completed(response("the successor's")) } else { expected }
-        );
+        let expected = Verdict::Rejected(Rejection::InFlight {
+            lease_left: Policy::DEFAULT.lease,
+            reference: None,
+        });
+        assert_eq!(verdict, if ends { replay_of("the successor's") } else { expected });
         in_time(runtime.drain()).await;
         let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
         assert_eq!(found.record.owner, owner);
@@ -180,7 +171,7 @@ async fn another_request_that_took_a_lost_key_keeps_it() {
     let (owner, _) = claim_in_another_process(&store, "k", "other", &Policy::DEFAULT).await;
     store.heal();
     in_time(runtime.drain()).await;
-    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, Verdict::Mismatch);
+    assert!(is_mismatch(&verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await));
     let found = store.inner().look_up(&id("k")).await.unwrap().unwrap();
     assert_eq!((found.record.owner, found.record.state), (owner, RecordState::InFlight));
 }
@@ -195,7 +186,7 @@ async fn a_hold_is_stored_even_if_its_record_was_lost() {
     let claims = store.begun(Op::Claim);
     assert_eq!(
         verdict_of(&runtime, "k", "b", &HOLD).await,
-        Verdict::Held { newly: false, reference: None },
+        Verdict::Rejected(Rejection::Held { newly: false, reference: None }),
         "from memory"
     );
     assert_eq!(
@@ -206,7 +197,7 @@ async fn a_hold_is_stored_even_if_its_record_was_lost() {
     store.heal();
     assert_eq!(
         verdict_of(&runtime, "k", "b", &HOLD).await,
-        Verdict::Held { newly: false, reference: None }
+        Verdict::Rejected(Rejection::Held { newly: false, reference: None })
     );
     in_time(runtime.drain()).await;
     assert_eq!(state(&store).await, Some(RecordState::Held));
@@ -221,7 +212,7 @@ async fn a_record_that_was_completed_by_a_retry_is_not_stored_again_after_its_tt
     let before = store.begun(Op::Complete);
     until("the background has tried", || store.begun(Op::Complete) >= before + 4).await;
     store.heal();
-    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::Completed(response("a")));
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, replay_of("a"));
     store.advance(policy.ttl);
     in_time(runtime.drain()).await;
     assert_eq!(
@@ -241,19 +232,19 @@ async fn the_response_of_an_attempt_that_may_have_been_taken_over_is_not_replaye
     let ending = attempt.complete(&response("a")).await;
     assert_eq!(
         ending,
-        AttemptOutcome::Fenced(Verdict::InFlight { lease_left: ms(0), reference: None })
+        AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight {
+            lease_left: ms(0),
+            reference: None
+        }))
     );
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert_eq!(
         verdict,
-        Verdict::InFlight { lease_left: ms(0), reference: None },
+        Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None }),
         "the request ran or was replayed"
     );
     store.heal();
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::Completed(response("a"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("a"));
     in_time(runtime.drain()).await;
 }
 
@@ -269,10 +260,16 @@ async fn a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory(
     store.set_fault(Op::LookUp, ALWAYS, Fault::Before);
     store.set_fault(Op::Complete, 0, Fault::Before);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
+    assert_eq!(
+        verdict,
+        Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None })
+    );
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
+    assert_eq!(
+        verdict,
+        Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None })
+    );
 }
 
 #[tokio::test]
@@ -296,12 +293,15 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     drop(ending);
     assert_eq!(gauges(&runtime).deferred_ends, 1);
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::InFlight { lease_left: ms(0), reference: None });
+    assert_eq!(
+        verdict,
+        Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None })
+    );
     store.heal();
     store.resume();
     in_time(runtime.drain()).await;
     let verdict = verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, Verdict::Completed(response("the successor's")));
+    assert_eq!(verdict, replay_of("the successor's"));
 }
 
 #[tokio::test]
@@ -330,7 +330,7 @@ async fn of_two_attempts_that_are_deferred_the_later_one_counts() {
                 "{ending:?}"
             );
         }
-        let replay = Verdict::Completed(response("the later's"));
+        let replay = replay_of("the later's");
         assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay, "from memory");
         store.heal();
         in_time(runtime.drain()).await;

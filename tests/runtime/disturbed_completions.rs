@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use idempotent_core::{
     Lease, Policy, Runtime,
     internals::gauges,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{Admission, AttemptOutcome, Verdict},
     store::Store,
 };
@@ -30,7 +30,9 @@ async fn a_deferred_response_is_stored_although_the_store_panics_once() {
     in_time(runtime.drain()).await;
     store.advance(policy.lease);
     match begin(&runtime, "k", "b", &policy).await {
-        Admission::Rejected(verdict) => assert_eq!(verdict, Verdict::Completed(response("a"))),
+        Admission::Rejected(verdict) => {
+            assert_eq!(verdict, replay_of("a"))
+        }
         Admission::Proceed(attempt) => {
             panic!("the handler runs again after its client got a response: {attempt:?}")
         }
@@ -99,10 +101,7 @@ async fn a_stored_completion_is_replayed_before_it_is_acknowledged() {
     let mut ending = Box::pin(attempt.complete(&first));
     let mut polled = || ending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled().is_pending());
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &policy).await,
-        Verdict::Completed(response("the first's"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &policy).await, replay_of("the first's"));
     assert!(polled().is_pending(), "the completion was acknowledged early");
     store.resume();
     assert_eq!(ending.await, AttemptOutcome::Stored);
@@ -122,9 +121,9 @@ async fn the_response_of_an_attempt_that_this_process_has_taken_over_is_not_repl
     store.heal();
     assert_eq!(later.complete(&response("the later's")).await, AttemptOutcome::Stored);
     let after = verdict_of(&runtime, "k", "b", &policy).await;
-    assert_eq!(after, Verdict::Completed(response("the later's")));
+    assert_eq!(after, replay_of("the later's"));
     assert!(
-        !matches!(between, Verdict::Completed(_)),
+        !matches!(between, Verdict::Rejected(Rejection::Completed(_))),
         "one key has two different replays: {ended:?} {between:?}, then {after:?}"
     );
 }
@@ -153,11 +152,7 @@ async fn a_record_that_is_claimed_again_is_kept_alive_until_it_is_completed() {
     store.set_fault(Op::Complete, ALWAYS, Fault::Before);
     store.set_fault(Op::Claim, 0, Fault::HangBefore);
     store.resume();
-    assert_eq!(
-        in_time(retry).await.unwrap(),
-        Verdict::Completed(response("a")),
-        "not replayed from memory"
-    );
+    assert_eq!(in_time(retry).await.unwrap(), replay_of("a"), "not replayed from memory");
     let renewals = store.renewals(&id("k"));
     until("the lease is renewed", || store.renewals(&id("k")) > renewals).await;
     assert_eq!(gauges(&runtime).live_leases, 1);

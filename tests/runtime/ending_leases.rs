@@ -3,7 +3,7 @@
 use idempotent_core::{
     Abandoned, Policy,
     internals::gauges,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{Attempt, AttemptOutcome},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -37,7 +37,10 @@ async fn assert_kept_alive(store: &FaultyStore) {
         until("the lease is renewed", || store.renewals(&id("k")) >= before + 2).await;
         store.advance(ms(59));
         let (_, outcome) = claim_in_another_process(store, "k", "b", &POLICY).await;
-        assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{outcome:?}");
+        assert!(
+            matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{outcome:?}"
+        );
     }
 }
 

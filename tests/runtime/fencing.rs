@@ -2,7 +2,7 @@
 
 use idempotent_core::{
     Abandoned, Lease, Policy, Runtime,
-    protocol::ClaimOutcome,
+    protocol::{ClaimOutcome, Rejection},
     runtime::{Attempt, AttemptOutcome, Verdict},
     store::Store,
 };
@@ -36,7 +36,7 @@ async fn a_fenced_attempt_gets_the_response_of_its_successor() {
     let store = FaultyStore::default();
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
-    assert_eq!(fenced_verdict(attempt).await, Verdict::Completed(response("the successor's")));
+    assert_eq!(fenced_verdict(attempt).await, replay_of("the successor's"));
 }
 
 #[tokio::test]
@@ -45,7 +45,10 @@ async fn a_fenced_attempt_is_in_flight_while_its_successor_is() {
     let (attempt, _) = fenced_attempt(&store, &runtime(&store)).await;
     assert_eq!(
         fenced_verdict(attempt).await,
-        Verdict::InFlight { lease_left: Policy::DEFAULT.lease, reference: None }
+        Verdict::Rejected(Rejection::InFlight {
+            lease_left: Policy::DEFAULT.lease,
+            reference: None
+        })
     );
 }
 
@@ -54,7 +57,10 @@ async fn a_fenced_attempt_is_held_if_its_successor_was_abandoned() {
     let store = FaultyStore::default();
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
     store.inner().abandon(&successor, Abandoned::Hold).await.unwrap();
-    assert_eq!(fenced_verdict(attempt).await, Verdict::Held { newly: false, reference: None });
+    assert_eq!(
+        fenced_verdict(attempt).await,
+        Verdict::Rejected(Rejection::Held { newly: false, reference: None })
+    );
 }
 
 /// How an attempt ends whose record the store has lost.
@@ -128,7 +134,7 @@ async fn a_fenced_attempt_is_in_flight_if_the_record_cannot_be_read() {
     store.set_fault(Op::LookUp, usize::MAX, Fault::Before);
     assert_eq!(
         fenced_verdict(attempt).await,
-        Verdict::InFlight { lease_left: ms(0), reference: None }
+        Verdict::Rejected(Rejection::InFlight { lease_left: ms(0), reference: None })
     );
 }
 
@@ -139,7 +145,10 @@ async fn a_fenced_attempt_can_neither_release_nor_abandon() {
         let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
         let ending =
             if abandon { attempt.abandon(Abandoned::Retry).await } else { attempt.release().await };
-        assert!(matches!(ending, AttemptOutcome::Fenced(Verdict::InFlight { .. })), "{ending:?}");
+        assert!(
+            matches!(ending, AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight { .. }))),
+            "{ending:?}"
+        );
         let found =
             store.inner().look_up(&id("k")).await.unwrap().expect("the record of the successor");
         assert_eq!(

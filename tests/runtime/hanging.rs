@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use idempotent_core::{
     Abandoned, Policy, Runtime,
     internals::gauges,
+    protocol::Rejection,
     runtime::{AttemptOutcome, Verdict},
     store::Store,
 };
@@ -73,10 +74,7 @@ async fn a_hanging_completion_is_deferred_in_time() {
     store.set_fault(Op::Complete, 3, Fault::HangBefore);
     assert_eq!(in_time(attempt.complete(&response("a"))).await, AttemptOutcome::Deferred);
     in_time(runtime.drain()).await;
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::Completed(response("a"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("a"));
 }
 
 #[tokio::test]
@@ -103,7 +101,10 @@ async fn a_fenced_attempt_whose_look_up_hangs_gets_a_verdict_in_time() {
     let ending = in_time(attempt.complete(&response("the fenced attempt's"))).await;
     assert_eq!(
         ending,
-        AttemptOutcome::Fenced(Verdict::InFlight { lease_left: Duration::ZERO, reference: None })
+        AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight {
+            lease_left: Duration::ZERO,
+            reference: None
+        }))
     );
 }
 

@@ -2,6 +2,7 @@
 
 use idempotent_core::{
     internals::gauges,
+    protocol::Rejection,
     runtime::{AttemptOutcome, Verdict},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -25,7 +26,10 @@ async fn a_lease_is_renewed_many_times() {
     for _ in 0..5 {
         await_renewal(&store).await;
         store.advance(ms(59));
-        assert!(matches!(verdict_of(&runtime, "k", "b", &policy).await, Verdict::InFlight { .. }));
+        assert!(matches!(
+            verdict_of(&runtime, "k", "b", &policy).await,
+            Verdict::Rejected(Rejection::InFlight { .. })
+        ));
     }
     assert_eq!(attempt.complete(&response("a")).await, AttemptOutcome::Stored);
     until("no lease is renewed", || gauges(&runtime).live_leases == 0).await;

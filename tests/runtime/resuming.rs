@@ -2,8 +2,8 @@
 
 use idempotent_core::{
     Policy, Runtime, ShortText, Store,
-    protocol::ClaimOutcome,
-    runtime::{AttemptOutcome, NoteError, Resumption, Verdict, decode_input},
+    protocol::{ClaimOutcome, Rejection},
+    runtime::{Attempt, AttemptOutcome, NoteError, Verdict, decode_input},
 };
 use test_support::{Fault, FaultyStore, Op};
 
@@ -18,7 +18,7 @@ async fn abandoned(store: &FaultyStore, runtime: &Runtime) {
     store.advance(Policy::DEFAULT.lease);
 }
 
-async fn resume(runtime: &Runtime) -> Option<Resumption> {
+async fn resume(runtime: &Runtime) -> Option<Attempt> {
     runtime.resume(id("k"), |_| Some(Policy::DEFAULT)).await.unwrap()
 }
 
@@ -33,19 +33,16 @@ async fn a_resumed_operation_is_the_next_attempt() {
         assert!(decode_input::<String>(&record.notes.input).is_err());
         Some(Policy::DEFAULT)
     });
-    let attempt = resumed.await.unwrap().unwrap().attempt;
+    let attempt = resumed.await.unwrap().unwrap();
     assert_eq!(attempt.number(), 2);
     assert!(runtime.resumable("", None, 10).await.unwrap().ids.is_empty());
     assert!(resume(&runtime).await.is_none(), "it is in flight");
     assert!(matches!(
         verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::InFlight { .. }
+        Verdict::Rejected(Rejection::InFlight { .. })
     ));
     assert_eq!(attempt.complete(&response("done")).await, AttemptOutcome::Stored);
-    assert_eq!(
-        verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await,
-        Verdict::Completed(response("done"))
-    );
+    assert_eq!(verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await, replay_of("done"));
     assert!(resume(&runtime).await.is_none(), "it is completed");
 }
 
@@ -100,13 +97,13 @@ async fn a_resumed_attempt_that_is_fenced_changes_nothing() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     abandoned(&store, &runtime).await;
-    let attempt = resume(&runtime).await.unwrap().attempt;
+    let attempt = resume(&runtime).await.unwrap();
     store.advance(Policy::DEFAULT.lease);
     claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
     // The resumed attempt does not know the request, but its successor has the same fingerprint.
     assert!(matches!(
         attempt.complete(&response("the fenced attempt's")).await,
-        AttemptOutcome::Fenced(Verdict::InFlight { .. })
+        AttemptOutcome::Fenced(Verdict::Rejected(Rejection::InFlight { .. }))
     ));
 }
 

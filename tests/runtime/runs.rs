@@ -9,12 +9,14 @@ use std::{
 use futures_util::FutureExt;
 use idempotent_core::{
     Key, Policy, RecordId, Runtime, ScopeId,
-    runtime::{Done, Failure, Job, Reconciliation, Run, RunError, RuntimeOptions},
+    job::{Done, Failure, Job, RunError},
+    protocol::Rejection,
+    runtime::{Reconciliation, Run, RuntimeOptions},
 };
-use test_support::{Fault, FaultyStore, Op};
 use tokio::sync::oneshot;
 
 use crate::support::*;
+use test_support::{Fault, FaultyStore, Op};
 
 mod database;
 mod failures;
@@ -121,7 +123,10 @@ async fn another_input_is_a_mismatch_in_every_state() {
         let (scope, key) = (scope(), key("k"));
         let work = |_| async { panic!("the work ran") };
         let result: Charged = runtime.run(&JOB, &scope, &key, &2, work).await;
-        assert!(matches!(result, Err(RunError::Mismatch)), "{result:?}");
+        assert!(
+            matches!(result, Err(RunError::Rejected(Rejection::Mismatch { .. }))),
+            "{result:?}"
+        );
     };
     run(&runtime, &JOB, |_| async {
         other().await;
@@ -145,10 +150,10 @@ async fn a_job_with_the_name_of_a_handler_does_not_get_its_response() {
     };
     let attempt = proceed(&runtime, "handler", "b", &Policy::DEFAULT).await;
     attempt.complete(&response(r#"{"version":1,"result":0}"#)).await;
-    assert!(matches!(run("handler").await, Err(RunError::Mismatch)));
+    assert!(matches!(run("handler").await, Err(RunError::Rejected(Rejection::Mismatch { .. }))));
     run("job").await.unwrap();
     let verdict = verdict_of(&runtime, "job", "b", &Policy::DEFAULT).await;
-    assert_eq!(verdict, idempotent_core::runtime::Verdict::Mismatch);
+    assert!(is_mismatch(&verdict));
 }
 
 #[tokio::test]
@@ -159,7 +164,7 @@ async fn of_two_runs_at_once_one_is_in_flight() {
         operation.set_reference("ch_1").await?;
         let second = replay(&other, &JOB).await.unwrap_err();
         assert!(second.is_transient());
-        let RunError::InFlight { lease_left, reference, .. } = second else {
+        let RunError::Rejected(Rejection::InFlight { lease_left, reference, .. }) = second else {
             panic!("{second:?}");
         };
         assert_eq!(lease_left, JOB.policy.lease);
@@ -195,11 +200,14 @@ async fn a_dropped_run_is_abandoned() {
         let store = FaultyStore::default();
         let runtime = runtime(&store);
         assert!(run(&runtime, &job, |_| pending()).now_or_never().is_none());
-        assert!(matches!(replay(&runtime, &job).await, Err(RunError::InFlight { .. })));
+        assert!(matches!(
+            replay(&runtime, &job).await,
+            Err(RunError::Rejected(Rejection::InFlight { .. }))
+        ));
         store.advance(job.policy.lease);
         let next = run(&runtime, &job, |operation| ready(Ok(operation.attempt()))).await;
         match next {
-            Err(RunError::Held { .. }) if held => {}
+            Err(RunError::Rejected(Rejection::Held { .. })) if held => {}
             next => assert_done(next, 2, false),
         }
     }
@@ -275,10 +283,13 @@ async fn an_unknown_reconciliation_holds_the_key() {
         });
         let error = result.await.unwrap_err();
         if swallowed {
-            assert!(matches!(error, RunError::Held { .. }), "{error:?}");
+            assert!(matches!(error, RunError::Rejected(Rejection::Held { .. })), "{error:?}");
         } else {
             assert!(matches!(error, RunError::Other { held: true, .. }), "{error:?}");
         }
-        assert!(matches!(replay(&runtime, &JOB).await, Err(RunError::Held { .. })));
+        assert!(matches!(
+            replay(&runtime, &JOB).await,
+            Err(RunError::Rejected(Rejection::Held { .. }))
+        ));
     }
 }

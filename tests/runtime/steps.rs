@@ -2,6 +2,7 @@
 
 use idempotent_core::{
     Abandoned, OnAbandon, Policy, Runtime, ShortText, Store,
+    protocol::Rejection,
     runtime::{Admission, AttemptOutcome, NoteError, Reconciliation, Run, Subject, Verdict},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -247,7 +248,7 @@ async fn a_key_is_held_only_after_the_point_of_no_return() {
     drop(second);
     assert!(matches!(
         abandon(&store, &runtime, &HOLD_LATE).await,
-        Admission::Rejected(Verdict::Held { newly: true, .. })
+        Admission::Rejected(Verdict::Rejected(Rejection::Held { newly: true, .. }))
     ));
 }
 
@@ -274,7 +275,7 @@ async fn the_first_step_implies_the_point_of_no_return() {
     assert_eq!(first.abandon(Abandoned::Retry).await, AttemptOutcome::Stored);
     assert!(matches!(
         verdict_of(&runtime, "k", "b", &HOLD_LATE).await,
-        Verdict::Held { newly: false, .. }
+        Verdict::Rejected(Rejection::Held { newly: false, .. })
     ));
 }
 
@@ -304,7 +305,7 @@ async fn under_hold_a_key_is_held_from_its_claim_on_whatever_the_handler_calls_l
     drop(first);
     assert!(matches!(
         abandon(&store, &runtime, &HOLD).await,
-        Admission::Rejected(Verdict::Held { newly: true, .. })
+        Admission::Rejected(Verdict::Rejected(Rejection::Held { newly: true, .. }))
     ));
 }
 
@@ -316,15 +317,19 @@ async fn conflicts_and_held_keys_show_the_reference() {
     first.operation().set_reference("pi_1").await.unwrap();
     first.operation().set_reference("pi_2").await.unwrap();
     let expected = Some("pi_2");
-    let Verdict::InFlight { reference, .. } = verdict_of(&runtime, "k", "b", &HOLD).await else {
+    let Verdict::Rejected(Rejection::InFlight { reference, .. }) =
+        verdict_of(&runtime, "k", "b", &HOLD).await
+    else {
         panic!("it is in flight")
     };
     assert_eq!(reference.as_deref(), expected);
-    assert_eq!(verdict_of(&runtime, "k", "other", &HOLD).await, Verdict::Mismatch);
+    assert!(is_mismatch(&verdict_of(&runtime, "k", "other", &HOLD).await));
     drop(first);
     store.advance(HOLD.lease);
     for _ in 0..2 {
-        let Verdict::Held { reference, .. } = verdict_of(&runtime, "k", "b", &HOLD).await else {
+        let Verdict::Rejected(Rejection::Held { reference, .. }) =
+            verdict_of(&runtime, "k", "b", &HOLD).await
+        else {
             panic!("it is held")
         };
         assert_eq!(reference.as_deref(), expected);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId,
     RecordedBody, Recording, RequestDigest, Runtime, ScopeId,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, Rejection},
     runtime::{Admission, Attempt, RuntimeOptions, Verdict},
     store::Store,
 };
@@ -145,4 +145,14 @@ pub(crate) async fn stop_renewals(store: &FaultyStore) {
     store.set_fault(Op::Renew, usize::MAX, Fault::Before);
     let before = store.begun(Op::Renew);
     until("renewals fail", || store.begun(Op::Renew) > before + 1).await;
+}
+
+/// The verdict on a request whose key has this response.
+pub(crate) fn replay_of(body: &'static str) -> Verdict {
+    Verdict::Rejected(Rejection::Completed(response(body)))
+}
+
+/// Whether the key was first used for a different request.
+pub(crate) fn is_mismatch(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Rejected(Rejection::Mismatch { .. }))
 }

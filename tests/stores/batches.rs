@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, ShortText, Store,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
 };
 use idempotent_postgres::{
     PostgresStore,
@@ -126,7 +126,7 @@ async fn claim_and_complete<S: Batched>(store: &S, keys: impl Iterator<Item = u8
             let lease = Lease { id: id(number), owner: claim.owner };
             assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
             let replay = store.claim(&lease.id, &request()).await.unwrap();
-            assert_eq!(replay, ClaimOutcome::Completed(recording), "{number}");
+            assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(recording)), "{number}");
             lease
         }
     });
@@ -157,10 +157,10 @@ async fn each_step_of_a_batch_has_an_outcome_of_its_own() {
         for (number, outcome) in outcomes {
             match (number, outcome) {
                 (0, outcome) => granted += usize::from(outcome == GRANTED),
-                (_, ClaimOutcome::Completed(recording)) if number % 2 == 0 => {
+                (_, ClaimOutcome::Rejected(Rejection::Completed(recording))) if number % 2 == 0 => {
                     assert_eq!(recording, vec![number; usize::from(number)]);
                 }
-                (_, ClaimOutcome::Mismatch { .. }) if number % 2 == 1 => {}
+                (_, ClaimOutcome::Rejected(Rejection::Mismatch { .. })) if number % 2 == 1 => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -179,7 +179,9 @@ async fn one_of_many_claims_of_a_key_in_a_batch_is_granted() {
             });
             let outcomes = join_all(claims).await;
             let granted = outcomes.iter().filter(|outcome| **outcome == GRANTED).count();
-            let in_flight = |outcome: &&_| matches!(outcome, ClaimOutcome::InFlight { .. });
+            let in_flight = |outcome: &&_| {
+                matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            };
             assert_eq!((granted, outcomes.iter().filter(in_flight).count()), (1, 63));
         }
     }
@@ -208,7 +210,7 @@ async fn a_claim_and_a_completion_that_are_sent_twice_in_a_batch_pass_twice() {
                 (one.unwrap(), fenced.unwrap(), two.unwrap()),
                 (Fence::Passed, Fence::Fenced, Fence::Passed)
             );
-            let ClaimOutcome::Completed(first) =
+            let ClaimOutcome::Rejected(Rejection::Completed(first)) =
                 store.claim(&id(number), &request()).await.unwrap()
             else {
                 panic!("it is completed")
@@ -263,7 +265,9 @@ async fn a_damaged_record_costs_only_its_own_steps() {
         });
         for (number, outcome) in (1..).zip(join_all(claims).await) {
             match outcome {
-                Ok(ClaimOutcome::Completed(recording)) => assert_eq!(recording.len(), number),
+                Ok(ClaimOutcome::Rejected(Rejection::Completed(recording))) => {
+                    assert_eq!(recording.len(), number)
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => assert!(number == 7 && error.is_unreadable(), "{number}: {error:?}"),
             }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording, Store,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
 use tokio::task::JoinSet;
@@ -45,7 +46,7 @@ async fn in_flight(runtime: Runtime, key: u8, wait: Duration) -> Result<Duration
         runtime.begin_in_transaction(id(key), digest(), &Policy::DEFAULT.with_wait(wait)).await;
     let took = started.elapsed();
     match begun {
-        Ok(Admission::Rejected(Verdict::InFlight { .. })) => Ok(took),
+        Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))) => Ok(took),
         other => Err(format!("{key} after {took:?}: {other:?}")),
     }
 }
@@ -132,7 +133,7 @@ async fn a_transaction_waits_for_others_of_the_same_process() {
                     true
                 }
                 // On a busy machine a transaction may be suspended for too long.
-                Ok(Admission::Rejected(Verdict::InFlight { .. })) => false,
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))) => false,
                 Err(error) if error.is_transient() => false,
                 other => panic!("{other:?}"),
             }
@@ -162,6 +163,9 @@ async fn a_duplicate_is_replayed_even_if_another_transaction_follows_that_of_its
     let (ended, ()) = tokio::join!(attempt.complete(&done), follow);
     assert_eq!(ended, AttemptOutcome::Stored);
     let begun = duplicate.await.unwrap();
-    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
+    assert!(
+        matches!(begun, Admission::Rejected(Verdict::Rejected(Rejection::Completed(_)))),
+        "{begun:?}"
+    );
     sqlx::raw_sql("ROLLBACK").execute(&mut *other).await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use idempotent_core::{
     Abandoned,
     conformance::{self, Action, CASES, TestedStore, follow, history},
-    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     store::memory::MemoryStore,
     transition::EventOutcome,
 };
@@ -54,10 +54,10 @@ fn tally(outcomes: &[EventOutcome]) -> BTreeMap<&'static str, usize> {
         let kind = match outcome {
             EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
             EventOutcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
-            EventOutcome::Claim(ClaimOutcome::Completed(_)) => "replayed",
-            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-            EventOutcome::Claim(ClaimOutcome::Held { .. }) => "held",
-            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_))) => "replayed",
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => "in flight",
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })) => "held",
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. })) => "mismatch",
             EventOutcome::Fence(Fence::Passed) => "passed",
             EventOutcome::Fence(Fence::Fenced) => "fenced",
             EventOutcome::Resolve(ResolveOutcome::Resolved) => "resolved",

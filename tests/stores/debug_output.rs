@@ -4,7 +4,7 @@ use bytes::Bytes;
 use idempotent_core::{
     EncodedRecording, Fingerprint, OwnerToken, Record, RecordState, RecordedBody, Recording,
     clock::Timestamp,
-    protocol::{ClaimOutcome, Resolution, Snapshot},
+    protocol::{ClaimOutcome, Rejection, Resolution, Snapshot},
     runtime::{Admission, AttemptOutcome, Verdict},
     store::TransactionClaim,
     transition::{Change, Event, EventOutcome},
@@ -37,10 +37,13 @@ fn no_debug_output_contains_a_response() {
         "Recording { status: 201, headers: 1, body: Whole(8 bytes) }"
     );
     let bytes = recording.encode();
-    let (record, completed) = (record(&bytes), ClaimOutcome::Completed(bytes.clone()));
+    let (record, completed) =
+        (record(&bytes), ClaimOutcome::Rejected(Rejection::Completed(bytes.clone())));
     let (owner, at) = (record.owner, record.first_seen);
-    let (verdict, resolution) =
-        (Verdict::Completed(recording.clone()), Resolution::Complete(bytes.clone()));
+    let (verdict, resolution) = (
+        Verdict::Rejected(Rejection::Completed(recording.clone())),
+        Resolution::Complete(bytes.clone()),
+    );
     let shown = [
         format!("{:?}", recording.body),
         format!("{:?}", EncodedRecording::from(&recording)),

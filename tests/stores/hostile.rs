@@ -7,6 +7,7 @@ use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest,
     ScopeId,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::Transaction,
 };
@@ -218,7 +219,7 @@ async fn check_case(case: &'static Case, pool: Pool, mode: ClaimMode) -> Result<
     }
     // The retry is replayed, or runs.
     match (fixture.begin(id("k")).await, lost) {
-        (Admission::Rejected(Verdict::Completed(_)), false) => {}
+        (Admission::Rejected(Verdict::Rejected(Rejection::Completed(_))), false) => {}
         (Admission::Proceed(mut attempt), true) => {
             run_handler(&mut attempt, &[Step::Sql("INSERT INTO effects VALUES ('again', NULL)")])
                 .await;

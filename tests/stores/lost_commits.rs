@@ -17,7 +17,7 @@ use idempotent_core::{
     Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
     RecordState, RecordedBody, Recording, RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
@@ -237,7 +237,7 @@ impl Fixture {
         for _ in 0..1_000 {
             match self.begin(policy).await {
                 Admission::Proceed(attempt) => return attempt,
-                Admission::Rejected(Verdict::InFlight { .. }) => {
+                Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. })) => {
                     tokio::time::sleep(Duration::from_millis(20)).await
                 }
                 Admission::Rejected(verdict) => panic!("the claim was rejected: {verdict:?}"),
@@ -269,7 +269,9 @@ impl Fixture {
 
     async fn replays(&self) -> bool {
         match self.begin(&Policy::DEFAULT).await {
-            Admission::Rejected(Verdict::Completed(response)) => response.status == 201,
+            Admission::Rejected(Verdict::Rejected(Rejection::Completed(response))) => {
+                response.status == 201
+            }
             Admission::Rejected(_) | Admission::Proceed(_) => false,
         }
     }
@@ -321,7 +323,10 @@ async fn a_commit_that_did_not_happen_is_held_with_the_hold_policy() {
     let policy = Policy::DEFAULT.with_abandoned(OnAbandon::Hold);
     assert_eq!(fixture.run(&policy).await.1, AttemptOutcome::Held);
     assert_eq!((fixture.state().await, fixture.effects().await), (Some(RecordState::Held), 0));
-    assert!(matches!(fixture.begin(&policy).await, Admission::Rejected(Verdict::Held { .. })));
+    assert!(matches!(
+        fixture.begin(&policy).await,
+        Admission::Rejected(Verdict::Rejected(Rejection::Held { .. }))
+    ));
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use idempotent_core::{
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, TestedStore},
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     transition::{self, Change},
 };
@@ -84,7 +84,9 @@ impl Mutant {
         }
         let (mut change, mut outcome) = transition::claim(seen.as_ref(), &claim, now);
         if let (
-            ClaimOutcome::InFlight { reference, .. } | ClaimOutcome::Held { reference, .. },
+            ClaimOutcome::Rejected(
+                Rejection::InFlight { reference, .. } | Rejection::Held { reference, .. },
+            ),
             true,
         ) = (&mut outcome, self.has(Fault::ConflictHidesTheReference))
         {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use idempotent_actix::Idempotency;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, Policy, RecordId, Store,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     runtime::{Runtime, RuntimeOptions},
 };
 use idempotent_sqlite::SqliteStore;
@@ -48,7 +48,7 @@ async fn a_table_of_a_later_release_is_shared_if_that_release_allows_it() {
     let again = claim.with_owner(OwnerToken::random().unwrap());
     assert_eq!(
         store.claim(&ID, &again).await.unwrap(),
-        ClaimOutcome::Completed(Bytes::from_static(b"done"))
+        ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"done")))
     );
 }
 

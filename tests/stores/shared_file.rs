@@ -12,7 +12,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
     RecordedBody, Recording, Store,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
 use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
@@ -82,12 +82,12 @@ async fn claim_until_stopped(
         for key in 0..KEYS {
             let found = store.look_up(&id(key)).await.unwrap().unwrap();
             match runtime.begin(id(key), digest(), &LEASED).await {
-                Ok(Admission::Rejected(Verdict::InFlight { .. })) => {
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))) => {
                     rejected += usize::from(found.record.lease_until <= found.at)
                 }
                 // A claim that timed out waiting for the lock.
                 Err(error) if error.is_transient() => {}
-                Ok(Admission::Rejected(Verdict::Completed(_))) => {}
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::Completed(_)))) => {}
                 Ok(Admission::Proceed(_)) => {
                     granted.fetch_add(1, Ordering::SeqCst);
                 }
@@ -231,7 +231,10 @@ async fn an_end_that_waits_for_the_lock_precedes_takeovers() {
         let found = other.look_up(&lease.id).await.unwrap().unwrap();
         assert!(found.record.lease_until < found.at, "the lease has not expired");
         let outcome = other.claim(&lease.id, &claim()).await.unwrap();
-        assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{outcome:?}");
+        assert!(
+            matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{outcome:?}"
+        );
         lock.rollback().await.unwrap();
         assert_eq!(ending.await.unwrap().unwrap(), Fence::Passed, "{policy:?}");
         assert!(!file.has_waiting_owner(), "{policy:?}: the end stays registered");
@@ -260,7 +263,10 @@ async fn a_lease_of_a_dead_owner_is_taken_over_while_others_renew() {
                 break;
             }
             Admission::Rejected(verdict) => {
-                assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}")
+                assert!(
+                    matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })),
+                    "{verdict:?}"
+                )
             }
         }
         tries += 1;
@@ -286,13 +292,19 @@ async fn a_duplicate_of_a_transaction_in_another_process_is_in_flight_after_its_
             .begin_in_transaction(id(0), digest(), &Policy::DEFAULT.with_wait(wait))
             .await
             .unwrap();
-        assert!(matches!(begun, Admission::Rejected(Verdict::InFlight { .. })), "{begun:?}");
+        assert!(
+            matches!(begun, Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))),
+            "{begun:?}"
+        );
         assert!(began.elapsed() >= wait.max(Duration::from_millis(50)), "{:?}", began.elapsed());
         assert!(began.elapsed() < wait + Duration::from_secs(20), "{:?}", began.elapsed());
     }
     assert_eq!(attempt.complete(&response()).await, AttemptOutcome::Stored);
     let begun = other.begin_in_transaction(id(0), digest(), &Policy::DEFAULT).await.unwrap();
-    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
+    assert!(
+        matches!(begun, Admission::Rejected(Verdict::Rejected(Rejection::Completed(_)))),
+        "{begun:?}"
+    );
     assert!(matches!(store.look_up(&id(1)).await, Ok(None)));
 }
 
@@ -332,7 +344,9 @@ async fn a_transaction_waits_for_alternating_writers() {
                 ran += 1;
             }
             // On a busy machine a writer may be suspended for too long.
-            Ok(Admission::Rejected(Verdict::InFlight { .. })) => in_flight += 1,
+            Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))) => {
+                in_flight += 1
+            }
             Err(error) if error.is_transient() => {}
             other => panic!("{other:?}"),
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
-    protocol::{Claim, ClaimOutcome, Fence, Renewal, Resolution},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, Renewal, Resolution},
     store::TransactionClaim,
 };
 use idempotent_sqlite::SqliteStore;
@@ -58,7 +58,7 @@ async fn only_one_of_several_stores_on_one_file_is_granted_a_key() {
             .count();
         let in_flight = outcomes
             .iter()
-            .filter(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+            .filter(|outcome| matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })))
             .count();
         assert_eq!((granted, in_flight), (1, 31), "{outcomes:?}");
     }
@@ -88,7 +88,7 @@ async fn acknowledged_records_persist_for_the_next_process() {
     let file = File::new();
     claim_and_complete(&migrated(&file).await).await;
     let outcome = file.open().await.claim(&ID, &claim()).await.unwrap();
-    assert_eq!(outcome, ClaimOutcome::Completed(Bytes::from_static(b"done")));
+    assert_eq!(outcome, ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"done"))));
 }
 
 #[tokio::test]
@@ -113,20 +113,26 @@ async fn a_replay_and_a_duplicate_take_no_write_lock() {
     let lock = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
     // A call that waits for the lock gives up after 5 seconds, with an error.
     let calls = async {
-        assert!(matches!(store.claim(&ID, &claim()).await.unwrap(), ClaimOutcome::Completed(_)));
+        assert!(matches!(
+            store.claim(&ID, &claim()).await.unwrap(),
+            ClaimOutcome::Rejected(Rejection::Completed(_))
+        ));
         assert!(matches!(
             store.claim(&other, &claim()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
         let mismatch = claim().with_fingerprint(Fingerprint::from_bytes([2; Fingerprint::BYTES]));
         assert!(matches!(
             store.claim(&ID, &mismatch).await.unwrap(),
-            ClaimOutcome::Mismatch { .. }
+            ClaimOutcome::Rejected(Rejection::Mismatch { .. })
         ));
         let in_transaction =
             store.transactions().unwrap().claim(&ID, &claim(), Duration::ZERO).await.unwrap();
         assert!(
-            matches!(in_transaction, TransactionClaim::Rejected(ClaimOutcome::Completed(_))),
+            matches!(
+                in_transaction,
+                TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Completed(_)))
+            ),
             "{in_transaction:?}"
         );
         assert!(store.look_up(&ID).await.unwrap().is_some());

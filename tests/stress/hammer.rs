@@ -21,7 +21,7 @@ use self::{
 use crate::{effects::Effects, fixtures::Fixture};
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, StoreError,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, Rejection},
     store::Store,
 };
 
@@ -200,11 +200,11 @@ impl Worker {
     async fn check_rejection(&mut self, ledger: &Ledger, outcome: ClaimOutcome) -> Checked {
         let SharedState { tally, hammer, .. } = &*self.shared;
         match outcome {
-            ClaimOutcome::Completed(recording) => {
+            ClaimOutcome::Rejected(Rejection::Completed(recording)) => {
                 tally.count(Count::Replays);
                 ledger.replayed(recording)
             }
-            ClaimOutcome::InFlight { lease_left, .. } => {
+            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) => {
                 tally.count(Count::InFlight);
                 let longest = RENEWED_LEASE.max(hammer.lease);
                 ensure(lease_left <= longest, || {
@@ -214,10 +214,9 @@ impl Worker {
                 Ok(())
             }
             other @ (ClaimOutcome::Granted { .. }
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Mismatch { .. }) => {
-                Err(Violation(format!("a claim returned {other:?}")))
-            }
+            | ClaimOutcome::Rejected(
+                Rejection::Held { .. } | Rejection::Mismatch { .. },
+            )) => Err(Violation(format!("a claim returned {other:?}"))),
         }
     }
 
@@ -226,7 +225,8 @@ impl Worker {
         let claim = request(self.shared.hammer.lease).with_fingerprint(fingerprint);
         let outcome = self.claim(&ledger.id, &claim).await?;
         self.shared.tally.count(Count::Mismatches);
-        let mismatch = matches!(outcome, None | Some(ClaimOutcome::Mismatch { .. }));
+        let mismatch =
+            matches!(outcome, None | Some(ClaimOutcome::Rejected(Rejection::Mismatch { .. })));
         ensure(mismatch, || format!("a claim with another fingerprint returned {outcome:?}"))
     }
 

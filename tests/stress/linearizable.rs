@@ -18,7 +18,7 @@ use self::spec::{CallResult, Key, Op};
 use super::{fixtures::Fixture, hammer::request};
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, OwnerToken, RecordId,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::Store,
 };
 
@@ -138,7 +138,8 @@ impl Thread {
     async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         for _ in 0..50 {
             match self.store.claim(&self.id, claim).await {
-                Ok(ClaimOutcome::InFlight { lease_left, .. }) if lease_left.is_zero() => {}
+                Ok(ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }))
+                    if lease_left.is_zero() => {}
                 Ok(outcome) => return outcome,
                 Err(error) => {
                     assert!(format!("{error:?}").contains("kept changing"), "{error:?}")

@@ -36,7 +36,8 @@ use std::{env, error::Error, process, time::Duration};
 
 use idempotent_core::{
     Key, Policy, Runtime, ScopeId,
-    runtime::{ClaimMode, Failure, Job, JobTransaction, RunError, RuntimeOptions},
+    job::{ClaimMode, Failure, Job, JobTransaction, RunError},
+    runtime::RuntimeOptions,
 };
 use idempotent_postgres::PostgresStore;
 use redis::{

@@ -19,14 +19,13 @@ use super::{
     KeyedRun,
     failure::HandlerFailure,
     handler::{HandlerFuture, within},
-    transaction::{handler_problem, has_failed, log_missing},
+    transaction::{handler_problem, has_failed, slot_of},
 };
 use crate::{
-    declaration::{ClaimMode, Declaration},
+    declaration::Declaration,
     outcome::{Disposition, RequestOutcome},
     problem::{HandlerProblem, ProblemKind},
     recording,
-    tx_slot::{Returned, TxSlot},
 };
 
 /// What ends an attempt whose handler has responded.
@@ -40,15 +39,7 @@ enum HandlerEnd {
 }
 
 /// How a handler has run. An error is the reason why it has no response.
-type HandlerResult = Result<HandlerRun, (HandlerFailure, Cow<'static, str>)>;
-
-/// A handler that has responded.
-struct HandlerRun {
-    end: HandlerEnd,
-    response: HttpResponse,
-    /// Whether the handler has kept its transaction.
-    is_missing: bool,
-}
+type HandlerResult = Result<(HandlerEnd, HttpResponse), (HandlerFailure, Cow<'static, str>)>;
 
 impl KeyedRun {
     /// Runs the handler and ends the attempt.
@@ -64,21 +55,19 @@ impl KeyedRun {
     async fn run_handler(&self, attempt: &mut Attempt, handler: HandlerFuture) -> HandlerResult {
         let operation = attempt.operation().clone();
         self.context.set_operation(operation, &self.idempotency, self.operation);
-        let slot = TxSlot::of(&self.request);
+        let slot = slot_of(&self.request);
         if let Some(slot) = &slot {
             // With `claim = "transaction"` the claim has begun one; otherwise the `Tx` begins one.
-            slot.open(attempt.take_transaction());
+            slot.open_for(attempt);
         }
         let time_limit = self.idempotency.time_limit(self.operation);
         let response = AssertUnwindSafe(self.respond(handler, attempt.operation())).catch_unwind();
         let response = within(time_limit, response).await;
-        let returned = slot.map_or(Returned::Unused, |slot| slot.close());
-        let is_missing = matches!(returned, Returned::Missing);
-        if let Returned::Transaction(transaction) = returned {
-            attempt.return_transaction(transaction);
+        if let Some(slot) = slot {
+            slot.close_for(attempt);
         }
         match response {
-            Some(Ok(Ok((end, response)))) => Ok(HandlerRun { end, response, is_missing }),
+            Some(Ok(Ok(responded))) => Ok(responded),
             Some(Ok(Err(error))) => {
                 let reason = format!("the body of the handler's response failed: {error}");
                 Err((HandlerFailure::Failed, reason.into()))
@@ -93,7 +82,7 @@ impl KeyedRun {
 
     /// Ends the attempt. Not an `async fn`, which would contain its arguments twice.
     fn end(&self, attempt: Attempt, run: HandlerResult) -> impl Future<Output = HttpResponse> {
-        let HandlerRun { end, response, is_missing } = match run {
+        let (end, response) = match run {
             Ok(run) => run,
             Err((failure, reason)) => {
                 return Either::Left(Box::pin(self.abandon(attempt, reason, failure)));
@@ -109,9 +98,6 @@ impl KeyedRun {
             let outcome = match end {
                 HandlerEnd::Record(recording) if has_failed(&response) => {
                     attempt.complete_rolled_back(recording).await
-                }
-                HandlerEnd::Record(_) if is_missing && self.operation.claim == ClaimMode::Lease => {
-                    Box::pin(abandon_without_transaction(attempt)).await
                 }
                 HandlerEnd::Record(recording) => attempt.complete(recording).await,
                 HandlerEnd::Release => attempt.release().await,
@@ -241,17 +227,4 @@ fn log_held(id: RecordId) {
         id = %id.short(),
         "the outcome of an operation is unknown; its key is held until it is resolved"
     );
-}
-
-/// Ends an attempt whose handler has kept its transaction. The effects cannot be committed, so the
-/// response must not be recorded.
-async fn abandon_without_transaction(attempt: Attempt) -> AttemptOutcome {
-    log_missing();
-    let policy = attempt.operation().abandoned();
-    match (attempt.abandon(policy).await, policy) {
-        (AttemptOutcome::Fenced(_), _) | (_, Abandoned::Retry) => {
-            AttemptOutcome::NotCommitted { transient: false }
-        }
-        (_, Abandoned::Hold) => AttemptOutcome::Held,
-    }
 }

@@ -53,6 +53,11 @@ impl Refusals<'_> {
         response
     }
 
+    /// The record of the key cannot be read. It may be that of an attempt that was run.
+    pub(super) fn unreadable(self) -> HttpResponse {
+        self.refuse(ProblemKind::RecordUnreadable, RequestOutcome::Unavailable)
+    }
+
     /// Another request with this key is in progress.
     pub(super) fn in_flight(
         self,

@@ -8,7 +8,7 @@ use actix_web::{
 };
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
-use super::KeyedRun;
+use super::{KeyedRun, transaction::slot_of};
 use crate::{
     declaration::{ClaimMode, InFlightRule},
     lookup,
@@ -16,7 +16,6 @@ use crate::{
     problem::ProblemKind,
     request::RequestContent,
     served,
-    tx_slot::TxSlot,
 };
 
 /// The application has no resource for lookups.
@@ -41,7 +40,7 @@ impl KeyedRun {
             return Err(misconfigured());
         }
         let RequestContent::Digest(digest) = content else { return Err(misconfigured()) };
-        if self.operation.claim == ClaimMode::Transaction && TxSlot::of(&self.request).is_none() {
+        if self.operation.claim == ClaimMode::Transaction && slot_of(&self.request).is_none() {
             tracing::error!(
                 handler = self.operation.handler,
                 "a handler with `claim = \"transaction\"` takes no `idempotent_actix::Tx`, but \

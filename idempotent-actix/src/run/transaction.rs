@@ -1,8 +1,16 @@
-//! What the response of a handler means for its transaction.
+//! The transaction of a handler, and what its response means for it.
 
-use actix_web::HttpResponse;
+use std::sync::Arc;
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
+use idempotent_core::runtime::TransactionSlot;
 
 use crate::problem::HandlerProblem;
+
+/// The slot of the request's transaction, if its handler takes a `Tx`.
+pub(super) fn slot_of(request: &HttpRequest) -> Option<Arc<TransactionSlot>> {
+    request.extensions().get::<Arc<TransactionSlot>>().cloned()
+}
 
 /// Whether a response says that the operation was not done, so that its effects are rolled back.
 pub(super) fn has_failed(response: &HttpResponse) -> bool {

@@ -5,17 +5,17 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::FutureExt;
+use idempotent_core::runtime::ReturnedTransaction;
 
 use super::{
     failure::{HandlerFailure, Refusals, cause, outcome_of},
     handler::{HandlerFuture, within},
-    transaction::{handler_problem, has_failed, log_missing},
+    transaction::{handler_problem, has_failed, log_missing, slot_of},
 };
 use crate::{
     idempotency::Idempotency,
     outcome::RequestOutcome,
     problem::{HandlerProblem, ProblemKind},
-    tx_slot::{Returned, TxSlot},
 };
 
 /// Runs a handler without a claim. A panic gets the same response as in a guarded run.
@@ -26,7 +26,7 @@ pub(super) async fn run_unguarded(
     time_limit: Option<Duration>,
 ) -> HttpResponse {
     let refusals = Refusals { idempotency, request };
-    let slot = TxSlot::of(request);
+    let slot = slot_of(request);
     if let Some(slot) = &slot {
         slot.open(None);
     }
@@ -61,10 +61,10 @@ struct NotCommitted {
     transient: bool,
 }
 
-async fn end_transaction(returned: Returned, commit: bool) -> Result<(), NotCommitted> {
+async fn end_transaction(returned: ReturnedTransaction, commit: bool) -> Result<(), NotCommitted> {
     match returned {
-        Returned::Unused => Ok(()),
-        Returned::Transaction(transaction) if commit => {
+        ReturnedTransaction::Unused => Ok(()),
+        ReturnedTransaction::Returned(transaction) if commit => {
             transaction.commit().await.map_err(|error| {
                 let cause = cause(&error);
                 tracing::error!(
@@ -74,11 +74,11 @@ async fn end_transaction(returned: Returned, commit: bool) -> Result<(), NotComm
                 NotCommitted { transient: error.is_transient() }
             })
         }
-        Returned::Transaction(transaction) => {
+        ReturnedTransaction::Returned(transaction) => {
             transaction.roll_back().await;
             Ok(())
         }
-        Returned::Missing => {
+        ReturnedTransaction::Missing => {
             log_missing();
             Err(NotCommitted { transient: false })
         }

@@ -11,7 +11,8 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome,
     },
     record::Record,
     record_id::RecordId,
@@ -134,9 +135,16 @@ pub(super) fn granted(attempt: u32) -> ClaimOutcome {
     ClaimOutcome::Granted { attempt }
 }
 
+/// The outcome of a claim of an operation that was completed with this recording.
+pub(super) fn replay_of(recording: Bytes) -> ClaimOutcome {
+    ClaimOutcome::Rejected(Rejection::Completed(recording))
+}
+
 /// Asserts that one claim was granted and that the others found it in flight.
 pub(super) fn assert_one_winner(outcomes: &[ClaimOutcome], attempt: u32) {
-    let in_flight = |outcome: &&ClaimOutcome| matches!(outcome, ClaimOutcome::InFlight { .. });
+    let in_flight = |outcome: &&ClaimOutcome| {
+        matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+    };
     assert_eq!(
         outcomes.iter().filter(|outcome| **outcome == granted(attempt)).count(),
         1,
@@ -248,7 +256,7 @@ impl KeyUnderTest {
         ] {
             assert_eq!(
                 self.claim(&request).await,
-                ClaimOutcome::Mismatch { recorded: fingerprint(1) }
+                ClaimOutcome::Rejected(Rejection::Mismatch { recorded: fingerprint(1) })
             );
         }
         assert_eq!(self.record().await, before);

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::{Timestamp, millis},
     lease::OwnerToken,
-    protocol::{Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution},
     record::Record,
     scope::Principal,
     short_text::ShortText,
@@ -186,8 +186,11 @@ impl Pair {
         let outcome = self.key(key).claim(claim).await;
         let expected = self.apply(key, &Event::Claim(claim));
         if let (
-            ClaimOutcome::InFlight { lease_left: left, reference },
-            EventOutcome::Claim(ClaimOutcome::InFlight { lease_left: expected, reference: noted }),
+            ClaimOutcome::Rejected(Rejection::InFlight { lease_left: left, reference }),
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight {
+                lease_left: expected,
+                reference: noted,
+            })),
         ) = (&outcome, &expected)
         {
             assert_eq!(reference, noted, "action {at}: {claim:?}");

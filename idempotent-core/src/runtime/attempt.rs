@@ -2,27 +2,22 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, OnceLock},
-    time::Instant,
+    ops::{Deref, DerefMut},
 };
 
-use super::{
-    deferred::SendingEnd, end_action::EndAction, open_claims::OpenClaim, operation::Run,
-    parts::RuntimeParts, renewer::LiveLease, verdict::Verdict,
-};
+pub(super) use self::claimed::Claimed;
+pub use self::outcome::AttemptOutcome;
+use self::{claimed::Effects, leased::LeasedAttempt, transactional::TransactionalAttempt};
+use super::{end_action::EndAction, open_claims::OpenClaim, operation::Run, verdict::Verdict};
 use crate::{
-    error::StoreError,
-    fingerprint::RequestDigest,
-    lease::Lease,
-    policy::{Abandoned, OnAbandon},
-    protocol::Claim,
-    record_id::RecordId,
-    recording::EncodedRecording,
+    error::StoreError, policy::Abandoned, record_id::RecordId, recording::EncodedRecording,
     store::Transaction,
 };
 
-mod commit;
-mod end;
+mod claimed;
+mod leased;
+mod outcome;
+mod transactional;
 
 /// The outcome of [`Runtime::begin`](super::Runtime::begin): whether the handler of a request may
 /// run.
@@ -53,111 +48,46 @@ pub struct Attempt {
     inner: Box<Inner>,
 }
 
-struct Inner {
-    parts: Arc<RuntimeParts>,
-    lease: Lease,
-    claim: Claim,
-    digest: RequestDigest,
-    number: u32,
-    /// When the claim was sent.
-    since: Instant,
-    operation: Run,
-    phase: AttemptPhase,
-    effects: Effects,
-    /// Set if the claim is part of the transaction. The attempt then has no lease, and the store
-    /// knows nothing of it until the transaction is committed.
-    open: Option<OpenClaim>,
-    /// Set while an end waits for the store's response. It is dropped only after an unfinished end
-    /// has been deferred, so that claims of this process always find either the end that is being
-    /// sent or the deferred end.
-    sending: OnceLock<SendingEnd>,
+/// An attempt, by how its key is claimed.
+enum Inner {
+    ByLease(LeasedAttempt),
+    InTransaction(TransactionalAttempt),
 }
 
-/// Where the handler writes.
-enum Effects {
-    /// Outside of the store's transactions.
-    Elsewhere,
-    /// In a transaction.
-    In(Box<dyn Transaction>),
-    /// In a transaction that the handler has taken.
-    WithHandler,
+impl Deref for Inner {
+    type Target = Claimed;
+
+    fn deref(&self) -> &Claimed {
+        match self {
+            Self::ByLease(attempt) => &attempt.claimed,
+            Self::InTransaction(attempt) => &attempt.claimed,
+        }
+    }
 }
 
-enum AttemptPhase {
-    Running,
-    /// The end is being sent to the store. If the attempt is dropped in this phase, the background
-    /// sends the end again. The live lease is absent if the attempt was fenced.
-    Ending(EndAction, Option<LiveLease>),
-    Ended,
-}
-
-/// The outcome of ending an attempt, which decides what its client gets.
-///
-/// Exhaustive: a caller must handle every outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttemptOutcome {
-    /// The store has stored the end. Send the attempt's response.
-    Stored,
-    /// The store failed to store the end. Send the attempt's response nevertheless: its completion
-    /// is retried in the background for as long as its record would last, within the limit of
-    /// [`RuntimeOptions::deferred_bytes`](super::RuntimeOptions::deferred_bytes).
-    Deferred,
-    /// Another attempt has taken over the key, or the store has lost its record. The attempt's
-    /// response must not reach its client, which gets the response for this verdict instead. The
-    /// verdict is never [`Mismatch`](Verdict::Mismatch), because the handler ran.
-    Fenced(Verdict),
-    /// The attempt's transaction was not committed, or its outcome is unknown. The attempt's
-    /// response must not reach its client. The client can repeat the request to get the outcome.
-    NotCommitted {
-        /// Whether a repeated request may succeed.
-        transient: bool,
-    },
-    /// The attempt's transaction was not committed, or its handler has ended it, and the key is
-    /// held: a repeated request does not run. The attempt's response must not reach its client.
-    Held,
+impl DerefMut for Inner {
+    fn deref_mut(&mut self) -> &mut Claimed {
+        match self {
+            Self::ByLease(attempt) => &mut attempt.claimed,
+            Self::InTransaction(attempt) => &mut attempt.claimed,
+        }
+    }
 }
 
 impl Attempt {
     /// Creates an attempt whose lease is renewed already.
-    pub(super) fn new(
-        parts: Arc<RuntimeParts>,
-        id: RecordId,
-        claim: Claim,
-        digest: RequestDigest,
-        (number, since): (u32, Instant),
-        rule: OnAbandon,
-    ) -> Self {
-        let lease = Lease { id, owner: claim.owner };
-        let operation = Run::new(parts.clone(), lease, number, rule);
-        let (phase, effects) = (AttemptPhase::Running, Effects::Elsewhere);
-        let (open, sending) = (None, OnceLock::new());
-        Self {
-            inner: Box::new(Inner {
-                parts,
-                lease,
-                claim,
-                digest,
-                number,
-                since,
-                operation,
-                phase,
-                effects,
-                open,
-                sending,
-            }),
-        }
+    pub(super) fn by_lease(claimed: Claimed) -> Self {
+        Self { inner: Box::new(Inner::ByLease(LeasedAttempt::new(claimed))) }
     }
 
-    /// Makes this an attempt whose claim is part of the transaction.
+    /// Creates an attempt whose claim is part of the transaction.
     pub(super) fn in_transaction(
-        mut self,
+        claimed: Claimed,
         open: OpenClaim,
         transaction: Box<dyn Transaction>,
     ) -> Self {
-        self.inner.operation.transaction_begun();
-        self.inner.effects = Effects::In(transaction);
-        self.inner.open = Some(open);
-        self
+        let attempt = TransactionalAttempt::new(claimed, open, transaction);
+        Self { inner: Box::new(Inner::InTransaction(attempt)) }
     }
 
     /// Returns the id of the claimed record.
@@ -186,8 +116,8 @@ impl Attempt {
     /// Fails if the store has no transactions, or if it fails. Then [release](Self::release) the
     /// attempt, because nothing was done.
     pub async fn begin_transaction(&mut self) -> Result<(), StoreError> {
-        self.inner.effects = Effects::In(self.inner.parts.store.begin_transaction().await?);
-        self.inner.operation.transaction_begun();
+        let transaction = self.inner.parts.store.begin_transaction().await?;
+        self.inner.begun(transaction);
         Ok(())
     }
 
@@ -209,21 +139,19 @@ impl Attempt {
         self.inner.effects = Effects::In(transaction);
     }
 
+    /// Notes that the handler has kept the transaction, so that the attempt cannot complete.
+    pub(super) fn lose_transaction(&mut self) {
+        self.inner.effects = Effects::WithHandler;
+    }
+
     /// Completes the attempt with a recorded response, and commits its transaction if there is one.
     ///
     /// # Cancel safety
     /// If the future is dropped after it was polled, the end is stored in the background, as after
     /// a failure of the store. If the attempt has a transaction, it is then unknown whether the
     /// transaction was committed; if it was not, the attempt is abandoned.
-    pub async fn complete(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
-        self.inner.operation.end();
-        let action = EndAction::Complete(recording.into().into());
-        match mem::replace(&mut self.inner.effects, Effects::Elsewhere) {
-            Effects::Elsewhere => self.inner.end(action).await,
-            // Boxed: keeps the future small for attempts without a transaction.
-            Effects::In(transaction) => Box::pin(self.inner.commit(transaction, action)).await,
-            Effects::WithHandler => Box::pin(self.inner.end_without_transaction()).await,
-        }
+    pub async fn complete(self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
+        self.end(EndAction::Complete(recording.into().into()), true).await
     }
 
     /// Completes the attempt with a recorded response, but rolls back the writes of its
@@ -232,11 +160,10 @@ impl Attempt {
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
     pub async fn complete_rolled_back(
-        mut self,
+        self,
         recording: impl Into<EncodedRecording>,
     ) -> AttemptOutcome {
-        self.inner.operation.end();
-        self.inner.end_without_effects(EndAction::Complete(recording.into().into())).await
+        self.end(EndAction::Complete(recording.into().into()), false).await
     }
 
     /// Releases the key because nothing was done: the next request runs as the first. The writes of
@@ -248,14 +175,13 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
-    pub async fn release(mut self) -> AttemptOutcome {
-        self.inner.operation.end();
+    pub async fn release(self) -> AttemptOutcome {
         let action = if self.inner.number > 1 || self.inner.operation.has_begun() {
             EndAction::Abandon(Abandoned::Retry)
         } else {
             EndAction::Release
         };
-        self.inner.end_without_effects(action).await
+        self.end(action, false).await
     }
 
     /// Abandons the attempt, because its outcome is unknown: the next request takes over the key at
@@ -263,9 +189,30 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
-    pub async fn abandon(mut self, policy: Abandoned) -> AttemptOutcome {
+    pub async fn abandon(self, policy: Abandoned) -> AttemptOutcome {
+        self.end(EndAction::Abandon(policy), false).await
+    }
+
+    /// Ends the attempt. If it has a transaction, that is committed if `commits`, and rolled back
+    /// otherwise.
+    async fn end(mut self, action: EndAction, commits: bool) -> AttemptOutcome {
         self.inner.operation.end();
-        self.inner.end_without_effects(EndAction::Abandon(policy)).await
+        match &mut *self.inner {
+            Inner::ByLease(attempt) if matches!(attempt.claimed.effects, Effects::Elsewhere) => {
+                attempt.end(action).await
+            }
+            // Boxed: keeps the future small for attempts without a transaction.
+            Inner::ByLease(attempt) => {
+                Box::pin(attempt.end_with_transaction(action, commits)).await
+            }
+            Inner::InTransaction(attempt) => Box::pin(attempt.end(action, commits)).await,
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.inner.operation.end();
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     lease::OwnerToken,
-    protocol::{Claim, ClaimOutcome, Snapshot},
+    protocol::{Claim, ClaimOutcome, Rejection, Snapshot},
     record::{Record, RecordState},
     record_id::RecordId,
 };
@@ -49,7 +49,7 @@ pub(super) struct ClaimResponse {
 
 impl ClaimResponse {
     fn is_in_flight(&self) -> bool {
-        matches!(self.outcome, ClaimOutcome::InFlight { .. })
+        matches!(self.outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
     }
 }
 
@@ -115,16 +115,13 @@ impl Claims {
         digest: &RequestDigest,
     ) -> Result<ClaimResponse, StoreError> {
         let sent = self.store.environment().now();
-        // The process was verified when the owner token was drawn.
-        let mut verified = true;
-        if !self.deferrals.is_empty() {
-            if let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await {
-                return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
-            }
-            verified = false;
+        if !self.deferrals.is_empty()
+            && let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await
+        {
+            return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
         }
-        let mut outcome = self.send_verified(verified, id, claim).await?;
-        if let ClaimOutcome::Mismatch { recorded } = outcome {
+        let mut outcome = self.send(id, claim).await?;
+        if let ClaimOutcome::Rejected(Rejection::Mismatch { recorded }) = outcome {
             outcome = Box::pin(self.claim_rotated(id, claim, digest, recorded)).await?;
         }
         Ok(ClaimResponse { outcome, owner: claim.owner, sent })
@@ -155,7 +152,7 @@ impl Claims {
                     }
                     // Between the two claims another process may claim the key anew and sign with
                     // the newer secret, for the same request.
-                    Ok(ClaimOutcome::Mismatch { recorded })
+                    Ok(ClaimOutcome::Rejected(Rejection::Mismatch { recorded }))
                         if self.options.fingerprint_keys.matches(recorded, *digest) =>
                     {
                         Ok(ClaimOutcome::IN_FLIGHT)
@@ -163,7 +160,7 @@ impl Claims {
                     outcome => outcome,
                 }
             }
-            Some(_) | None => Ok(ClaimOutcome::Mismatch { recorded }),
+            Some(_) | None => Ok(ClaimOutcome::Rejected(Rejection::Mismatch { recorded })),
         }
     }
 
@@ -172,21 +169,11 @@ impl Claims {
         id: &RecordId,
         claim: &Claim,
     ) -> Result<ClaimOutcome, StoreError> {
-        self.send_verified(false, id, claim).await
-    }
-
-    /// Sends the claim. If `verified`, the caller has just verified the process.
-    async fn send_verified(
-        &self,
-        verified: bool,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<ClaimOutcome, StoreError> {
         let mut pending = PendingClaim { deferrals: &self.deferrals, id, claim: Some(claim) };
         let sends = AtomicUsize::new(0);
         let send = || {
-            let is_first = sends.fetch_add(1, Ordering::Relaxed) == 0;
-            self.store.call_verified(verified && is_first, |store| store.claim(id, claim))
+            sends.fetch_add(1, Ordering::Relaxed);
+            self.store.call(|store| store.claim(id, claim))
         };
         let outcome = with_retry(send).await.inspect_err(|error| {
             if error.is_share_exceeded() {
@@ -196,7 +183,7 @@ impl Claims {
         // If the claim was sent twice, the attempt in flight may be its own first sending: always
         // if the store cannot see a record, and only its lock.
         if sends.into_inner() > 1
-            && let ClaimOutcome::InFlight { lease_left, .. } = outcome
+            && let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) = outcome
         {
             if lease_left.is_zero() {
                 return Err(StoreError::transient("runtime", "claim", MayBeItself));
@@ -322,13 +309,17 @@ impl Claims {
             return None;
         }
         let verdict = self.verdict(id, digest, found);
-        let in_flight = matches!(verdict, Verdict::InFlight { .. });
+        let in_flight = matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. }));
         let free = in_flight && found.record.lease_expired(found.at);
         (!free).then_some(verdict)
     }
 
     fn verdict(&self, id: &RecordId, digest: RequestDigest, found: &Snapshot) -> Verdict {
-        if self.matches(&found.record, digest) { verdict_of(id, found) } else { Verdict::Mismatch }
+        if self.matches(&found.record, digest) {
+            verdict_of(id, found)
+        } else {
+            Verdict::Rejected(Rejection::Mismatch { recorded: found.record.fingerprint })
+        }
     }
 
     fn matches(&self, record: &Record, digest: RequestDigest) -> bool {
@@ -340,10 +331,10 @@ impl Claims {
 fn verdict_of(id: &RecordId, Snapshot { record, at }: &Snapshot) -> Verdict {
     let reference = record.notes.reference.clone();
     match &record.state {
-        _ if record.is_held(*at) => Verdict::Held { newly: false, reference },
+        _ if record.is_held(*at) => Verdict::Rejected(Rejection::Held { newly: false, reference }),
         RecordState::Completed(recording) => Verdict::of_recording(id, recording),
         RecordState::InFlight | RecordState::Held => {
-            Verdict::InFlight { lease_left: record.lease_left(*at), reference }
+            Verdict::Rejected(Rejection::InFlight { lease_left: record.lease_left(*at), reference })
         }
     }
 }

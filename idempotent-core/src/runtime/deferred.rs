@@ -5,14 +5,17 @@
 //! bound the memory that the ends take.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use tokio::sync::mpsc;
 
 pub(super) use self::end::DeferredEnd;
-use self::ledger::Ledger;
+use self::{
+    end::{EndEvent, EndState},
+    ledger::Ledger,
+};
 use super::{
     end_action::EndAction, options::RuntimeOptions, renewer::Renewer, store_calls::StoreCalls,
     timing::after, waiters::Waiters,
@@ -20,7 +23,7 @@ use super::{
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     record::RecordState,
     record_id::RecordId,
 };
@@ -134,7 +137,7 @@ impl Deferrals {
 
     /// Shows an end that is being sent to the store to claims of this process.
     pub(super) fn show(self: &Arc<Self>, end: DeferredEnd) -> SendingEnd {
-        let end = Arc::new(DeferredEnd { sending: true, ..end });
+        let end = Arc::new(end.into_sending());
         self.ledger.insert(&end);
         SendingEnd { deferrals: self.clone(), end }
     }
@@ -149,8 +152,12 @@ impl Deferrals {
     /// Hands an end to the background, and returns whether there was room for it.
     ///
     /// If there is no room for the body of a response, its status and headers are kept. If there is
-    /// no room for these either, the end is dropped and the lease expires.
+    /// no room for these either, the end is dropped and the lease expires. A forked process defers
+    /// nothing: it has no thread that would store it.
     pub(super) fn defer(self: &Arc<Self>, mut end: DeferredEnd) -> bool {
+        if self.store.process().verify().is_err() {
+            return false;
+        }
         let (id, limit) = (end.id, self.options.deferred_bytes);
         if !self.ledger.reserve(end.bytes(), limit) {
             match end.without_body() {
@@ -197,9 +204,11 @@ impl Deferrals {
     ) -> Option<ClaimOutcome> {
         let end = self.ledger.find(id)?;
         if !self.options.fingerprint_keys.matches(end.claim.fingerprint, digest) {
-            return Some(ClaimOutcome::Mismatch { recorded: end.claim.fingerprint });
+            return Some(ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded: end.claim.fingerprint,
+            }));
         }
-        if end.sending {
+        if end.state() == EndState::Sending {
             return Some(self.read_sent(&end).await);
         }
         let error = match self.settle_soon(&end).await {
@@ -209,7 +218,7 @@ impl Deferrals {
             None => None,
         };
         let (id, error) = (id.short(), error.as_ref().map(tracing::field::display));
-        if end.may_be_superseded() {
+        if end.state().may_be_superseded() {
             tracing::warn!(
                 %id, error,
                 "the owner of a record is unknown while the store fails; reporting it in flight"
@@ -234,7 +243,7 @@ impl Deferrals {
         let sent = tokio::spawn(async move {
             let sent = deferrals.send_or_reclaim(&end).await;
             if sent.is_ok() {
-                end.done.store(true, Ordering::SeqCst);
+                end.note(EndEvent::Settled);
                 deferrals.ledger.remove(&end);
                 deferrals.waiters.wake(&end.id);
             }
@@ -254,11 +263,16 @@ impl Deferrals {
         };
         let reference = record.notes.reference;
         match record.state {
-            RecordState::Completed(recording) => ClaimOutcome::Completed(recording),
-            RecordState::Held => ClaimOutcome::Held { newly: false, reference },
-            RecordState::InFlight => {
-                ClaimOutcome::InFlight { lease_left: Duration::ZERO, reference }
+            RecordState::Completed(recording) => {
+                ClaimOutcome::Rejected(Rejection::Completed(recording))
             }
+            RecordState::Held => {
+                ClaimOutcome::Rejected(Rejection::Held { newly: false, reference })
+            }
+            RecordState::InFlight => ClaimOutcome::Rejected(Rejection::InFlight {
+                lease_left: Duration::ZERO,
+                reference,
+            }),
         }
     }
 
@@ -270,7 +284,7 @@ impl Deferrals {
                 // Between this outcome and that of the reclaim the store may fail; the mark
                 // prevents a replay of this response, since another attempt may own the key (case
                 // `a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory`).
-                end.found_fenced(true);
+                end.note(EndEvent::Fenced);
                 self.reclaim(end).await
             }
         }
@@ -297,7 +311,7 @@ impl Deferrals {
         let sent = self.now();
         let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
         if let ClaimOutcome::Granted { .. } = outcome {
-            end.found_fenced(false);
+            end.note(EndEvent::GrantedAgain);
             // A renewal that found the record lost has removed its lease. It is removed again
             // below, or when the end is dropped.
             self.renewer.leases.restore_lost(end.lease(), end.claim.lease, sent);

@@ -8,7 +8,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     store::{Store, TransactionClaim, commit_if_passed},
 };
 
@@ -73,7 +73,7 @@ async fn hold_again(store: &dyn Store, lease: &Lease, claim: &Claim) -> Result<F
     let mut transaction = match claimed {
         TransactionClaim::Granted { transaction, .. } => transaction,
         // Another attempt may be rolled back.
-        TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => {
+        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
             return Err(StoreError::transient("runtime", "hold a key", InDoubt));
         }
         TransactionClaim::Rejected(_) => return Ok(Fence::Fenced),
@@ -89,7 +89,7 @@ async fn hold_if_committed(
 ) -> Result<Fence, StoreError> {
     if store.abandon(lease, Abandoned::Hold).await? == Fence::Passed {
         tracing::error!(
-            id = %lease.id.short(), "a handler committed its transaction itself; its key is held"
+            id = %lease.id.short(), "an operation committed its transaction itself; its key is held"
         );
         return Ok(Fence::Passed);
     }
@@ -107,7 +107,9 @@ async fn hold_if_committed(
         }
         // The key is in flight in the transaction itself or in another attempt, so whether the
         // transaction has ended is unknown.
-        TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => Err(in_doubt()),
+        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
+            Err(in_doubt())
+        }
         TransactionClaim::Rejected(_) => Ok(Fence::Fenced),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::owner_tokens::OwnerTokens;
 use crate::{error::StoreError, lease::OwnerToken};
 
 /// What a runtime gets from outside. A simulation replaces it, so that a seed determines each run.
@@ -27,10 +28,10 @@ impl Environment {
         }
     }
 
-    /// Draws an owner token in the process with this id, which is the caller's.
-    pub(super) fn draw_owner(self, process: u32) -> Result<OwnerToken, StoreError> {
+    /// Draws an owner token.
+    pub(super) fn draw_owner(self, tokens: &OwnerTokens) -> Result<OwnerToken, StoreError> {
         let drawn = match self {
-            Self::System => OwnerToken::random_in(process),
+            Self::System => tokens.draw(),
             #[cfg(feature = "internals")]
             Self::Simulation => Ok(OwnerToken::from_bytes(fastrand::u128(1..).to_le_bytes())),
         };

@@ -5,18 +5,18 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    attempt::{Admission, Attempt},
+    attempt::{Admission, Attempt, Claimed},
     open_claims::OpenClaim,
     parts::RuntimeParts,
     subject::Subject,
-    timing::{with_retry, with_timeout},
+    timing::with_retry,
     verdict::Verdict,
 };
 use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     policy::{OnAbandon, Policy},
-    protocol::{Claim, ClaimOutcome, Snapshot},
+    protocol::{Claim, ClaimOutcome, Rejection, Snapshot},
     record_id::RecordId,
     store::{TransactionClaim, Transactions},
     transition::{self, Change},
@@ -92,13 +92,18 @@ impl Request<'_> {
                 return Ok(Some(Verdict::of_claim(&self.id, outcome)));
             }
         }
-        Ok(if self.matches(other) { None } else { Some(Verdict::Mismatch) })
+        Ok(if self.matches(other) {
+            None
+        } else {
+            Some(Verdict::Rejected(Rejection::Mismatch { recorded: other }))
+        })
     }
 
     /// Claims the key, and waits up to `wait` for a transaction of another process.
     async fn claim(mut self, open: OpenClaim, wait: Duration) -> Result<Admission, StoreError> {
         let mut claimed = self.send(wait).await?;
-        if let TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded }) = claimed
+        if let TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch { recorded })) =
+            claimed
             && self.matches(recorded)
         {
             // The record was signed with an older secret.
@@ -109,13 +114,13 @@ impl Request<'_> {
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
                 let attempt = (attempt, parts.store.environment().now());
-                let attempt =
-                    Attempt::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
-                Admission::Proceed(attempt.in_transaction(open, transaction))
+                let claimed =
+                    Claimed::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
+                Admission::Proceed(Attempt::in_transaction(claimed, open, transaction))
             }
-            TransactionClaim::Rejected(ClaimOutcome::Mismatch { recorded })
-                if self.matches(recorded) =>
-            {
+            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded,
+            })) if self.matches(recorded) => {
                 // The record changed between the two claims.
                 Admission::Rejected(parts.claims.current(&id, digest).await)
             }
@@ -128,7 +133,10 @@ impl Request<'_> {
     /// Sends the claim, and retries it once: nothing is left of a claim that fails.
     async fn send(&self, wait: Duration) -> Result<TransactionClaim, StoreError> {
         let limit = self.parts.store.timeout().saturating_add(wait);
-        let send = || with_timeout(limit, self.transactions.claim(&self.id, &self.claim, wait));
+        let send = || {
+            let claim = self.transactions.claim(&self.id, &self.claim, wait);
+            self.parts.store.limit_to(limit, claim)
+        };
         with_retry(send).await
     }
 }

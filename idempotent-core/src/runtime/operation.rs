@@ -10,9 +10,9 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use self::recorded::RecordedSteps;
-pub(super) use self::recorded::{decode_input, is_input_of};
 pub use self::{
     error::NoteError,
+    recorded::{decode_input, is_input_of},
     step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},
 };
 use super::{parts::RuntimeParts, timing::with_retry};

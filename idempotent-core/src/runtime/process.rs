@@ -17,13 +17,13 @@ impl Process {
         Self::of(process::id())
     }
 
-    /// Returns the id of this process, and fails in another one.
+    /// Fails in another process.
     ///
     /// A forked process has a copy of the runtime's memory, but neither the thread that renews
     /// leases nor the thread of a store, and its connections are shared with the first process.
-    pub(super) fn verify(self) -> Result<u32, StoreError> {
+    pub(super) fn verify(self) -> Result<(), StoreError> {
         match process::id() {
-            id if id == self.0 => Ok(id),
+            id if id == self.0 => Ok(()),
             _ => Err(StoreError::permanent("runtime", "claim a key", Forked)),
         }
     }

@@ -4,6 +4,7 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use super::{
     environment::Environment,
+    owner_tokens::OwnerTokens,
     process::Process,
     timing::{with_retry, with_timeout},
 };
@@ -21,6 +22,7 @@ pub(super) struct StoreCalls {
     /// The process in which the runtime was created.
     process: Process,
     environment: Environment,
+    owners: Arc<OwnerTokens>,
 }
 
 impl StoreCalls {
@@ -30,7 +32,7 @@ impl StoreCalls {
         process: Process,
         environment: Environment,
     ) -> Self {
-        Self { store, timeout, process, environment }
+        Self { store, timeout, process, environment, owners: Arc::default() }
     }
 
     /// The store itself, whose calls have no time limit.
@@ -55,9 +57,9 @@ impl StoreCalls {
         self.process
     }
 
-    /// Draws an owner token, and verifies the process for a call that follows at once.
+    /// Draws an owner token.
     pub(super) fn draw_owner(&self) -> Result<OwnerToken, StoreError> {
-        self.environment.draw_owner(self.process.verify()?)
+        self.environment.draw_owner(&self.owners)
     }
 
     /// Calls the store. If the call exceeds the time limit, its outcome is unknown.
@@ -71,35 +73,23 @@ impl StoreCalls {
         self.limit(call(&*self.store))
     }
 
-    /// Calls the store, as [`call`](Self::call). If `verified`, the caller has just verified the
-    /// process, which takes a system call.
-    pub(super) fn call_verified<'a, T, C>(
-        &'a self,
-        verified: bool,
-        call: impl FnOnce(&'a dyn Store) -> C,
-    ) -> impl Future<Output = Result<T, StoreError>>
-    where
-        C: Future<Output = Result<T, StoreError>> + Unpin,
-    {
-        self.limit_verified(verified, call(&*self.store))
-    }
-
-    /// Gives a call the time limit of the store. In a forked process the call is not made: both
-    /// processes share the connections, so each could read the responses to the other.
+    /// Gives a call the time limit of the store.
     pub(super) fn limit<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        self.limit_verified(false, call)
+        self.limit_to(self.timeout, call)
     }
 
-    fn limit_verified<T>(
+    /// Gives a call a time limit. In a forked process the call is not made: both processes share
+    /// the connections, so each could read the responses to the other.
+    pub(super) fn limit_to<T>(
         &self,
-        mut verified: bool,
+        limit: Duration,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let process = self.process;
-        let mut call = with_timeout(self.timeout, call);
+        let (process, mut verified) = (self.process, false);
+        let mut call = with_timeout(limit, call);
         // Not an `async` block, which would contain the call twice.
         poll_fn(move |cx| {
             if !verified {

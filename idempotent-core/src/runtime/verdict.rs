@@ -1,38 +1,23 @@
 //! The outcome of a request whose handler does not run.
 
-use std::time::Duration;
+use std::fmt;
 
 use bytes::Bytes;
 
 use crate::{
-    error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::Recording,
-    short_text::ShortText,
+    error::StoreError,
+    protocol::{ClaimOutcome, Rejection},
+    record_id::RecordId,
+    recording::Recording,
 };
 
 /// The reason why a handler does not run, or why the response of its attempt is not sent.
 ///
 /// Exhaustive: each verdict needs its own response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The operation is complete. Contains its recorded response, to be replayed.
-    Completed(Recording),
-    /// Another attempt is in flight.
-    InFlight {
-        /// The remaining time of its lease. Zero if the time is unknown.
-        lease_left: Duration,
-        /// The reference that the operation has set, if the store could read it.
-        reference: Option<ShortText>,
-    },
-    /// An attempt was abandoned. Its outcome is unknown until an operator resolves the key.
-    Held {
-        /// Whether this claim found that the lease had expired, and thereby changed the key to
-        /// held.
-        newly: bool,
-        /// The reference that the operation has set, if the store could read it.
-        reference: Option<ShortText>,
-    },
-    /// The key was first used for a different request.
-    Mismatch,
+    /// The claim was not granted.
+    Rejected(Rejection<Recording>),
     /// The record of the key cannot be read. The operation may have been done, so it does not run
     /// again.
     Unreadable,
@@ -48,36 +33,29 @@ pub enum Verdict {
 
 impl Verdict {
     /// Another attempt is in flight, about which nothing else is known.
-    pub(super) const IN_FLIGHT: Self =
-        Self::InFlight { lease_left: Duration::ZERO, reference: None };
+    pub(super) const IN_FLIGHT: Self = Self::Rejected(Rejection::IN_FLIGHT);
 
     /// The verdict of a claim that was not granted.
     pub(super) fn of_claim(id: &RecordId, outcome: ClaimOutcome) -> Self {
-        match outcome {
-            ClaimOutcome::Completed(recording) => Self::of_recording(id, &recording),
-            ClaimOutcome::InFlight { lease_left, reference } => {
-                Self::InFlight { lease_left, reference }
-            }
-            ClaimOutcome::Held { newly, reference } => {
-                if newly {
-                    tracing::warn!(
-                        id = %id.short(),
-                        "the lease of an operation expired and its outcome is unknown; its key is \
-                         held until it is resolved"
-                    );
-                }
-                Self::Held { newly, reference }
-            }
-            ClaimOutcome::Mismatch { .. } => Self::Mismatch,
-            // Callers handle this outcome before. If one does not, the client may send the request
-            // again.
-            ClaimOutcome::Granted { .. } => Self::IN_FLIGHT,
+        // Callers handle a grant before. If one does not, the client may send the request again.
+        let ClaimOutcome::Rejected(rejection) = outcome else { return Self::IN_FLIGHT };
+        let rejection = match rejection.without_recording() {
+            Ok(rejection) => rejection,
+            Err(recording) => return Self::of_recording(id, &recording),
+        };
+        if matches!(rejection, Rejection::Held { newly: true, .. }) {
+            tracing::warn!(
+                id = %id.short(),
+                "the lease of an operation expired and its outcome is unknown; its key is held \
+                 until it is resolved"
+            );
         }
+        Self::Rejected(rejection)
     }
 
     pub(super) fn of_recording(id: &RecordId, recording: &Bytes) -> Self {
         match Recording::decode(recording) {
-            Ok(recording) => Self::Completed(recording),
+            Ok(recording) => Self::Rejected(Rejection::Completed(recording)),
             Err(error) => {
                 tracing::error!(
                     id = %id.short(), %error,
@@ -91,5 +69,15 @@ impl Verdict {
     /// The verdict for the client of a fenced attempt whose successor could not be read.
     pub(super) fn of_failed_read(error: &StoreError) -> Self {
         if error.is_unreadable() { Self::Unreadable } else { Self::IN_FLIGHT }
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(rejection) => rejection.fmt(f),
+            Self::Unreadable => f.write_str("Unreadable"),
+            Self::Lost { reused } => f.debug_struct("Lost").field("reused", reused).finish(),
+        }
     }
 }

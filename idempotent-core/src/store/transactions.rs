@@ -49,9 +49,9 @@ pub trait Transactions: Send + Sync {
     /// Begins a transaction and claims a key in it.
     ///
     /// If another open transaction has claimed the key, this call waits for it for about `wait`;
-    /// after that the outcome is [`ClaimOutcome::InFlight`]. A store with a single writer cannot
-    /// know which key another transaction has claimed. It reports the key as in flight if any
-    /// single transaction stays open for `wait`.
+    /// after that the outcome is [`Rejection::InFlight`](crate::protocol::Rejection::InFlight). A
+    /// store with a single writer cannot know which key another transaction has claimed. It reports
+    /// the key as in flight if any single transaction stays open for `wait`.
     ///
     /// A handler may commit its transaction itself, and its process may die before the runtime
     /// holds the key. A store that cannot prevent such a commit writes the record with

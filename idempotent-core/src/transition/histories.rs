@@ -151,10 +151,13 @@ impl World<'_> {
             operation: ShortText::EMPTY,
         };
         let outcome = self.step(&Event::Claim(&claim(0xfe)));
-        if let EventOutcome::Claim(ClaimOutcome::InFlight { .. }) = outcome {
+        if let EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) = outcome {
             self.wait(record.lease);
             let outcome = self.step(&Event::Claim(&claim(0xff)));
-            let stuck = matches!(outcome, EventOutcome::Claim(ClaimOutcome::InFlight { .. }));
+            let stuck = matches!(
+                outcome,
+                EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            );
             assert!(!stuck, "{record:?} is still in flight at {:?}", self.now);
         }
     }
@@ -184,7 +187,7 @@ impl World<'_> {
             EventOutcome::Claim(ClaimOutcome::Granted { attempt }) => {
                 self.granted(who, attempt, before.as_ref())
             }
-            EventOutcome::Claim(ClaimOutcome::Completed(recording)) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(recording))) => {
                 assert_eq!(
                     recording,
                     Self::recording_of(&claim),
@@ -192,13 +195,15 @@ impl World<'_> {
                 );
                 self.seen.replays += 1;
             }
-            EventOutcome::Claim(ClaimOutcome::Held { .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })) => {
                 self.seen.held += 1;
                 let expired = before.is_some_and(|record| record.expires_at <= self.now);
                 self.seen.refused_by_hold_after_the_ttl += u32::from(expired);
             }
-            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => self.seen.mismatches += 1,
-            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => {}
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. })) => {
+                self.seen.mismatches += 1
+            }
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {}
             outcome @ (EventOutcome::Fence(_)
             | EventOutcome::Resolve(_)
             | EventOutcome::Purge(_)) => {

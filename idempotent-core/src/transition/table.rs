@@ -316,13 +316,24 @@ fn outcome(word: &str) -> EventOutcome {
         "conflict" => return EventOutcome::Resolve(ResolveOutcome::Conflict),
         "purged" => return EventOutcome::Purge(true),
         "spared" => return EventOutcome::Purge(false),
-        "completed" => ClaimOutcome::Completed(Bytes::from_static(b"the first recording")),
-        "held" => ClaimOutcome::Held { newly: false, reference: Some(text("reference")) },
-        "newly-held" => ClaimOutcome::Held { newly: true, reference: Some(text("reference")) },
-        "mismatch" => ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes([1; 36]) },
-        "in-flight" => {
-            ClaimOutcome::InFlight { lease_left: LENGTH, reference: Some(text("reference")) }
+        "completed" => {
+            ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"the first recording")))
         }
+        "held" => ClaimOutcome::Rejected(Rejection::Held {
+            newly: false,
+            reference: Some(text("reference")),
+        }),
+        "newly-held" => ClaimOutcome::Rejected(Rejection::Held {
+            newly: true,
+            reference: Some(text("reference")),
+        }),
+        "mismatch" => ClaimOutcome::Rejected(Rejection::Mismatch {
+            recorded: Fingerprint::from_bytes([1; 36]),
+        }),
+        "in-flight" => ClaimOutcome::Rejected(Rejection::InFlight {
+            lease_left: LENGTH,
+            reference: Some(text("reference")),
+        }),
         granted => ClaimOutcome::Granted {
             attempt: granted.strip_prefix("granted:").unwrap().parse().unwrap(),
         },

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use idempotent_core::{
+    Abandoned, Fingerprint, Lease, Record, RecordId, RecordState, ShortText, StoreError,
+    clock::{Timestamp, millis},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Snapshot},
+    transition,
+};
 use redis::{Cmd, Value};
 use tokio::{
     sync::mpsc::unbounded_channel,
@@ -21,12 +27,6 @@ use super::{
     router::SendAgain,
     scripts::{Arg, MAX_DIGITS, Script},
     server_error::{LOST, Reaction},
-};
-use idempotent_core::{
-    Abandoned, Fingerprint, Lease, Record, RecordId, RecordState, ShortText, StoreError,
-    clock::{Timestamp, millis},
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Snapshot},
-    transition,
 };
 
 /// The minimum time for a round of renewals, and its maximum as a fraction of the shortest lease.
@@ -327,20 +327,25 @@ fn claim_outcome(value: Value) -> Result<(ClaimOutcome, bool), CallFailure> {
             let Some(Value::BulkString(recording)) = value.into_iter().nth(1) else {
                 return Err(CallFailure::Unexpected);
             };
-            return Ok((ClaimOutcome::Completed(recording.into()), false));
+            return Ok((ClaimOutcome::Rejected(Rejection::Completed(recording.into())), false));
         }
         [Value::Int(3), Value::Int(lease_left), Value::BulkString(noted)] => {
-            ClaimOutcome::InFlight {
+            ClaimOutcome::Rejected(Rejection::InFlight {
                 lease_left: Duration::from_millis(u64::try_from(*lease_left).unwrap_or(0)),
                 reference: reference(noted)?,
-            }
+            })
         }
         [Value::Int(4), Value::Int(newly), Value::BulkString(noted)] => {
-            ClaimOutcome::Held { newly: *newly == 1, reference: reference(noted)? }
+            ClaimOutcome::Rejected(Rejection::Held {
+                newly: *newly == 1,
+                reference: reference(noted)?,
+            })
         }
         [Value::Int(5), Value::BulkString(fingerprint)] => {
             let fingerprint = fingerprint.as_slice().try_into().map_err(|_| Unreadable)?;
-            ClaimOutcome::Mismatch { recorded: Fingerprint::from_bytes(fingerprint) }
+            ClaimOutcome::Rejected(Rejection::Mismatch {
+                recorded: Fingerprint::from_bytes(fingerprint),
+            })
         }
         _ => return Err(CallFailure::Unexpected),
     };

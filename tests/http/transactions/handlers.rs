@@ -1,7 +1,7 @@
 //! Handlers that write one row in their transaction, in the way that the request's body specifies.
 
 use actix_web::{HttpResponse, post, web, web::Data, web::ServiceConfig};
-use idempotent_actix::{Disposition, Tx, TxError, idempotent};
+use idempotent_actix::{Disposition, Tx, idempotent, job::TransactionError};
 use sqlx::Connection;
 use test_support::Probe;
 
@@ -201,7 +201,10 @@ macro_rules! handlers {
                         let probe = probe.clone();
                         actix_web::rt::spawn(async move {
                             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                            if matches!(tx.connection().await, Err(TxError::OutsideHandler)) {
+                            let used = tx.connection().await;
+                            if used.is_err_and(|error| {
+                                matches!(error.cause(), TransactionError::Ended)
+                            }) {
                                 probe.note("it has no connection any more");
                             }
                         });

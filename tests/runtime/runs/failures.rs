@@ -48,7 +48,10 @@ async fn an_unknown_failure_holds_the_key() {
         let runtime = runtime(&FaultyStore::default());
         let error = fail(&runtime, &job, Failure::Unknown(text())).await;
         assert!(!error.is_transient() && matches!(error, RunError::Unknown { .. }), "{error:?}");
-        assert!(matches!(replay(&runtime, &job).await, Err(RunError::Held { .. })));
+        assert!(matches!(
+            replay(&runtime, &job).await,
+            Err(RunError::Rejected(Rejection::Held { .. }))
+        ));
     }
 }
 
@@ -66,7 +69,7 @@ async fn any_other_error_is_treated_as_the_policy_says() {
         assert_eq!((source.to_string().as_str(), *held), ("reset", hold));
         assert_eq!(error.is_transient(), !hold);
         match succeed(&runtime, &job, 7).await {
-            Err(RunError::Held { .. }) if hold => {}
+            Err(RunError::Rejected(Rejection::Held { .. })) if hold => {}
             next => assert_done(next, 7, false),
         }
     }
@@ -91,7 +94,7 @@ async fn a_failure_before_the_point_of_no_return_releases_and_after_it_holds() {
         let error = result.await.unwrap_err();
         assert_eq!(error.is_transient(), !passes, "{error:?}");
         match succeed(&runtime, &job, 7).await {
-            Err(RunError::Held { .. }) if passes => {}
+            Err(RunError::Rejected(Rejection::Held { .. })) if passes => {}
             next => assert_done(next, 7, false),
         }
     }
@@ -126,7 +129,7 @@ async fn a_panic_abandons_the_attempt_and_goes_on() {
             let message = panic.downcast_ref::<&str>().unwrap();
             assert_eq!(*message, "the work panicked");
             match run(&runtime, &job, |operation| ready(Ok(operation.attempt()))).await {
-                Err(RunError::Held { .. }) if held => {}
+                Err(RunError::Rejected(Rejection::Held { .. })) if held => {}
                 next => assert_done(next, 2, false),
             }
         }
@@ -230,5 +233,8 @@ async fn a_job_that_holds_does_not_take_over_from_one_that_retries() {
     assert!(run(&runtime, &JOB, |_| pending()).now_or_never().is_none());
     store.advance(JOB.policy.lease);
     assert_eq!(HOLDING.policy.abandoned, OnAbandon::Hold);
-    assert!(matches!(replay(&runtime, &HOLDING).await, Err(RunError::Held { .. })));
+    assert!(matches!(
+        replay(&runtime, &HOLDING).await,
+        Err(RunError::Rejected(Rejection::Held { .. }))
+    ));
 }

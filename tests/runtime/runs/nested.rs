@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use idempotent_core::runtime::{ClaimMode, JobTransaction};
+use idempotent_core::job::{ClaimMode, JobTransaction};
 use sqlx::{PgConnection, SqliteConnection};
 
 use super::{

@@ -2,8 +2,8 @@
 
 use idempotent_core::{
     RecordState,
+    job::recording_of,
     protocol::{Resolution, ResolveOutcome},
-    runtime::recording_of,
 };
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Runs with a transaction, on each database and with each claim.
 
 use idempotent_core::{
-    runtime::{ClaimMode, JobTransaction, TransactionError},
+    job::{ClaimMode, JobTransaction, TransactionError},
     store::memory::MemoryStore,
 };
 use sqlx::{PgConnection, SqliteConnection};
@@ -94,7 +94,7 @@ async fn a_failure_rolls_the_effects_back<C: Effects>(mut database: Database<C>,
     let error = database.write(&other, Err(unknown)).await.unwrap_err();
     assert!(matches!(error, RunError::Unknown { .. }), "{error:?}");
     let error = database.replay(&other).await.unwrap_err();
-    assert!(matches!(error, RunError::Held { .. }), "{error:?}");
+    assert!(matches!(error, RunError::Rejected(Rejection::Held { .. })), "{error:?}");
     assert_eq!(database.connection.count().await, 0);
 }
 

@@ -25,14 +25,14 @@ pub(crate) struct Break {
 pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "runtime: the response of a fenced attempt is sent",
-        file: "idempotent-core/src/runtime/attempt/end.rs",
+        file: "idempotent-core/src/runtime/attempt/claimed.rs",
         text: "AttemptOutcome::Fenced(successor.await)",
         broken: "{ drop(successor); AttemptOutcome::Stored }",
         seeds: 2_000,
     },
     Break {
         what: "runtime: an unacknowledged commit counts as committed",
-        file: "idempotent-core/src/runtime/attempt/commit.rs",
+        file: "idempotent-core/src/runtime/attempt/claimed.rs",
         text: "AttemptOutcome::NotCommitted { transient: error.is_transient() }\n            }",
         broken: "AttemptOutcome::Stored\n            }",
         seeds: 2_000,
@@ -58,8 +58,8 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "runtime: a fenced response is replayed from memory while the store fails",
         file: "idempotent-core/src/runtime/deferred/end.rs",
-        text: "self.fenced || self.found_fenced.load(Ordering::SeqCst)",
-        broken: "self.fenced",
+        text: "matches!(self, Self::FoundFenced | Self::Fenced)",
+        broken: "matches!(self, Self::Fenced)",
         seeds: 200_000,
     },
     Break {
@@ -118,9 +118,8 @@ pub(crate) const BREAKS: &[Break] = &[
     Break {
         what: "HTTP layer: a key that was used for another request stays in flight",
         file: "idempotent-actix/src/run.rs",
-        text: "Verdict::Mismatch => refusals.refuse(ProblemKind::KeyReused, \
-               RequestOutcome::KeyReused),",
-        broken: "Verdict::Mismatch => refusals.in_flight(std::time::Duration::ZERO, None),",
+        text: "refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused)",
+        broken: "refusals.in_flight(std::time::Duration::ZERO, None)",
         seeds: 200,
     },
     Break {

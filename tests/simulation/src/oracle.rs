@@ -10,7 +10,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordId, RecordState, Recording,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::{Event, EventOutcome},
 };
 
@@ -119,13 +119,17 @@ impl Oracle {
                 });
                 self.verify(whole, || format!("I1: a grant without a whole lease: {after:?}"));
             }
-            (Event::Claim(claim), EventOutcome::Claim(ClaimOutcome::Completed(_))) => {
+            (
+                Event::Claim(claim),
+                EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_))),
+            ) => {
                 let same = before.is_some_and(|record| record.fingerprint == claim.fingerprint);
                 self.verify(same, || format!("I5: a replay to another request: {before:?}"));
             }
-            (Event::Claim(_), EventOutcome::Claim(ClaimOutcome::Held { .. })) => {
-                self.counts.held += 1
-            }
+            (
+                Event::Claim(_),
+                EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })),
+            ) => self.counts.held += 1,
             (Event::Complete(owner, recording), EventOutcome::Fence(fence)) => {
                 self.fenced(event, *fence, *owner, before, false);
                 if *fence == Fence::Fenced {

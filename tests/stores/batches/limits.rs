@@ -38,7 +38,7 @@ async fn a_large_recording_is_completed_alone_in_postgres() {
         let [_, completions] = postgres_batches(&store);
         assert_eq!(completions.batches, batches, "{bytes}");
         let replay = store.claim(&lease.id, &request()).await.unwrap();
-        assert_eq!(replay, ClaimOutcome::Completed(recording));
+        assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(recording)));
     }
 }
 

@@ -9,7 +9,7 @@ use idempotent_core::{
     StoreError,
     conformance::TestedStore,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
@@ -151,7 +151,7 @@ impl Fixture {
 
     async fn assert_in_flight(&self, id: RecordId) {
         let verdict = rejected(&self.other, id, &POLICY).await;
-        assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })), "{verdict:?}");
     }
 }
 
@@ -176,7 +176,7 @@ async fn check_step(fixture: &Fixture, forward: bool) {
     assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
     assert_eq!(
         rejected(&fixture.other, id, &POLICY).await,
-        Verdict::Completed(recording()),
+        Verdict::Rejected(Rejection::Completed(recording())),
         "the response is lost"
     );
     let until = Instant::now() + WAIT_LIMIT;
@@ -184,7 +184,10 @@ async fn check_step(fixture: &Fixture, forward: bool) {
         match fixture.other.begin(dead, digest(), &POLICY).await.unwrap() {
             Admission::Proceed(attempt) => break attempt,
             Admission::Rejected(verdict) => {
-                assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+                assert!(
+                    matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })),
+                    "{verdict:?}"
+                );
             }
         }
         assert!(Instant::now() < until, "the key of a process that died stays in flight");

@@ -12,6 +12,7 @@ use std::sync::{
 use bytes::Bytes;
 use idempotent_core::{
     Policy, RecordId, RecordedBody, Recording, Runtime,
+    protocol::Rejection,
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -203,20 +204,22 @@ async fn check(fixture: Fixture) {
         assert!(error.is_transient(), "{error:?}");
         fixture.disk.assert_transaction_is_refused(runtime, refused).await;
         let replay = rejected(runtime, past, &Policy::DEFAULT).await;
-        assert_eq!(replay, Verdict::Completed(recording()));
+        assert_eq!(replay, Verdict::Rejected(Rejection::Completed(recording())));
     }
     // The response is kept in memory, and its key by its lease.
     assert_eq!(attempt.complete(&large()).await, AttemptOutcome::Deferred);
     assert_eq!(
         rejected(&fixture.process, working, &Policy::DEFAULT).await,
-        Verdict::Completed(large())
+        Verdict::Rejected(Rejection::Completed(large()))
     );
     let verdict = rejected(&fixture.other, working, &Policy::DEFAULT).await;
-    assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+    assert!(matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })), "{verdict:?}");
 
     fixture.set_full(false).await;
     let until = Instant::now() + WAIT_LIMIT;
-    while rejected(&fixture.other, working, &Policy::DEFAULT).await != Verdict::Completed(large()) {
+    while rejected(&fixture.other, working, &Policy::DEFAULT).await
+        != Verdict::Rejected(Rejection::Completed(large()))
+    {
         assert!(Instant::now() < until, "the response is not stored");
         sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -241,7 +244,9 @@ async fn assert_effects_and_record_fail_together(fixture: &Fixture, id: RecordId
     assert_eq!(fixture.run_in_transaction(id, &large()).await, AttemptOutcome::Stored);
     assert_eq!(fixture.effects().await, 1);
     let begun = fixture.other.begin(id, digest(), &Policy::DEFAULT).await.unwrap();
-    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(stored)) if stored == large()));
+    assert!(
+        matches!(begun, Admission::Rejected(Verdict::Rejected(Rejection::Completed(stored))) if stored == large())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

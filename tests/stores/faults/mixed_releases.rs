@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use idempotent_core::{
     FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::Store,
 };
@@ -126,12 +127,15 @@ async fn send_until_completed(runtime: Runtime, in_transaction: bool, id: Record
             runtime.begin(id, digest(), &policy).await
         };
         match begun {
-            Ok(Admission::Rejected(Verdict::Completed(response))) => {
+            Ok(Admission::Rejected(Verdict::Rejected(Rejection::Completed(response)))) => {
                 assert_eq!(response, recording());
                 return granted;
             }
             Ok(Admission::Rejected(verdict)) => {
-                assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+                assert!(
+                    matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })),
+                    "{verdict:?}"
+                );
             }
             Ok(Admission::Proceed(mut attempt)) => {
                 granted += 1;
@@ -190,11 +194,17 @@ async fn check_settings(fixture: Fixture) {
         let until = Instant::now() + SHORT * 2;
         while Instant::now() < until {
             let verdict = rejected(second, id, &other).await;
-            assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+            assert!(
+                matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })),
+                "{verdict:?}"
+            );
             sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
-        assert_eq!(rejected(second, id, &other).await, Verdict::Completed(recording()));
+        assert_eq!(
+            rejected(second, id, &other).await,
+            Verdict::Rejected(Rejection::Completed(recording()))
+        );
     }
     // The ttl is that of the first claim, also after a takeover by the other release.
     let taken_over = id();
@@ -213,7 +223,7 @@ async fn check_settings(fixture: Fixture) {
         fixture.expire_leases().await;
         for policy in [second, first, second] {
             let verdict = rejected(new, id, &policy).await;
-            assert!(matches!(verdict, Verdict::Held { .. }), "{verdict:?}");
+            assert!(matches!(verdict, Verdict::Rejected(Rejection::Held { .. })), "{verdict:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use idempotent_core::{
     Abandoned, Policy, RecordId, Runtime, Store,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
     store::memory::MemoryStore,
 };
@@ -26,7 +27,10 @@ async fn claim_for(duration: Duration, other: &Runtime, id: RecordId) {
     while began.elapsed() < duration {
         match other.begin(id, digest(), &POLICY).await.unwrap() {
             Admission::Rejected(verdict) => {
-                assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+                assert!(
+                    matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })),
+                    "{verdict:?}"
+                );
             }
             Admission::Proceed(attempt) => panic!("attempt {} runs", attempt.number()),
         }
@@ -55,7 +59,12 @@ async fn check(store: impl Store) {
         assert_eq!(ending.await.unwrap(), AttemptOutcome::Stored, "{op:?}");
         let begun = other.begin(id, digest(), &POLICY).await.unwrap();
         assert!(
-            matches!(begun, Admission::Rejected(Verdict::Completed(_) | Verdict::Held { .. })),
+            matches!(
+                begun,
+                Admission::Rejected(Verdict::Rejected(
+                    Rejection::Completed(_) | Rejection::Held { .. }
+                ))
+            ),
             "{op:?}: {begun:?}"
         );
     }
@@ -101,5 +110,8 @@ async fn on_postgres_a_commit_that_takes_longer_than_its_lease_is_not_overtaken(
     assert!(!ending.is_finished(), "the completion does not wait");
     assert_eq!(ending.await.unwrap(), AttemptOutcome::Stored);
     let begun = other.begin(id, digest(), &POLICY).await.unwrap();
-    assert!(matches!(begun, Admission::Rejected(Verdict::Completed(_))), "{begun:?}");
+    assert!(
+        matches!(begun, Admission::Rejected(Verdict::Rejected(Rejection::Completed(_)))),
+        "{begun:?}"
+    );
 }

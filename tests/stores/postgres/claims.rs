@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store,
-    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::TransactionClaim,
 };
 use idempotent_postgres::PostgresStore;
@@ -48,8 +48,10 @@ pub(super) async fn race(store: &PostgresStore, many: usize) {
     let outcomes = claims.collect::<JoinSet<_>>().join_all().await;
     let granted =
         outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::Granted { attempt: 1 }).count();
-    let in_flight =
-        outcomes.iter().filter(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. })).count();
+    let in_flight = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })))
+        .count();
     assert_eq!((granted, in_flight), (1, many - 1));
 }
 
@@ -65,7 +67,7 @@ async fn a_replay_waits_for_no_row_lock() {
         .unwrap();
     let claim = request();
     let replay = store.claim(&lease.id, &claim).await.unwrap();
-    assert!(matches!(replay, ClaimOutcome::Completed(_)), "{replay:?}");
+    assert!(matches!(replay, ClaimOutcome::Rejected(Rejection::Completed(_))), "{replay:?}");
     // A completion needs the lock, and waits.
     assert!(
         timeout(Duration::from_millis(300), store.complete(&lease, &Bytes::new())).await.is_err()
@@ -240,7 +242,10 @@ async fn leases_are_renewed_while_claims_hold_every_other_connection() {
             while !done.load(Ordering::Relaxed) {
                 let outcome = store.claim(&id, &request()).await;
                 ended.fetch_add(1, Ordering::Relaxed);
-                in_flight += u32::from(matches!(outcome, Ok(ClaimOutcome::InFlight { .. })));
+                in_flight += u32::from(matches!(
+                    outcome,
+                    Ok(ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+                ));
             }
             in_flight
         });
@@ -321,7 +326,9 @@ async fn a_replay_does_not_wait_while_handlers_use_all_transactions() {
     let replay = transactions.claim(&id, &again, Duration::from_millis(80));
     // A call that waits for a connection gives up after 5 seconds, with an error.
     let outcome = replay.await.unwrap();
-    let TransactionClaim::Rejected(ClaimOutcome::Completed(recorded)) = outcome else {
+    let TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Completed(recorded))) =
+        outcome
+    else {
         panic!("the key is not completed")
     };
     assert_eq!(recorded, response);

@@ -17,6 +17,7 @@ use std::{
 use idempotent_core::{
     Lease, OwnerToken, Policy, RecordId, Runtime, StoreError,
     protocol::Fence,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -225,12 +226,12 @@ impl CaseRunner {
                     tokio::time::sleep(Duration::from_millis(5)).await
                 }
                 Err(error) => panic!("{case:?}: {error:?}"),
-                Ok(Admission::Rejected(Verdict::Completed(response))) => {
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::Completed(response)))) => {
                     assert_eq!(response, recording());
                     return ran;
                 }
                 // The server has not noticed the closed connection yet.
-                Ok(Admission::Rejected(Verdict::InFlight { .. })) => {
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))) => {
                     tokio::time::sleep(Duration::from_millis(5)).await
                 }
                 Ok(outcome @ Admission::Rejected(_)) => panic!("{case:?}: {outcome:?}"),

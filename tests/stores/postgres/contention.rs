@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, Policy, Store, StoreError,
-    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     runtime::{Admission, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -202,7 +202,7 @@ async fn an_uncommitted_record_is_in_flight_and_delays_no_other_key() {
     );
     assert!(begun.iter().all(|(begun, _)| matches!(
         begun,
-        Admission::Proceed(_) | Admission::Rejected(Verdict::InFlight { .. })
+        Admission::Proceed(_) | Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. }))
     )));
 }
 

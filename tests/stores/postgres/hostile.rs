@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use idempotent_core::{
     Policy, RecordId, RecordState, Runtime, Store,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -214,7 +215,7 @@ impl Fixture {
     /// Sends the request again. It must be replayed if it was stored, and otherwise run.
     async fn retry(&self, id: RecordId, context: &str, expected: Expected) {
         match (self.begin(id).await, expected) {
-            (Admission::Rejected(Verdict::Completed(kept)), Stored) => {
+            (Admission::Rejected(Verdict::Rejected(Rejection::Completed(kept))), Stored) => {
                 assert_eq!(kept, recording(), "{context}")
             }
             (Admission::Proceed(attempt), Neither | Together) => {
@@ -230,7 +231,7 @@ impl Fixture {
                     "{context}"
                 );
             }
-            (Admission::Rejected(Verdict::Held { .. }), Ended | Escaped) => {}
+            (Admission::Rejected(Verdict::Rejected(Rejection::Held { .. })), Ended | Escaped) => {}
             (verdict, _) => panic!("{context}: the retry got {verdict:?}"),
         }
     }

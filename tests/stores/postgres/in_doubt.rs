@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use idempotent_core::{
     Abandoned, Policy, RecordState, Store,
+    protocol::Rejection,
     runtime::{Admission, AttemptOutcome, Verdict},
 };
 use sqlx::PgConnection;
@@ -43,7 +44,9 @@ async fn drop_handler_during(statement: &'static str) -> (AttemptOutcome, Option
     runtime.drain().await;
     let verdict = loop {
         match runtime.begin_in_transaction(id, digest(), &policy).await.unwrap() {
-            Admission::Rejected(Verdict::InFlight { .. }) => sleep(Duration::from_millis(10)).await,
+            Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. })) => {
+                sleep(Duration::from_millis(10)).await
+            }
             Admission::Rejected(verdict) => break Some(verdict),
             Admission::Proceed(attempt) => {
                 assert_eq!(attempt.number(), 1, "a trace of the first attempt is left");

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, RecordId, ShortText, Store, StoreError,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
 };
 use idempotent_postgres::{
     PostgresStore,
@@ -27,17 +27,17 @@ use sqlx::{
     Connection as _, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use test_support::{
-    WAIT_LIMIT,
-    proxy::Proxy,
-    servers::{pgbouncer::PgBouncer, postgres::Postgres},
-};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
 
 use super::{id, number, request, sql, store};
+use test_support::{
+    WAIT_LIMIT,
+    proxy::Proxy,
+    servers::{pgbouncer::PgBouncer, postgres::Postgres},
+};
 
 mod driver;
 
@@ -99,7 +99,10 @@ async fn complete_all(store: &PostgresStore, leases: &[Lease]) {
     let replays =
         leases.iter().map(|lease| async move { store.claim(&lease.id, &request()).await });
     for replay in join_all(replays).await {
-        assert_eq!(replay.unwrap(), ClaimOutcome::Completed(recording.clone()));
+        assert_eq!(
+            replay.unwrap(),
+            ClaimOutcome::Rejected(Rejection::Completed(recording.clone()))
+        );
     }
 }
 
@@ -107,7 +110,10 @@ async fn complete_all(store: &PostgresStore, leases: &[Lease]) {
 /// waited for the record.
 fn assert_not_granted(outcome: Result<ClaimOutcome, StoreError>) {
     match outcome {
-        Ok(outcome) => assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{outcome:?}"),
+        Ok(outcome) => assert!(
+            matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{outcome:?}"
+        ),
         Err(error) => assert!(error.is_transient(), "{error:?}"),
     }
 }
@@ -319,7 +325,7 @@ async fn replay(store: &PostgresStore, keys: &[RecordId], recordings: &[Bytes]) 
     let before = postgres_batches(store)[0];
     let replays = keys.iter().map(|id| async move { store.claim(id, &request()).await.unwrap() });
     for (outcome, recording) in join_all(replays).await.into_iter().zip(recordings) {
-        assert_eq!(outcome, ClaimOutcome::Completed(recording.clone()));
+        assert_eq!(outcome, ClaimOutcome::Rejected(Rejection::Completed(recording.clone())));
     }
     let after = postgres_batches(store)[0];
     BatchCounts {

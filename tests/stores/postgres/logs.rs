@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use idempotent_core::{
     Fingerprint, Lease, RecordedBody, Recording, Store, StoreError,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     store::{Transaction, TransactionClaim},
 };
 use idempotent_postgres::PostgresStore;
@@ -254,13 +254,20 @@ async fn assert_claims_time_out(target: &LoggedServer) {
         let mut first = granted(&target.store, &lease, &claim).await.expect("a free key");
         let second = transactions.claim(&id, &confidential(), Duration::ZERO).await.unwrap();
         assert!(
-            matches!(second, TransactionClaim::Rejected(ClaimOutcome::InFlight { .. })),
+            matches!(
+                second,
+                TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            ),
             "{}",
             target.name
         );
         assert_eq!(first.complete(&lease, &recording()).await.unwrap(), Fence::Passed);
         let third = target.store.claim(&id, &confidential()).await.unwrap();
-        assert!(matches!(third, ClaimOutcome::InFlight { .. }), "{}: {third:?}", target.name);
+        assert!(
+            matches!(third, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{}: {third:?}",
+            target.name
+        );
     }
     // This one waits for an uncommitted record.
     let (id, claim) = (id(), confidential());
@@ -268,7 +275,11 @@ async fn assert_claims_time_out(target: &LoggedServer) {
     sqlx::raw_sql("BEGIN").execute(&mut inserting).await.unwrap();
     assert_eq!(claim_as_before(&mut inserting, &id, &claim).await, 1);
     let claimed = target.store.claim(&id, &confidential()).await.unwrap();
-    assert!(matches!(claimed, ClaimOutcome::InFlight { .. }), "{}: {claimed:?}", target.name);
+    assert!(
+        matches!(claimed, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+        "{}: {claimed:?}",
+        target.name
+    );
 }
 
 async fn granted(

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use idempotent_core::{
     Lease, OwnerToken, Store,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
 };
 use idempotent_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -107,7 +107,7 @@ async fn a_table_of_a_later_release_is_shared_if_that_release_allows_it() {
         let again = request.with_owner(OwnerToken::random().unwrap());
         assert_eq!(
             store.claim(&id, &again).await.unwrap(),
-            ClaimOutcome::Completed(Bytes::from_static(b"done"))
+            ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"done")))
         );
     }
     let (store, url) = store().await;

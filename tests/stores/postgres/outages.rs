@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
 };
 use idempotent_postgres::PostgresStore;
 use tokio::{task::JoinSet, time::timeout};
@@ -73,7 +73,7 @@ async fn assert_restarts_go_unnoticed(
     server.start_again();
     assert_eq!(store.release(&Lease { id, owner: claimed.owner }).await.unwrap(), Fence::Passed);
     let replayed = store.claim(&lease.id, &request()).await.unwrap();
-    assert_eq!(replayed, ClaimOutcome::Completed(Bytes::from_static(b"done")));
+    assert_eq!(replayed, ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"done"))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

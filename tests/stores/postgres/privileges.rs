@@ -3,7 +3,9 @@
 use std::error::Error;
 
 use idempotent_core::{
-    Lease, Runtime, Store, StoreError, protocol::ClaimOutcome, runtime::RuntimeOptions,
+    Lease, Runtime, Store, StoreError,
+    protocol::{ClaimOutcome, Rejection},
+    runtime::RuntimeOptions,
 };
 use idempotent_postgres::PostgresStore;
 
@@ -197,7 +199,7 @@ async fn an_unreadable_column_is_an_error_for_that_record_only() {
         assert!(errors.iter().all(StoreError::is_unreadable), "{damage}: {errors:?}");
         assert!(matches!(
             store.claim(&other, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
         let restore = "DELETE FROM idempotency_records WHERE id IN (SELECT id FROM kept); INSERT \
             INTO idempotency_records SELECT * FROM kept; DROP TABLE kept";

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::{Transaction, TransactionClaim},
 };
 use idempotent_postgres::PostgresStore;
@@ -87,7 +87,7 @@ async fn replays_work_with_bytea_output_escape() {
             "{name}"
         );
         for lease in [lease, tx_lease] {
-            let found = ClaimOutcome::Completed(response.clone());
+            let found = ClaimOutcome::Rejected(Rejection::Completed(response.clone()));
             assert_eq!(store.claim(&lease.id, &request()).await.unwrap(), found, "{name}");
             assert_eq!(
                 claim_in_transaction(&store, &lease, &request()).await.err(),
@@ -118,7 +118,10 @@ async fn a_claim_waits_for_longer_than_the_roles_timeouts() {
         }
         let started = Instant::now();
         let outcome = claim_in_transaction(&store, &lease, &request()).await.err();
-        assert!(matches!(outcome, Some(ClaimOutcome::InFlight { .. })), "{name}: {outcome:?}");
+        assert!(
+            matches!(outcome, Some(ClaimOutcome::Rejected(Rejection::InFlight { .. }))),
+            "{name}: {outcome:?}"
+        );
         assert!(
             started.elapsed() >= WAIT_LIMIT,
             "{name}: the claim waited only {:?}",
@@ -153,7 +156,10 @@ async fn a_claim_that_the_server_cancels_while_it_waits_is_in_flight() {
                     found = number(&url, cancel) => cancelled += found,
                 }
             };
-            assert!(matches!(outcome, ClaimOutcome::InFlight { .. }), "{name}: {outcome:?}");
+            assert!(
+                matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+                "{name}: {outcome:?}"
+            );
         }
         inserting.close().await.unwrap();
     }

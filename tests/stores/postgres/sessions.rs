@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_core::{
     Lease, Store,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::{Transaction, TransactionClaim},
 };
 use idempotent_postgres::{PostgresStore, internals::batched_postgres};
@@ -85,7 +85,7 @@ async fn all_connections_have_the_hook_of_the_applications_pool() {
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
         assert_eq!(store.complete(&lease, &DONE).await.unwrap(), Fence::Passed);
         // Another store of the same pool finds the record.
-        let replay = ClaimOutcome::Completed(DONE);
+        let replay = ClaimOutcome::Rejected(Rejection::Completed(DONE));
         assert_eq!(alone.claim(&lease.id, &request()).await.unwrap(), replay);
         let (lease, claim) = new_claim();
         let transaction = begin(&store, &lease, &claim).await;
@@ -138,7 +138,10 @@ async fn check_names_the_difference_between_connections() {
             ClaimOutcome::Granted { .. }
         ));
         let duplicate = batched.claim(&lease.id, &request()).await.unwrap();
-        assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{duplicate:?}");
+        assert!(
+            matches!(duplicate, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{duplicate:?}"
+        );
         let renewal = Renewal::new(lease, claim.lease);
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     }
@@ -219,7 +222,7 @@ async fn a_handlers_search_path_and_temporary_tables_do_not_move_the_record() {
             send(&mut *transaction, text).await;
             let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
             assert_eq!(fence, Fence::Passed, "{text}");
-            let replay = ClaimOutcome::Completed(DONE);
+            let replay = ClaimOutcome::Rejected(Rejection::Completed(DONE));
             assert_eq!(store.claim(&lease.id, &request()).await.unwrap(), replay, "{text}");
             let (lease, claim) = new_claim();
             store.claim(&lease.id, &claim).await.unwrap();
@@ -280,17 +283,20 @@ async fn a_connection_on_which_the_application_left_a_transaction_open_is_not_us
         let granted = ClaimOutcome::Granted { attempt: 1 };
         assert_eq!(store.claim(&lease.id, &claim).await.unwrap(), granted, "{leaked:?}");
         let duplicate = other.claim(&lease.id, &request()).await.unwrap();
-        assert!(matches!(duplicate, ClaimOutcome::InFlight { .. }), "{leaked:?}: {duplicate:?}");
+        assert!(
+            matches!(duplicate, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
+            "{leaked:?}: {duplicate:?}"
+        );
         leak(&pool, leaked).await;
         assert_eq!(store.complete(&lease, &DONE).await.unwrap(), Fence::Passed, "{leaked:?}");
-        let replay = ClaimOutcome::Completed(DONE);
+        let replay = ClaimOutcome::Rejected(Rejection::Completed(DONE));
         assert_eq!(other.claim(&lease.id, &request()).await.unwrap(), replay, "{leaked:?}");
         leak(&pool, leaked).await;
         let (lease, claim) = new_claim();
         let transaction = begin(&store, &lease, &claim).await;
         let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
         assert_eq!(fence, Fence::Passed, "{leaked:?}");
-        let replay = ClaimOutcome::Completed(DONE);
+        let replay = ClaimOutcome::Rejected(Rejection::Completed(DONE));
         assert_eq!(other.claim(&lease.id, &request()).await.unwrap(), replay, "{leaked:?}");
     }
     // The pool's next connection serves the application.

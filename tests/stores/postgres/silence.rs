@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Lease, Store, StoreError,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
 };
 use idempotent_postgres::PostgresStore;
 use sqlx::{
@@ -201,7 +201,7 @@ async fn a_slow_server_is_not_considered_down() {
         // Meanwhile the server is not considered down.
         assert!(matches!(
             store.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
     }
     let (slowest, errors) = slow.await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     RecordId,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
     store::{Store as _, TransactionClaim},
 };
 use idempotent_postgres::PostgresStore;
@@ -53,7 +53,7 @@ async fn a_claim_takes_the_lock_of_its_key_before_it_reads_the_record() {
         }
         assert_eq!(
             rejected(claim(&other, &id, Duration::ZERO).await),
-            ClaimOutcome::Completed(DONE)
+            ClaimOutcome::Rejected(Rejection::Completed(DONE))
         );
     }
 }
@@ -62,7 +62,7 @@ async fn a_claim_takes_the_lock_of_its_key_before_it_reads_the_record() {
 async fn claim_until_completed(store: PostgresStore, id: RecordId) -> ClaimOutcome {
     loop {
         match claim(&store, &id, Duration::ZERO).await.1 {
-            TransactionClaim::Rejected(ClaimOutcome::InFlight { .. }) => {}
+            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {}
             TransactionClaim::Rejected(outcome) => return outcome,
             TransactionClaim::Granted { .. } => panic!("a completed key was granted"),
         }
@@ -92,7 +92,10 @@ async fn above_read_committed_a_claim_does_not_read_in_its_transaction() {
             let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
             assert_eq!(fence, Fence::Passed);
             for duplicate in duplicates {
-                assert_eq!(duplicate.await.unwrap(), ClaimOutcome::Completed(DONE));
+                assert_eq!(
+                    duplicate.await.unwrap(),
+                    ClaimOutcome::Rejected(Rejection::Completed(DONE))
+                );
             }
         }
         let id = id();
@@ -103,6 +106,9 @@ async fn above_read_committed_a_claim_does_not_read_in_its_transaction() {
         });
         sleep(Duration::from_millis(20)).await;
         assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
-        assert_eq!(rejected(waits.await.unwrap()), ClaimOutcome::Completed(DONE));
+        assert_eq!(
+            rejected(waits.await.unwrap()),
+            ClaimOutcome::Rejected(Rejection::Completed(DONE))
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use idempotent_core::{
     conformance::{TestedStore, follow, history},
-    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::EventOutcome,
 };
 use idempotent_postgres::PostgresStore;
@@ -33,10 +33,10 @@ fn name(outcome: &EventOutcome) -> &'static str {
     match outcome {
         EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
         EventOutcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
-        EventOutcome::Claim(ClaimOutcome::Completed(_)) => "completed",
-        EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => "in flight",
-        EventOutcome::Claim(ClaimOutcome::Held { .. }) => "held",
-        EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => "mismatch",
+        EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_))) => "completed",
+        EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => "in flight",
+        EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })) => "held",
+        EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. })) => "mismatch",
         EventOutcome::Fence(Fence::Passed) => "passed",
         EventOutcome::Fence(Fence::Fenced) => "fenced",
         EventOutcome::Resolve(ResolveOutcome::Resolved) => "resolved",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use idempotent_core::{
     Policy, RecordId, RecordState, Runtime, Store,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -82,7 +83,7 @@ impl Fixture {
             assert!(Instant::now() < until, "the response is not stored");
             sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(self.verdict(id).await, Verdict::Completed(recording()));
+        assert_eq!(self.verdict(id).await, Verdict::Rejected(Rejection::Completed(recording())));
     }
 
     /// Asserts for longer than a lease that these keys keep their owners.
@@ -115,7 +116,10 @@ async fn calls_that_exceed_the_databases_statement_timeout_fail_for_the_moment()
     sqlx::raw_sql("ROLLBACK").execute(&mut session).await.unwrap();
 
     fixture.await_response(working).await;
-    assert!(matches!(fixture.verdict(neighbor).await, Verdict::InFlight { .. }));
+    assert!(matches!(
+        fixture.verdict(neighbor).await,
+        Verdict::Rejected(Rejection::InFlight { .. })
+    ));
     assert_eq!(beside.complete(&recording()).await, AttemptOutcome::Stored);
     let attempt = fixture.proceed(refused, &LONG).await;
     let outcome = (attempt.number(), attempt.complete(&recording()).await);
@@ -145,7 +149,7 @@ async fn a_record_that_stays_locked_beyond_the_databases_lock_timeout_is_complet
     // Its renewals skip it, so the lease has expired; a takeover would wait for the lock, too.
     let takeovers = [(); 4].map(|()| fixture.verdict(locked));
     for verdict in futures_util::future::join_all(takeovers).await {
-        assert!(matches!(verdict, Verdict::InFlight { .. }), "{verdict:?}");
+        assert!(matches!(verdict, Verdict::Rejected(Rejection::InFlight { .. })), "{verdict:?}");
     }
     assert_eq!(other.complete(&recording()).await, AttemptOutcome::Stored);
     sqlx::raw_sql("ROLLBACK").execute(&mut session).await.unwrap();

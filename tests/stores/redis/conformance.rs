@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use idempotent_core::{
     conformance::{Action, TestedStore, check, follow, history},
-    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::EventOutcome,
 };
 use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
@@ -108,15 +108,30 @@ async fn follow_the_state_machine(conditional: bool) {
         ),
         (
             "replays",
-            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Completed(_)))),
+            count(|outcome| {
+                matches!(
+                    outcome,
+                    EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_)))
+                )
+            }),
         ),
         (
             "held",
-            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Held { .. }))),
+            count(|outcome| {
+                matches!(
+                    outcome,
+                    EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. }))
+                )
+            }),
         ),
         (
             "mismatches",
-            count(|outcome| matches!(outcome, EventOutcome::Claim(ClaimOutcome::Mismatch { .. }))),
+            count(|outcome| {
+                matches!(
+                    outcome,
+                    EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. }))
+                )
+            }),
         ),
         ("passed", count(|outcome| *outcome == EventOutcome::Fence(Fence::Passed))),
         ("fenced", count(|outcome| *outcome == EventOutcome::Fence(Fence::Fenced))),

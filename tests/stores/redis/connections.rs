@@ -11,8 +11,10 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_actix::store::connect;
-use idempotent_core::protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal};
-use idempotent_core::store::Store;
+use idempotent_core::{
+    protocol::{ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
+    store::Store,
+};
 use idempotent_redis::RedisStore;
 use tokio::runtime::{Builder, Runtime};
 
@@ -136,7 +138,10 @@ async fn a_claim_whose_acknowledgment_was_lost_is_granted() {
     let started = Instant::now();
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     assert!(started.elapsed() >= Duration::from_millis(200));
-    assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
+    assert!(matches!(
+        store.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::InFlight { .. })
+    ));
 
     // The call times out long before the server continues.
     let _: () = server.command("CLIENT PAUSE 60000 ALL");

@@ -7,7 +7,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{RecordId, protocol::ClaimOutcome, store::Store};
+use idempotent_core::{
+    RecordId,
+    protocol::{ClaimOutcome, Rejection},
+    store::Store,
+};
 use idempotent_redis::RedisStore;
 use tokio::{task::JoinSet, time::sleep};
 
@@ -160,12 +164,12 @@ async fn the_store_follows_a_planned_failover_at_once() {
         let id = complete(&store, &Bytes::from_static(b"old")).await.unwrap();
         assert_eq!(
             other.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::Completed(Bytes::from_static(b"old"))
+            ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"old")))
         );
         let id = complete(&other, &Bytes::from_static(b"new")).await.unwrap();
         assert_eq!(
             store.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::Completed(Bytes::from_static(b"new"))
+            ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"new")))
         );
     }
     await_completions_since(&done, 20, named, Duration::from_secs(120)).await;

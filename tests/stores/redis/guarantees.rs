@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordedBody, Recording,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
     store::Store,
 };
 use idempotent_redis::RedisStore;
@@ -35,7 +35,8 @@ async fn exactly_one_of_64_concurrent_claims_is_granted() {
             let outcome = claim.await.unwrap();
             granted += usize::from(outcome == GRANTED);
             assert!(
-                outcome == GRANTED || matches!(outcome, ClaimOutcome::InFlight { .. }),
+                outcome == GRANTED
+                    || matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
                 "{outcome:?}"
             );
         }
@@ -94,7 +95,7 @@ async fn claim_complete_and_replay_are_one_round_trip_each() {
         Fence::Passed
     );
     assert_eq!(sent(), [2, 0, 1, 0, 0]);
-    let replay = ClaimOutcome::Completed(Bytes::from_static(b"done"));
+    let replay = ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"done")));
     assert_eq!(store.claim(&id, &request()).await.unwrap(), replay);
     assert_eq!(sent(), [3, 0, 1, 0, 0]);
     assert_eq!(store.claim(&key(), &held()).await.unwrap(), GRANTED);
@@ -153,7 +154,7 @@ async fn a_key_expires_with_its_record_unless_it_can_be_held() {
     let hold = request().with_abandoned(Abandoned::Hold);
     assert_eq!(
         store.claim(&id, &hold).await.unwrap(),
-        ClaimOutcome::Held { newly: true, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
     );
     assert_eq!(ttl(&id), -1);
 }

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    protocol::{ClaimOutcome, Fence, Note},
+    protocol::{ClaimOutcome, Fence, Note, Rejection},
     store::Store,
 };
 use idempotent_redis::{
     RedisStore,
     internals::{alter_redis, with_large_recordings_from},
 };
-use test_support::servers::redis::{IN_MEMORY, Server};
 
 use super::helpers::{GRANTED, key, lease, request};
+use test_support::servers::redis::{IN_MEMORY, Server};
 
 const LOOK_UP: &str = include_str!("../../../stores/redis/src/lua/look_up.lua");
 const COMPLETE_FIRST: &str = include_str!("../../../stores/redis/src/lua/complete_first.lua");
@@ -48,7 +48,7 @@ async fn a_large_recording_is_stored_without_a_script_if_the_server_can() {
         assert_eq!(completed.is_ok(), stored, "{bytes} bytes: {completed:?}");
         if stored {
             let replay = without_script.claim(&id, &request()).await.unwrap();
-            assert_eq!(replay, ClaimOutcome::Completed(recording(bytes)));
+            assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(recording(bytes))));
         }
     }
 }
@@ -77,7 +77,7 @@ async fn a_record_that_changes_between_read_and_write_is_left_to_the_script() {
         let fenced = of_other_owner && compares_values(&server);
         assert_eq!(completed, if fenced { Fence::Fenced } else { Fence::Passed });
         let later = store.claim(&id, &request()).await.unwrap();
-        let in_flight = matches!(later, ClaimOutcome::InFlight { .. });
+        let in_flight = matches!(later, ClaimOutcome::Rejected(Rejection::InFlight { .. }));
         assert_eq!(in_flight, fenced, "{later:?}");
     }
 }
@@ -100,7 +100,10 @@ async fn a_recording_that_is_written_late_is_kept() {
     let completed = delayed.complete(&lease(id, &claim), &recording(LARGE)).await.unwrap();
     assert_eq!(completed, Fence::Passed);
     let replay = store.claim(&id, &request()).await.unwrap();
-    assert!(replay == ClaimOutcome::Completed(recording(LARGE)), "not a replay");
+    assert!(
+        replay == ClaimOutcome::Rejected(Rejection::Completed(recording(LARGE))),
+        "not a replay"
+    );
     let found = store.look_up(&id).await.unwrap().unwrap();
     let left = found.record.expires_at.duration_since(found.at);
     assert!(left > Duration::from_secs(23 * 60 * 60), "{left:?}");
@@ -130,7 +133,7 @@ async fn a_full_server_accepts_a_large_recording() {
     let completed = store.complete(&lease(id, &claim), &recording(LARGE)).await.unwrap();
     assert_eq!(completed, Fence::Passed);
     let replay = store.claim(&id, &request()).await.unwrap();
-    assert_eq!(replay, ClaimOutcome::Completed(recording(LARGE)));
+    assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(recording(LARGE))));
 }
 
 /// Fails if the completion is acknowledged without the replica, or is not when it is sent again.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, RecordId, StoreError,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::Store,
 };
 use idempotent_redis::RedisStore;
@@ -62,13 +62,13 @@ async fn a_killed_server_with_a_log_keeps_all_acknowledged_writes() {
         assert!(back.elapsed() < Duration::from_secs(60), "{:?}", back.elapsed());
         assert!(matches!(
             store.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
         for id in done {
             assert_eq!(
                 store.claim(&id, &request()).await.unwrap(),
-                ClaimOutcome::Completed(response.clone())
+                ClaimOutcome::Rejected(Rejection::Completed(response.clone()))
             );
         }
     }
@@ -138,7 +138,10 @@ async fn a_full_server_refuses_claims_and_accepts_completions() {
     let response = Bytes::from(vec![1; 1024]);
     assert_eq!(store.complete(&lease, &response).await.unwrap(), Fence::Passed);
     assert!(store.look_up(&id).await.unwrap().is_some());
-    assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(response));
+    assert_eq!(
+        store.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::Completed(response))
+    );
 }
 
 /// A server accepts no writes if it is full or has too few replicas. Fails if it does not report
@@ -168,15 +171,24 @@ async fn a_server_that_accepts_no_writes_still_reports_the_outcome_of_a_key() {
                     .map_err(|error| format!("{setting} {abandoned:?}: {}", describe(&error)))
                     .unwrap()
             };
-            assert_eq!(outcome_of(&done, &again).await, ClaimOutcome::Completed(response.clone()));
-            assert!(matches!(outcome_of(&running, &again).await, ClaimOutcome::InFlight { .. }));
+            assert_eq!(
+                outcome_of(&done, &again).await,
+                ClaimOutcome::Rejected(Rejection::Completed(response.clone()))
+            );
+            assert!(matches!(
+                outcome_of(&running, &again).await,
+                ClaimOutcome::Rejected(Rejection::InFlight { .. })
+            ));
             assert_eq!(
                 outcome_of(&held, &again).await,
-                ClaimOutcome::Held { newly: false, reference: None }
+                ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
             );
             let other = again.with_fingerprint(Fingerprint::from_bytes([8; Fingerprint::BYTES]));
             for id in [&done, &running, &held] {
-                assert!(matches!(outcome_of(id, &other).await, ClaimOutcome::Mismatch { .. }));
+                assert!(matches!(
+                    outcome_of(id, &other).await,
+                    ClaimOutcome::Rejected(Rejection::Mismatch { .. })
+                ));
                 assert!(store.look_up(id).await.unwrap().is_some());
             }
             assert_eq!(store.look_up(&key()).await.unwrap(), None);

@@ -11,20 +11,20 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     RecordId, StoreError,
-    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     store::Store,
 };
 use idempotent_redis::RedisStore;
-use test_support::{
-    WAIT_LIMIT,
-    servers::redis::{Cluster, Server},
-};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
 
 use super::helpers::{describe, key, lease, open_store, request};
+use test_support::{
+    WAIT_LIMIT,
+    servers::redis::{Cluster, Server},
+};
 
 /// Keys with this prefix are in one slot.
 const PREFIX: &str = "{payments}";
@@ -79,12 +79,14 @@ async fn send(store: RedisStore, tally: Arc<Tally>, id: RecordId) -> Bytes {
                 tally.granted.fetch_add(1, Ordering::Relaxed);
                 return own;
             }
-            ClaimOutcome::InFlight { .. } => sleep(PAUSE).await,
-            ClaimOutcome::Completed(response) => {
+            ClaimOutcome::Rejected(Rejection::InFlight { .. }) => sleep(PAUSE).await,
+            ClaimOutcome::Rejected(Rejection::Completed(response)) => {
                 tally.replays.fetch_add(1, Ordering::Relaxed);
                 return response;
             }
-            outcome @ (ClaimOutcome::Held { .. } | ClaimOutcome::Mismatch { .. }) => {
+            outcome @ ClaimOutcome::Rejected(
+                Rejection::Held { .. } | Rejection::Mismatch { .. },
+            ) => {
                 panic!("{outcome:?}")
             }
         }
@@ -163,7 +165,7 @@ async fn no_key_is_granted_twice_while_its_slot_moves_under_load() {
     for (id, response) in &done {
         let claim = request();
         let replay = repeat(&tally, || store.claim(id, &claim)).await;
-        assert_eq!(replay, ClaimOutcome::Completed(response.clone()));
+        assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(response.clone())));
     }
     let [granted, replays, failed] =
         [&tally.granted, &tally.replays, &tally.failed].map(|count| count.load(Ordering::SeqCst));

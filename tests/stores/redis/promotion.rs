@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotent_core::protocol::ClaimOutcome;
+use idempotent_core::protocol::{ClaimOutcome, Rejection};
 
 use idempotent_core::store::Store;
 use idempotent_redis::RedisStore;
@@ -30,7 +30,7 @@ async fn a_claim_that_a_replica_acknowledged_outlives_the_master() {
     for (id, claim) in &claims {
         assert!(matches!(
             store.claim(id, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
         assert_eq!(store.claim(id, claim).await.unwrap(), GRANTED);
     }

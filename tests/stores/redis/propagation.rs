@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Renewal, Resolution},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Renewal, Resolution},
     store::Store,
 };
 use idempotent_redis::RedisStore;
-use test_support::servers::redis::{DURABLE, IN_MEMORY, Replica, Server, Written, wait_until};
 
 use super::helpers::{GRANTED, key, lease, request};
+use test_support::servers::redis::{DURABLE, IN_MEMORY, Replica, Server, Written, wait_until};
 
 /// Recordings that are stored in different ways.
 const LENGTHS: [usize; 3] = [9, 64 * 1024, 1024 * 1024];
@@ -146,6 +146,6 @@ async fn a_large_recording_survives_a_failover_to_an_older_release() {
     let store = RedisStore::connect(&old.url()).await.unwrap();
     for (id, recording) in completed {
         let replay = store.claim(&id, &request()).await.unwrap();
-        assert!(replay == ClaimOutcome::Completed(recording), "not a replay");
+        assert!(replay == ClaimOutcome::Rejected(Rejection::Completed(recording)), "not a replay");
     }
 }

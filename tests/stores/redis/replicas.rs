@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, StoreError,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
     store::Store,
 };
 use idempotent_redis::RedisStore;
@@ -55,7 +55,10 @@ async fn a_claim_that_needs_a_replica_is_refused_while_there_is_none() {
     assert_eq!(long_wait.claim(&id, &claim).await.unwrap(), GRANTED);
     // A rejected claim does not wait for replicas.
     let _: () = master.command("CONFIG RESETSTAT");
-    assert!(matches!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::InFlight { .. }));
+    assert!(matches!(
+        store.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::InFlight { .. })
+    ));
     assert_eq!(master.calls("wait"), 0);
 
     replica.kill();
@@ -110,7 +113,7 @@ async fn a_promoted_replica_that_lagged_lacks_an_acknowledged_claim() {
     let store = RedisStore::connect(&replica.url()).await.unwrap();
     assert!(matches!(
         store.claim(&early, &request()).await.unwrap(),
-        ClaimOutcome::InFlight { .. }
+        ClaimOutcome::Rejected(Rejection::InFlight { .. })
     ));
     assert_eq!(store.claim(&late, &request()).await.unwrap(), GRANTED);
 }
@@ -133,7 +136,10 @@ async fn a_takeover_with_too_few_replicas_remains_a_takeover() {
         describe(&error)
     );
     let other = request().with_fingerprint(Fingerprint::from_bytes([8; Fingerprint::BYTES]));
-    assert!(matches!(store.claim(&id, &other).await.unwrap(), ClaimOutcome::Mismatch { .. }));
+    assert!(matches!(
+        store.claim(&id, &other).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::Mismatch { .. })
+    ));
     let found = store.look_up(&id).await.unwrap().unwrap();
     assert_eq!(found.record.attempt, 2);
     // The key can be taken over at once, and the next attempt knows that it recovers.
@@ -153,7 +159,7 @@ async fn a_repeated_claim_is_not_undone_for_lack_of_replicas() {
         assert!(waiting.claim(&id, &claim).await.unwrap_err().is_transient());
         assert!(matches!(
             store.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
     }
 }
@@ -205,7 +211,7 @@ async fn an_acknowledged_claim_is_known_to_the_next_master() {
     match claimed {
         Ok(_) => assert!(matches!(
             next.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         )),
         Err(error) => assert!(lacks_replicas(&error), "{}", describe(&error)),
     }
@@ -226,7 +232,7 @@ async fn an_acknowledged_completion_is_known_to_the_next_master() {
         Ok(_) => {
             assert_eq!(
                 next.claim(&id, &request()).await.unwrap(),
-                ClaimOutcome::Completed(response)
+                ClaimOutcome::Rejected(Rejection::Completed(response))
             )
         }
         Err(error) => assert!(lacks_replicas(&error), "{}", describe(&error)),
@@ -254,7 +260,10 @@ async fn a_completion_is_sent_again_until_enough_replicas_have_it() {
     assert_eq!(store.complete(&lease(id, &claim), &response).await.unwrap(), Fence::Passed);
     assert_writes(&master, written);
     let next = promote(master, &replica).await;
-    assert_eq!(next.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(response));
+    assert_eq!(
+        next.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::Completed(response))
+    );
 }
 
 /// Asserts that a repeated call writes again. From Redis 7.2 on, `WAIT` returns at once on a
@@ -288,7 +297,7 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     assert_eq!(store.abandon(&lease(id, &claim), Abandoned::Hold).await.unwrap(), Fence::Passed);
     assert_writes(&master, written);
     let done = complete(&store, &Bytes::from_static(b"paid")).await.unwrap();
-    let outcome = ClaimOutcome::Completed(Bytes::from_static(b"paid"));
+    let outcome = ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"paid")));
     let found = store.look_up(&done).await.unwrap().unwrap();
     let owned = Lease { id: done, owner: found.record.owner };
     assert_eq!(store.abandon(&owned, Abandoned::Hold).await.unwrap(), Fence::Fenced);
@@ -296,7 +305,7 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     let next = promote(master, &replica).await;
     assert_eq!(
         next.claim(&id, &request()).await.unwrap(),
-        ClaimOutcome::Held { newly: false, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
     );
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, ShortText,
-    protocol::{ClaimOutcome, Fence, Note},
+    protocol::{ClaimOutcome, Fence, Note, Rejection},
     store::Store,
 };
 
@@ -54,7 +54,7 @@ async fn an_acknowledged_note_is_known_to_the_next_master() {
     );
     assert!(matches!(
         next.claim(&id, &request()).await.unwrap(),
-        ClaimOutcome::InFlight { reference: Some(_), .. }
+        ClaimOutcome::Rejected(Rejection::InFlight { reference: Some(_), .. })
     ));
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
 use idempotent_redis::RedisStore;
@@ -65,7 +66,9 @@ async fn retries_after_a_restart_without_data_get_the_first_response() {
             let runtime = runtime.clone();
             retries.spawn(async move {
                 let begun = runtime.begin(id, digest(), &Policy::DEFAULT).await;
-                let Ok(Admission::Rejected(Verdict::Completed(recording))) = begun else {
+                let Ok(Admission::Rejected(Verdict::Rejected(Rejection::Completed(recording)))) =
+                    begun
+                else {
                     return false;
                 };
                 recording == response(number)

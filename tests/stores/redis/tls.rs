@@ -8,11 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{protocol::ClaimOutcome, store::Store};
+use idempotent_core::{
+    protocol::{ClaimOutcome, Rejection},
+    store::Store,
+};
 use idempotent_redis::RedisStore;
-use test_support::servers::redis::{IN_MEMORY, Server};
 
 use super::helpers::{complete, request};
+use test_support::servers::redis::{IN_MEMORY, Server};
 
 /// In the environment of a process that uses the store.
 const URL: &str = "TEST_REDIS_TLS_URL";
@@ -63,7 +66,7 @@ async fn a_server_is_trusted_by_its_certificate() {
         let recording = Bytes::from(vec![7; 1024 * 1024]);
         let id = complete(&store, &recording).await.unwrap();
         let replay = store.claim(&id, &request()).await.unwrap();
-        assert!(replay == ClaimOutcome::Completed(recording), "not a replay");
+        assert!(replay == ClaimOutcome::Rejected(Rejection::Completed(recording)), "not a replay");
         return;
     }
     let directory = create_certificates();

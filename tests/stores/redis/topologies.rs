@@ -6,7 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use idempotent_core::{RecordId, protocol::ClaimOutcome, store::Store};
+use idempotent_core::{
+    RecordId,
+    protocol::{ClaimOutcome, Rejection},
+    store::Store,
+};
 use idempotent_redis::RedisStore;
 use redis::Value;
 
@@ -27,7 +31,7 @@ async fn a_cluster_shares_the_records_among_its_nodes() {
         let id = complete(&store, &response).await.unwrap();
         assert_eq!(
             store.claim(&id, &request()).await.unwrap(),
-            ClaimOutcome::Completed(response.clone())
+            ClaimOutcome::Rejected(Rejection::Completed(response.clone()))
         );
     }
     for node in &cluster.0 {
@@ -90,7 +94,10 @@ async fn after_a_failover_the_store_finds_the_new_master() {
     println!("failover: {:?}, {refused} claims refused", killed.elapsed());
     assert!(refused > 0);
     assert_eq!(replica.info("role").as_deref(), Some("master"));
-    assert_eq!(store.claim(&id, &request()).await.unwrap(), ClaimOutcome::Completed(response));
+    assert_eq!(
+        store.claim(&id, &request()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::Completed(response))
+    );
     assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
 }
 
@@ -132,7 +139,7 @@ async fn keys_are_found_while_their_slot_moves() {
         for id in &done {
             assert_eq!(
                 claim_once_connected(&store, id).await,
-                ClaimOutcome::Completed(response.clone())
+                ClaimOutcome::Rejected(Rejection::Completed(response.clone()))
             );
         }
         migrate(1_000);
@@ -142,7 +149,7 @@ async fn keys_are_found_while_their_slot_moves() {
         for id in &done {
             assert_eq!(
                 claim_once_connected(&store, id).await,
-                ClaimOutcome::Completed(response.clone())
+                ClaimOutcome::Rejected(Rejection::Completed(response.clone()))
             );
         }
         assert_eq!(count(from), 0);

@@ -52,15 +52,19 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
     mutant(TRANSITION, "if record.fingerprint != claim.fingerprint {", "if false {"),
     mutant(
         TRANSITION,
-        "(keep(record, now), ClaimOutcome::Mismatch",
-        "(Change::Keep, ClaimOutcome::Mismatch",
+        "rejected(keep(record, now), Rejection::Mismatch",
+        "rejected(Change::Keep, Rejection::Mismatch",
     ),
     mutant(
         TRANSITION,
         "RecordState::InFlight if !record.lease_expired(now) =>",
         "RecordState::InFlight if false =>",
     ),
-    mutant(TRANSITION, "(keep(record, now), ClaimOutcome::InF", "(Change::Keep, ClaimOutcome::InF"),
+    mutant(
+        TRANSITION,
+        "rejected(keep(record, now), Rejection::InFlight",
+        "rejected(Change::Keep, Rejection::InFlight",
+    ),
     mutant(TRANSITION, "record.abandoned.or(claim.abandoned)", "record.abandoned"),
     mutant(TRANSITION, "record.abandoned.or(claim.abandoned)", "claim.abandoned"),
     mutant(TRANSITION, "saturating_add(1)", "wrapping_add(1)"),

@@ -78,10 +78,7 @@ impl Attempt<'_> {
                 self.shared.tally.count(Count::Resent);
                 Ok(true)
             }
-            lost @ (ClaimOutcome::Completed(_)
-            | ClaimOutcome::InFlight { .. }
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Mismatch { .. }) => {
+            lost @ ClaimOutcome::Rejected(_) => {
                 ensure(!in_time, || format!("a repeated claim returned {lost:?}")).map(|()| false)
             }
         }

@@ -7,7 +7,7 @@ use super::LEASE;
 use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordState,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome},
     transition::{Change, Event, EventOutcome, transition},
 };
 
@@ -38,7 +38,7 @@ pub(super) enum CallResult {
 
 impl CallResult {
     pub(super) fn claim(outcome: ClaimOutcome) -> Self {
-        let in_flight = matches!(outcome, ClaimOutcome::InFlight { .. });
+        let in_flight = matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }));
         Self::Claim(if in_flight { ClaimOutcome::IN_FLIGHT } else { outcome })
     }
 

@@ -15,7 +15,7 @@ use super::{
 use idempotent_core::{
     Abandoned, OwnerToken, Record, RecordState,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::{Event, EventOutcome, OPERATOR},
 };
 
@@ -142,12 +142,16 @@ impl Key {
                 self.saw(Seen::GrantedAgain, before.filter(own).is_some() && !ttl_over);
                 self.saw(Seen::FirstAfterTtl, *attempt == 1 && ttl_over);
             }
-            EventOutcome::Claim(ClaimOutcome::Completed(_)) => self.saw(Seen::Replay, true),
-            EventOutcome::Claim(ClaimOutcome::Held { newly, .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_))) => {
+                self.saw(Seen::Replay, true)
+            }
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { newly, .. })) => {
                 self.saw(Seen::HeldByClaim, *newly)
             }
-            EventOutcome::Claim(ClaimOutcome::Mismatch { .. }) => self.saw(Seen::Mismatch, true),
-            EventOutcome::Claim(ClaimOutcome::InFlight { .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. })) => {
+                self.saw(Seen::Mismatch, true)
+            }
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
                 self.saw(Seen::Shortened, changed)
             }
             EventOutcome::Fence(Fence::Fenced) => {
@@ -194,7 +198,10 @@ impl Key {
             let (change, outcome) =
                 (self.rules.step)(world.record.0.as_ref(), &Event::Claim(&claim), now, 0);
             world.apply(change);
-            matches!(outcome, EventOutcome::Claim(ClaimOutcome::InFlight { .. }))
+            matches!(
+                outcome,
+                EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            )
         };
         !(is_in_flight(0xfe, now) && is_in_flight(0xff, now.after(LEASE)))
     }

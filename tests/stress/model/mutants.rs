@@ -13,7 +13,7 @@ use super::{
 use idempotent_core::{
     Abandoned, Record, RecordState,
     clock::Timestamp,
-    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::{Change, Event, EventOutcome, OPERATOR, transition},
 };
 
@@ -244,7 +244,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
                     let lease_left = record.lease_left(now);
                     (
                         Change::Keep,
-                        EventOutcome::Claim(ClaimOutcome::InFlight { lease_left, reference: None }),
+                        EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight {
+                            lease_left,
+                            reference: None,
+                        })),
                     )
                 }
                 _ => transition(record, event, now),

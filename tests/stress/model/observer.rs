@@ -5,7 +5,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Record, RecordState,
     clock::Timestamp,
-    protocol::{ClaimOutcome, Fence, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::EventOutcome,
 };
 
@@ -96,13 +96,15 @@ impl Observer {
         let Step { who, before, after, now, .. } = *step;
         match step.outcome {
             EventOutcome::Claim(ClaimOutcome::Granted { .. }) => self.granted(step, config),
-            EventOutcome::Claim(ClaimOutcome::Completed(recording)) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(recording))) => {
                 self.replayed(who, recording, config);
             }
-            EventOutcome::Claim(ClaimOutcome::Held { .. }) => {
+            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })) => {
                 self.epoch.iter_mut().for_each(|epoch| epoch.sole = true);
             }
-            EventOutcome::Claim(ClaimOutcome::InFlight { .. } | ClaimOutcome::Mismatch { .. }) => {}
+            EventOutcome::Claim(ClaimOutcome::Rejected(
+                Rejection::InFlight { .. } | Rejection::Mismatch { .. },
+            )) => {}
             EventOutcome::Fence(Fence::Passed) => self.passed(step, config),
             EventOutcome::Fence(Fence::Fenced) => self.expect(Invariant::I3, before == after),
             EventOutcome::Resolve(ResolveOutcome::Resolved) => self.resolved(step),

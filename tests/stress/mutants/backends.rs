@@ -3,20 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
-
-use super::Variant;
-use crate::{
-    effects::Effects,
-    fixtures::{File, Fixture, Redis, database, unique},
-    hammer::request,
-    in_transaction::InTransaction,
-};
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
     conformance::{Action, TestedStore, history},
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     store::{Store, TransactionClaim},
 };
 use idempotent_postgres::{
@@ -27,6 +18,15 @@ use idempotent_redis::{RedisStore, internals::alter_redis};
 use idempotent_sqlite::{
     SqliteStore,
     internals::{alter_sqlite, batched_sqlite},
+};
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+
+use super::Variant;
+use crate::{
+    effects::Effects,
+    fixtures::{File, Fixture, Redis, database, unique},
+    hammer::request,
+    in_transaction::InTransaction,
 };
 use test_support::{
     servers::redis::{IN_MEMORY, Server},
@@ -227,7 +227,9 @@ impl Backend {
         // A batch that waits fails, and the replay is then executed alone.
         let [claims, _] = postgres_batches(&store);
         claims.alone > 0
-            || replay.is_ok_and(|outcome| matches!(outcome, ClaimOutcome::InFlight { .. }))
+            || replay.is_ok_and(|outcome| {
+                matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }))
+            })
     }
 
     /// Whether a batch returns a large recording, instead of leaving it to a step alone.
@@ -250,7 +252,7 @@ impl Backend {
             async move { store.claim(&record(number), &request(Duration::from_secs(60))).await }
         });
         for replay in futures_util::future::join_all(replays).await {
-            assert!(matches!(replay.unwrap(), ClaimOutcome::Completed(_)));
+            assert!(matches!(replay.unwrap(), ClaimOutcome::Rejected(Rejection::Completed(_))));
         }
         postgres_batches(&store)[0].alone == before
     }

@@ -23,7 +23,7 @@ use idempotent_core::{
     Abandoned::{self, Hold, Retry},
     Fingerprint, OwnerToken, Record, RecordState,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Note, Resolution},
+    protocol::{Claim, ClaimOutcome, Note, Rejection, Resolution},
     transition::{self, Change, Event, transition},
 };
 
@@ -171,7 +171,7 @@ impl DecidedWrite {
 
 /// An outcome, without the remaining time of a lease, which depends on the time of the read.
 fn without_time(outcome: &ClaimOutcome) -> String {
-    let in_flight = matches!(outcome, ClaimOutcome::InFlight { .. });
+    let in_flight = matches!(outcome, ClaimOutcome::Rejected(Rejection::InFlight { .. }));
     if in_flight { "InFlight".to_owned() } else { format!("{outcome:?}") }
 }
 

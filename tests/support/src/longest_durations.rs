@@ -6,7 +6,7 @@ use bytes::Bytes;
 use idempotent_core::{
     BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording,
     RequestDigest, Runtime, Store,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::TransactionClaim,
 };
@@ -45,14 +45,17 @@ async fn check_store(store: &impl Store) {
     assert!(
         matches!(
             outcome,
-            ClaimOutcome::InFlight { lease_left, .. } if lease_left.as_secs() > 1 << 30
+            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) if lease_left.as_secs() > 1 << 30
         ),
         "{outcome:?}"
     );
     assert_eq!(store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(), Fence::Passed);
     assert!(store.look_up(&id).await.unwrap().is_some());
     store.purge(u32::MAX).await.unwrap();
-    assert!(matches!(store.claim(&id, &self::claim()).await.unwrap(), ClaimOutcome::Completed(_)));
+    assert!(matches!(
+        store.claim(&id, &self::claim()).await.unwrap(),
+        ClaimOutcome::Rejected(Rejection::Completed(_))
+    ));
 }
 
 async fn check_transactions(store: &impl Store) {
@@ -67,7 +70,10 @@ async fn check_transactions(store: &impl Store) {
         async { transactions.claim(&id, &self::claim(), LONGEST).await },
     );
     assert_eq!(completed.unwrap(), Fence::Passed);
-    assert!(matches!(outcome.unwrap(), TransactionClaim::Rejected(ClaimOutcome::Completed(_))));
+    assert!(matches!(
+        outcome.unwrap(),
+        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Completed(_)))
+    ));
 }
 
 fn recording() -> Recording {
@@ -96,6 +102,9 @@ async fn check_runtime(store: impl Store + Clone) {
         let recording = recording();
         let (outcome, ending) = tokio::join!(begin(), attempt.complete(&recording));
         assert_eq!(ending, AttemptOutcome::Stored);
-        assert!(matches!(outcome, Admission::Rejected(Verdict::Completed(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Admission::Rejected(Verdict::Rejected(Rejection::Completed(_)))),
+            "{outcome:?}"
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! Claims: which of them is granted.
 
 use crate::{
-    conformance::fixture::{Fixture, granted, many, recording},
+    conformance::fixture::{Fixture, granted, many, recording, replay_of},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, Rejection},
     record::RecordState,
 };
 
@@ -18,7 +18,7 @@ pub(in crate::conformance) async fn a_claimed_key_is_in_flight_for_others(fixtur
         key.claimed(&first).await;
         for second in [fixture.request(), fixture.hold_request()] {
             let outcome = key.claim(&second).await;
-            let ClaimOutcome::InFlight { lease_left, .. } = outcome else {
+            let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) = outcome else {
                 unreachable!("{outcome:?}");
             };
             assert!(
@@ -38,7 +38,10 @@ pub(in crate::conformance) async fn a_claim_that_is_sent_again_is_granted_again_
         fixture.expire_leases().await;
         assert_eq!(key.claim(&request).await, granted(1));
         fixture.advance_half_a_tick().await;
-        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
+        assert!(matches!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
+        ));
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
     }
 }
@@ -82,7 +85,7 @@ pub(in crate::conformance) async fn another_fingerprint_is_a_mismatch_once_compl
     key.assert_mismatch().await;
     // A mismatch even for the owner of the recording.
     let owners = Claim { owner: lease.owner, ..fixture.other_request() };
-    assert!(matches!(key.claim(&owners).await, ClaimOutcome::Mismatch { .. }));
+    assert!(matches!(key.claim(&owners).await, ClaimOutcome::Rejected(Rejection::Mismatch { .. })));
 }
 
 pub(in crate::conformance) async fn an_expired_lease_is_taken_over_as_the_next_attempt(
@@ -94,7 +97,10 @@ pub(in crate::conformance) async fn an_expired_lease_is_taken_over_as_the_next_a
         fixture.expire_leases().await;
         let next = fixture.request();
         assert_eq!(key.claim(&next).await, granted(attempt));
-        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
+        assert!(matches!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
+        ));
         assert_eq!(key.claim(&next).await, granted(attempt));
     }
 }
@@ -122,7 +128,7 @@ pub(in crate::conformance) async fn changes_to_one_key_do_not_touch_another(fixt
     one.complete(&lease, &recording("one")).await;
     assert_eq!(two.record().await, before);
     two.release(&two.lease(request.owner)).await;
-    assert_eq!(one.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("one")));
+    assert_eq!(one.claim(&fixture.request()).await, replay_of(recording("one")));
 }
 
 pub(in crate::conformance) async fn a_look_up_shows_the_record_and_changes_nothing(
@@ -160,5 +166,5 @@ pub(in crate::conformance) async fn migrations_side_by_side_all_pass(fixture: Fi
         async move { fixture.store().migrate().await.unwrap() }
     })
     .await;
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("kept")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("kept")));
 }

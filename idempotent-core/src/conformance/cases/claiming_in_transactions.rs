@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use crate::{
-    conformance::fixture::{Fixture, KeyUnderTest, granted, many, recording},
+    conformance::fixture::{Fixture, KeyUnderTest, granted, many, recording, replay_of},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
     record::RecordState,
     store::{Transaction, TransactionClaim, Transactions},
 };
@@ -63,10 +63,10 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_is_seen_once_it_is_
         (record.owner, record.attempt, record.fingerprint),
         (claim.owner, 1, claim.fingerprint)
     );
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
     assert_eq!(
         outcome_of(transactions, &key, &fixture.request()).await,
-        ClaimOutcome::Completed(recording("done"))
+        replay_of(recording("done"))
     );
     key.assert_mismatch().await;
 }
@@ -98,7 +98,7 @@ pub(in crate::conformance) async fn an_undo_keeps_the_claim(fixture: Fixture) {
     transaction.undo().await.unwrap();
     assert_eq!(transaction.complete(&lease, &recording("done")).await.unwrap(), Fence::Passed);
     transaction.commit().await.unwrap();
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
 }
 
 pub(in crate::conformance) async fn a_claim_in_a_transaction_can_end_held(fixture: Fixture) {
@@ -110,11 +110,11 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_can_end_held(fixtur
     transaction.commit().await.unwrap();
     assert_eq!(
         key.claim(&fixture.request()).await,
-        ClaimOutcome::Held { newly: false, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
     );
     assert_eq!(
         outcome_of(transactions, &key, &fixture.request()).await,
-        ClaimOutcome::Held { newly: false, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
     );
 }
 
@@ -131,16 +131,19 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_meets_what_is_commi
     let before = live.record().await;
     assert!(matches!(
         outcome_of(transactions, &live, &fixture.request()).await,
-        ClaimOutcome::InFlight { .. }
+        ClaimOutcome::Rejected(Rejection::InFlight { .. })
     ));
     for key in [&live, &expired] {
         let outcome = outcome_of(transactions, key, &fixture.other_request()).await;
-        assert!(matches!(outcome, ClaimOutcome::Mismatch { .. }), "{outcome:?}");
+        assert!(
+            matches!(outcome, ClaimOutcome::Rejected(Rejection::Mismatch { .. })),
+            "{outcome:?}"
+        );
     }
     assert_eq!(live.record().await, before);
     assert_eq!(
         outcome_of(transactions, &held, &fixture.hold_request()).await,
-        ClaimOutcome::Held { newly: true, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
     );
     assert_eq!(held.record().await.unwrap().state, RecordState::Held);
     let claim = fixture.request();
@@ -150,7 +153,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_meets_what_is_commi
         Fence::Passed
     );
     transaction.commit().await.unwrap();
-    assert_eq!(expired.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(expired.claim(&fixture.request()).await, replay_of(recording("done")));
 }
 
 pub(in crate::conformance) async fn a_claim_in_a_transaction_starts_an_expired_key_over(
@@ -168,10 +171,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_starts_an_expired_k
         Fence::Passed
     );
     transaction.commit().await.unwrap();
-    assert_eq!(
-        key.claim(&fixture.other_request()).await,
-        ClaimOutcome::Completed(recording("present"))
-    );
+    assert_eq!(key.claim(&fixture.other_request()).await, replay_of(recording("present")));
 }
 
 pub(in crate::conformance) async fn a_claim_in_a_transaction_never_runs_a_held_key_again(
@@ -186,12 +186,12 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_never_runs_a_held_k
     for (key, newly) in [(abandoned, false), (expired, true)] {
         assert_eq!(
             outcome_of(transactions, &key, &fixture.request()).await,
-            ClaimOutcome::Held { newly, reference: None }
+            ClaimOutcome::Rejected(Rejection::Held { newly, reference: None })
         );
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(
             outcome_of(transactions, &key, &fixture.request()).await,
-            ClaimOutcome::Held { newly: false, reference: None }
+            ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
         );
     }
 }
@@ -217,13 +217,16 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_that_is_sent_again_
         );
         // The lease is a whole one.
         fixture.advance_half_a_tick().await;
-        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
+        assert!(matches!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
+        ));
         let transaction = claim_in(transactions, &key, &claim, 1).await;
         assert_eq!(
             transaction.complete_and_commit(&lease, &recording("done")).await.unwrap(),
             Fence::Passed
         );
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
     }
 }
 
@@ -256,9 +259,12 @@ pub(in crate::conformance) async fn one_of_many_claims_in_transactions_wins(fixt
     let rejected = outcomes.iter().flatten();
     for outcome in rejected {
         assert!(
-            matches!(outcome, ClaimOutcome::InFlight { .. } | ClaimOutcome::Completed(_)),
+            matches!(
+                outcome,
+                ClaimOutcome::Rejected(Rejection::InFlight { .. } | Rejection::Completed(_))
+            ),
             "{outcome:?}"
         );
     }
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
 }

@@ -3,19 +3,19 @@
 use bytes::Bytes;
 
 use crate::{
-    conformance::fixture::{Fixture, granted, recording},
+    conformance::fixture::{Fixture, granted, recording, replay_of},
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence},
+    protocol::Fence,
 };
 
 pub(in crate::conformance) async fn a_recording_is_replayed(fixture: Fixture) {
     let key = fixture.key();
     key.completed(&recording("done")).await;
     for request in [fixture.request(), fixture.hold_request()] {
-        assert_eq!(key.claim(&request).await, ClaimOutcome::Completed(recording("done")));
+        assert_eq!(key.claim(&request).await, replay_of(recording("done")));
     }
     fixture.expire_leases().await;
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
 }
 
 pub(in crate::conformance) async fn recordings_come_back_byte_for_byte(fixture: Fixture) {
@@ -30,7 +30,7 @@ pub(in crate::conformance) async fn recordings_come_back_byte_for_byte(fixture: 
         let key = fixture.key();
         key.completed(&recording).await;
         // Not compared by `assert_eq!`, which would print a mebibyte.
-        assert!(key.claim(&fixture.request()).await == ClaimOutcome::Completed(recording.clone()));
+        assert!(key.claim(&fixture.request()).await == replay_of(recording.clone()));
         assert!(key.record().await.unwrap().state == crate::RecordState::Completed(recording));
     }
 }
@@ -52,7 +52,7 @@ pub(in crate::conformance) async fn a_late_owner_that_was_not_replaced_completes
     let lease = key.claimed(fixture.request()).await;
     fixture.expire_leases().await;
     assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Passed);
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("late")));
 }
 
 pub(in crate::conformance) async fn a_released_key_is_as_if_it_had_never_been_claimed(

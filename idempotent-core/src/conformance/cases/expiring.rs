@@ -1,9 +1,9 @@
 //! Expiry of records, and purging.
 
 use crate::{
-    conformance::fixture::{Fixture, granted, recording},
+    conformance::fixture::{Fixture, granted, recording, replay_of},
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence, Resolution},
+    protocol::{ClaimOutcome, Fence, Rejection, Resolution},
 };
 
 pub(in crate::conformance) async fn an_expired_record_makes_room_for_a_new_request(
@@ -15,10 +15,7 @@ pub(in crate::conformance) async fn an_expired_record_makes_room_for_a_new_reque
     assert_eq!(key.record().await, None);
     let lease = key.claimed(fixture.other_request()).await;
     assert_eq!(key.complete(&lease, &recording("present")).await, Fence::Passed);
-    assert_eq!(
-        key.claim(&fixture.other_request()).await,
-        ClaimOutcome::Completed(recording("present"))
-    );
+    assert_eq!(key.claim(&fixture.other_request()).await, replay_of(recording("present")));
 }
 
 pub(in crate::conformance) async fn a_claim_in_flight_outlives_its_ttl(fixture: Fixture) {
@@ -28,7 +25,10 @@ pub(in crate::conformance) async fn a_claim_in_flight_outlives_its_ttl(fixture: 
         assert_eq!(key.renew(&lease, fixture.tick() * 6).await, Fence::Passed);
         fixture.expire_records().await;
         fixture.purge_all().await;
-        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
+        assert!(matches!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
+        ));
         key.assert_mismatch().await;
         assert_eq!(key.renew(&lease, fixture.tick()).await, Fence::Passed);
     }
@@ -43,9 +43,9 @@ pub(in crate::conformance) async fn a_completion_after_the_ttl_is_replayed(fixtu
     fixture.expire_records().await;
     for (key, lease) in [(working, at_work), (held, abandoned)] {
         assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Passed);
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("late")));
         fixture.expire_leases().await;
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("late")));
     }
 }
 
@@ -54,7 +54,7 @@ pub(in crate::conformance) async fn a_resolution_after_the_ttl_is_replayed(fixtu
     let seen = key.held().await.owner;
     fixture.expire_records().await;
     key.resolve(&seen, Resolution::Complete(recording("known"))).await;
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("known")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("known")));
     fixture.expire_records().await;
     assert_eq!(key.claim(&fixture.other_request()).await, granted(1));
 }

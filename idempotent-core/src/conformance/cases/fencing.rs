@@ -1,8 +1,8 @@
 //! The fence: calls with another owner token.
 
 use crate::{
-    conformance::fixture::{Fixture, granted, owner, recording},
-    protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    conformance::fixture::{Fixture, granted, owner, recording, replay_of},
+    protocol::{ClaimOutcome, Fence, Rejection, Resolution, ResolveOutcome},
 };
 
 pub(in crate::conformance) async fn a_stranger_can_do_nothing(fixture: Fixture) {
@@ -28,7 +28,7 @@ pub(in crate::conformance) async fn a_replaced_owner_can_do_nothing(fixture: Fix
     key.assert_fenced(stale.owner).await;
     assert_eq!(key.complete(&key.lease(next.owner), &recording("second")).await, Fence::Passed);
     key.assert_fenced(stale.owner).await;
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("second")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("second")));
 }
 
 pub(in crate::conformance) async fn an_absent_key_has_no_owner(fixture: Fixture) {
@@ -63,7 +63,7 @@ pub(in crate::conformance) async fn changes_to_one_key_of_an_owner_do_not_touch_
         if let Some(resolution) = resolution {
             assert_eq!(
                 other.claim(&next).await,
-                ClaimOutcome::Held { newly: true, reference: None }
+                ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
             );
             let before = other.record().await;
             assert_eq!(one.resolve(&request.owner, resolution).await, ResolveOutcome::Resolved);

@@ -1,9 +1,9 @@
 //! Held keys: keys whose outcome is unknown.
 
 use crate::{
-    conformance::fixture::{Fixture, granted, owner, recording},
+    conformance::fixture::{Fixture, granted, owner, recording, replay_of},
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    protocol::{ClaimOutcome, Fence, Rejection, Resolution, ResolveOutcome},
     record::{Record, RecordState},
 };
 
@@ -21,7 +21,7 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(fixture: Fixture) {
         assert_eq!(key.record().await, Some(Record { state: RecordState::Held, ..before }));
         assert_eq!(
             key.claim(&fixture.request()).await,
-            ClaimOutcome::Held { newly: false, reference: None }
+            ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
         );
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
@@ -39,12 +39,15 @@ pub(in crate::conformance) async fn an_expired_lease_is_held_if_either_claim_say
         let key = fixture.key();
         let lease = key.claimed(&first).await;
         fixture.expire_leases().await;
-        assert_eq!(key.claim(&second).await, ClaimOutcome::Held { newly: true, reference: None });
+        assert_eq!(
+            key.claim(&second).await,
+            ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
+        );
         assert_eq!(key.record().await.unwrap().state, RecordState::Held);
         assert_eq!(key.record().await.unwrap().owner, lease.owner);
         assert_eq!(
             key.claim(&fixture.request()).await,
-            ClaimOutcome::Held { newly: false, reference: None }
+            ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
         );
     }
 }
@@ -60,7 +63,10 @@ pub(in crate::conformance) async fn a_held_key_never_runs_again_even_after_its_t
     for (key, expired) in [(abandoned, false), (expired, true)] {
         assert!(key.record().await.is_some());
         for (request, newly) in [(fixture.request(), expired), (fixture.hold_request(), false)] {
-            assert_eq!(key.claim(&request).await, ClaimOutcome::Held { newly, reference: None });
+            assert_eq!(
+                key.claim(&request).await,
+                ClaimOutcome::Rejected(Rejection::Held { newly, reference: None })
+            );
         }
     }
 }
@@ -72,11 +78,11 @@ pub(in crate::conformance) async fn a_late_owner_completes_a_held_key(fixture: F
     fixture.expire_leases().await;
     assert_eq!(
         expired.claim(&fixture.request()).await,
-        ClaimOutcome::Held { newly: true, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
     );
     for (key, lease) in [(abandoned, one), (expired, two)] {
         assert_eq!(key.complete(&lease, &recording("late")).await, Fence::Passed);
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("late")));
     }
 }
 
@@ -101,7 +107,7 @@ pub(in crate::conformance) async fn a_held_key_is_resolved_by_a_recording(fixtur
         ResolveOutcome::Resolved
     );
     assert_eq!(key.record().await.unwrap().expires_at, expires_at);
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("known")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("known")));
     assert_eq!(key.resolve(&seen, Resolution::Release).await, ResolveOutcome::Conflict);
 }
 
@@ -124,7 +130,7 @@ pub(in crate::conformance) async fn an_expired_lease_is_resolved_before_the_next
     fixture.expire_leases().await;
     let known = Resolution::Complete(recording("known"));
     assert_eq!(one.resolve(&first.owner, known).await, ResolveOutcome::Resolved);
-    assert_eq!(one.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("known")));
+    assert_eq!(one.claim(&fixture.request()).await, replay_of(recording("known")));
     assert_eq!(two.resolve(&second.owner, Resolution::Release).await, ResolveOutcome::Resolved);
     assert_eq!(two.claim(&fixture.request()).await, granted(1));
 }

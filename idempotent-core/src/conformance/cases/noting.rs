@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{
     conformance::fixture::{Fixture, KeyUnderTest, granted, recording, text},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
     record_id::RecordId,
     recording::{RecordedBody, Recording},
@@ -178,12 +178,13 @@ pub(in crate::conformance) async fn after_the_point_of_no_return_the_key_is_held
     assert_eq!(key.note(&lease, &Note::progress(text("half"))).await, Fence::Passed);
     let reference = Some(text("pi_1"));
     let in_flight = key.claim(&fixture.request()).await;
-    let ClaimOutcome::InFlight { reference: noted, .. } = in_flight else {
+    let ClaimOutcome::Rejected(Rejection::InFlight { reference: noted, .. }) = in_flight else {
         unreachable!("the key is {in_flight:?}")
     };
     assert_eq!(noted, reference);
     fixture.expire_leases().await;
-    let held = |newly| ClaimOutcome::Held { newly, reference: reference.clone() };
+    let held =
+        |newly| ClaimOutcome::Rejected(Rejection::Held { newly, reference: reference.clone() });
     assert_eq!(key.claim(&fixture.request()).await, held(true));
     assert_eq!(key.claim(&fixture.request()).await, held(false));
     assert_eq!(key.note(&lease, &Note::hold()).await, Fence::Fenced);

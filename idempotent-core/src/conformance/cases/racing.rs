@@ -7,9 +7,9 @@ use std::{
 
 use crate::{
     conformance::fixture::{
-        Fixture, KeyUnderTest, MANY, assert_one_winner, granted, many, recording,
+        Fixture, KeyUnderTest, MANY, assert_one_winner, granted, many, recording, replay_of,
     },
-    protocol::{Claim, ClaimOutcome, Fence},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection},
 };
 
 async fn claims(key: &KeyUnderTest, request: impl Fn() -> Claim) -> Vec<ClaimOutcome> {
@@ -75,7 +75,9 @@ pub(in crate::conformance) async fn concurrent_takeovers_by_hold_never_run(fixtu
     let held = |newly| {
         outcomes
             .iter()
-            .filter(|outcome| **outcome == ClaimOutcome::Held { newly, reference: None })
+            .filter(|outcome| {
+                **outcome == ClaimOutcome::Rejected(Rejection::Held { newly, reference: None })
+            })
             .count()
     };
     assert_eq!((held(true), held(false)), (1, MANY - 1), "{outcomes:?}");
@@ -95,7 +97,7 @@ pub(in crate::conformance) async fn one_of_takeover_and_completion_wins(fixture:
         });
         match (completion.await.unwrap(), takeover.await.unwrap()) {
             (Fence::Passed, outcome) => {
-                assert_eq!(outcome, ClaimOutcome::Completed(recording("late")))
+                assert_eq!(outcome, replay_of(recording("late")))
             }
             (Fence::Fenced, outcome) => assert_eq!(outcome, granted(2)),
         }
@@ -120,11 +122,11 @@ pub(in crate::conformance) async fn a_completion_is_not_lost_to_a_hold(fixture: 
         assert_eq!(completion.await.unwrap(), Fence::Passed);
         let outcome = takeover.await.unwrap();
         assert!(
-            outcome == ClaimOutcome::Held { newly: true, reference: None }
-                || outcome == ClaimOutcome::Completed(recording("late")),
+            outcome == ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
+                || outcome == replay_of(recording("late")),
             "{outcome:?}"
         );
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("late")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("late")));
     }
 }
 
@@ -151,8 +153,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_abandonment_wins(fixture
                     async move { abandoning.abandon(&late, crate::Abandoned::Hold).await },
                 );
             let (abandonment, outcome) = (abandonment.await.unwrap(), takeover.await.unwrap());
-            let refused =
-                matches!(outcome, ClaimOutcome::Held { .. } | ClaimOutcome::Mismatch { .. });
+            let refused = matches!(
+                outcome,
+                ClaimOutcome::Rejected(Rejection::Held { .. } | Rejection::Mismatch { .. })
+            );
             assert_eq!(
                 abandonment == Fence::Passed,
                 refused,
@@ -178,7 +182,7 @@ pub(in crate::conformance) async fn one_of_late_completion_and_new_request_wins(
         let completion =
             tokio::spawn(async move { completing.complete(&late, &recording("late")).await });
         let (completion, outcome) = (completion.await.unwrap(), takeover.await.unwrap());
-        let refused = matches!(outcome, ClaimOutcome::Mismatch { .. });
+        let refused = matches!(outcome, ClaimOutcome::Rejected(Rejection::Mismatch { .. }));
         assert_eq!(
             completion == Fence::Passed,
             refused,
@@ -234,8 +238,10 @@ pub(in crate::conformance) async fn one_of_takeover_and_renewal_wins(fixture: Fi
                     async move { renewing.renew(&renewing.lease(first.owner), tick).await },
                 );
             let (renewal, outcome) = (renewal.await.unwrap(), takeover.await.unwrap());
-            let refused =
-                matches!(outcome, ClaimOutcome::InFlight { .. } | ClaimOutcome::Mismatch { .. });
+            let refused = matches!(
+                outcome,
+                ClaimOutcome::Rejected(Rejection::InFlight { .. } | Rejection::Mismatch { .. })
+            );
             assert_eq!(
                 renewal == Fence::Passed,
                 refused,
@@ -264,9 +270,12 @@ pub(in crate::conformance) async fn a_dropped_call_leaves_nothing_locked(fixture
     if outcome == granted(1) {
         assert_eq!(key.complete(&lease, &dropped).await, Fence::Passed);
     } else {
-        assert_eq!(outcome, ClaimOutcome::Completed(dropped.clone()));
+        assert_eq!(outcome, replay_of(dropped.clone()));
     }
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(dropped));
+    assert_eq!(
+        key.claim(&fixture.request()).await,
+        ClaimOutcome::Rejected(Rejection::Completed(dropped))
+    );
     fixture.key().completed(&recording("other")).await;
 }
 

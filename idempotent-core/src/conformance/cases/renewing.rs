@@ -2,7 +2,7 @@
 
 use crate::{
     conformance::fixture::{Fixture, granted, owner, recording},
-    protocol::{ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
 };
 
 pub(in crate::conformance) async fn a_renewed_lease_lasts(fixture: Fixture) {
@@ -11,7 +11,9 @@ pub(in crate::conformance) async fn a_renewed_lease_lasts(fixture: Fixture) {
         let lease = key.claimed(&request).await;
         assert_eq!(key.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
         fixture.expire_leases().await;
-        let ClaimOutcome::InFlight { lease_left, .. } = key.claim(&fixture.request()).await else {
+        let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) =
+            key.claim(&fixture.request()).await
+        else {
             unreachable!("the lease was renewed");
         };
         assert!(
@@ -29,7 +31,10 @@ pub(in crate::conformance) async fn an_expired_lease_that_was_not_taken_over_is_
         let lease = key.claimed(&request).await;
         fixture.expire_leases().await;
         assert_eq!(key.renew(&lease, fixture.tick()).await, Fence::Passed);
-        assert!(matches!(key.claim(&fixture.request()).await, ClaimOutcome::InFlight { .. }));
+        assert!(matches!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
+        ));
     }
 }
 

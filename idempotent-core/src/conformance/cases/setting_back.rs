@@ -2,9 +2,9 @@
 
 use crate::{
     clock::Timestamp,
-    conformance::fixture::{Fixture, KeyUnderTest, granted, many, owner, recording},
+    conformance::fixture::{Fixture, KeyUnderTest, granted, many, owner, recording, replay_of},
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, Resolution, ResolveOutcome},
     record::{Record, RecordState},
     store::TransactionClaim,
 };
@@ -25,7 +25,7 @@ async fn stranded<const N: usize>(
 fn assert_in_flight(outcome: &ClaimOutcome, fixture: &Fixture) {
     let in_flight = matches!(
         outcome,
-        ClaimOutcome::InFlight { lease_left, .. } if *lease_left <= fixture.tick()
+        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) if *lease_left <= fixture.tick()
     );
     assert!(in_flight, "{outcome:?}");
 }
@@ -50,7 +50,7 @@ pub(in crate::conformance) async fn a_lease_lasts_no_longer_than_its_length(fixt
     assert_eq!(retried.claim(&fixture.request()).await, granted(2));
     assert_eq!(
         held.claim(&fixture.request()).await,
-        ClaimOutcome::Held { newly: true, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
     );
 }
 
@@ -68,7 +68,9 @@ pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set
     assert_in_flight(&renewed.claim(&fixture.request()).await, &fixture);
     assert_eq!(renewed.renew(&lease, fixture.tick() * 3).await, Fence::Passed);
     fixture.expire_leases().await;
-    let ClaimOutcome::InFlight { lease_left, .. } = renewed.claim(&fixture.request()).await else {
+    let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) =
+        renewed.claim(&fixture.request()).await
+    else {
         unreachable!("the lease was renewed");
     };
     assert!(
@@ -76,10 +78,7 @@ pub(in crate::conformance) async fn an_owner_keeps_its_key_when_the_clock_is_set
         "it has the length with which it was renewed: {lease_left:?}"
     );
     assert_eq!(completed.complete(&done, &recording("done")).await, Fence::Passed);
-    assert_eq!(
-        completed.claim(&fixture.request()).await,
-        ClaimOutcome::Completed(recording("done"))
-    );
+    assert_eq!(completed.claim(&fixture.request()).await, replay_of(recording("done")));
 }
 
 pub(in crate::conformance) async fn the_length_of_a_lease_is_that_of_its_last_grant(
@@ -152,7 +151,10 @@ pub(in crate::conformance) async fn a_key_past_its_ttl_is_absent_a_lease_later(f
         return;
     }
     let untouched = [held.record().await, young.record().await, to_hold.record().await];
-    assert!(matches!(claimed.claim(&fixture.other_request()).await, ClaimOutcome::Mismatch { .. }));
+    assert!(matches!(
+        claimed.claim(&fixture.other_request()).await,
+        ClaimOutcome::Rejected(Rejection::Mismatch { .. })
+    ));
     fixture.purge_all().await;
     assert!(purged.record().await.is_some());
     assert_eq!([held.record().await, young.record().await, to_hold.record().await], untouched);
@@ -182,10 +184,10 @@ pub(in crate::conformance) async fn a_stranded_key_is_resolved_a_lease_later(fix
     let before = [completed.record().await, held.record().await];
     assert_eq!(completed.resolve(&done.owner, known.clone()).await, ResolveOutcome::Conflict);
     for request in [fixture.request(), fixture.hold_request()] {
-        assert_eq!(completed.claim(&request).await, ClaimOutcome::Completed(recording("done")));
+        assert_eq!(completed.claim(&request).await, replay_of(recording("done")));
         assert_eq!(
             held.claim(&request).await,
-            ClaimOutcome::Held { newly: false, reference: None }
+            ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })
         );
     }
     assert_eq!([completed.record().await, held.record().await], before);
@@ -235,12 +237,15 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fi
     };
     assert_in_flight(&claim(&retried, fixture.request()).await, &fixture);
     assert_in_flight(&claim(&held, fixture.request()).await, &fixture);
-    assert!(matches!(claim(&other, fixture.other_request()).await, ClaimOutcome::Mismatch { .. }));
+    assert!(matches!(
+        claim(&other, fixture.other_request()).await,
+        ClaimOutcome::Rejected(Rejection::Mismatch { .. })
+    ));
     fixture.expire_leases().await;
     assert_eq!(claim(&retried, fixture.request()).await, granted(2));
     assert_eq!(claim(&other, fixture.request()).await, granted(2));
     assert_eq!(
         claim(&held, fixture.request()).await,
-        ClaimOutcome::Held { newly: true, reference: None }
+        ClaimOutcome::Rejected(Rejection::Held { newly: true, reference: None })
     );
 }

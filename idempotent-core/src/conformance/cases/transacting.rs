@@ -5,9 +5,9 @@
 use bytes::Bytes;
 
 use crate::{
-    conformance::fixture::{Fixture, granted, recording, text},
+    conformance::fixture::{Fixture, granted, recording, replay_of, text},
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence, Note},
+    protocol::{ClaimOutcome, Fence, Note, Rejection},
     record::RecordState,
 };
 
@@ -21,7 +21,7 @@ pub(in crate::conformance) async fn a_completion_counts_once_its_transaction_is_
     assert_eq!(transaction.complete(&lease, &recording("done")).await.unwrap(), Fence::Passed);
     assert_eq!(key.record().await.unwrap().state, RecordState::InFlight);
     transaction.commit().await.unwrap();
-    assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+    assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
 }
 
 pub(in crate::conformance) async fn a_completion_that_is_rolled_back_has_no_effect(
@@ -44,7 +44,7 @@ pub(in crate::conformance) async fn a_completion_that_is_rolled_back_has_no_effe
         }
         assert_eq!(key.record().await, before);
         assert_eq!(key.complete(&lease, &recording("done")).await, Fence::Passed);
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording("done")));
+        assert_eq!(key.claim(&fixture.request()).await, replay_of(recording("done")));
     }
 }
 
@@ -84,7 +84,10 @@ pub(in crate::conformance) async fn a_completion_and_its_commit_are_one_step(fix
             transaction.complete_and_commit(&key.lease(claim.owner), &recording).await.unwrap(),
             Fence::Passed
         );
-        assert_eq!(key.claim(&fixture.request()).await, ClaimOutcome::Completed(recording));
+        assert_eq!(
+            key.claim(&fixture.request()).await,
+            ClaimOutcome::Rejected(Rejection::Completed(recording))
+        );
     }
 }
 

@@ -8,11 +8,10 @@ use crate::{
     store::{Store, memory::MemoryStore},
 };
 
-/// Between the draw of the owner token, at which the process is verified, and the claim, a runtime
-/// waits for the deferred end of the key; a process that is forked meanwhile must not send the
-/// claim. The test simulates the fork with another process id, as in `tests/runtime`.
+/// A process that is forked after its runtime has begun to claim must not send the claim, nor defer
+/// anything. The test simulates the fork with another process id, as in `tests/runtime`.
 #[tokio::test]
-async fn a_claim_that_may_have_waited_for_a_deferred_end_is_not_sent_by_a_forked_process() {
+async fn a_claim_that_has_begun_is_not_sent_by_a_forked_process() {
     let store = Arc::new(MemoryStore::new());
     let options = RuntimeOptions::default();
     let other = Process::of(std::process::id() + 1);

@@ -1,14 +1,14 @@
 //! An end of an attempt that waits for the store.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome},
+    protocol::{Claim, ClaimOutcome, Rejection},
     record_id::RecordId,
     recording::{RecordedBody, Recording},
     runtime::end_action::EndAction,
@@ -16,6 +16,7 @@ use crate::{
 
 /// The bytes that an end takes beside its recording: itself, its task, and its places in the maps.
 const OVERHEAD: usize = 1024;
+
 /// An end of an attempt that the store does not have yet.
 pub(in crate::runtime) struct DeferredEnd {
     pub(super) id: RecordId,
@@ -26,17 +27,52 @@ pub(in crate::runtime) struct DeferredEnd {
     pub(super) attempt: u32,
     /// The record cannot have expired before this time.
     pub(super) lasts: Instant,
-    /// Whether the store has reported that the record does not carry the attempt's token, so that
-    /// another attempt may own it.
-    pub(super) fenced: bool,
-    /// Whether the store has fenced this end since it last granted the claim: another attempt may
-    /// own the record.
-    pub(super) found_fenced: AtomicBool,
-    /// Whether its own attempt is sending it to the store, so that no other request sends it.
-    pub(super) sending: bool,
-    /// Set once another request with the key has stored it, or has found that another attempt owns
-    /// the record.
-    pub(super) done: AtomicBool,
+    state: Mutex<EndState>,
+}
+
+/// Who sends an end to the store, and whether another attempt may own its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndState {
+    /// Its own attempt sends it, so that no other request does.
+    Sending,
+    /// The background sends it, or another request with the key.
+    Deferred,
+    /// As `Deferred`, but the store has fenced it: another attempt may own the record, so nothing
+    /// is replayed from memory.
+    FoundFenced,
+    /// As `FoundFenced`, but its attempt was known to be fenced before, so its response was not
+    /// sent to its client.
+    Fenced,
+    /// Another request with the key has stored it, or has found that another attempt owns the
+    /// record.
+    Done,
+}
+
+/// What changes the state of an end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EndEvent {
+    /// The store has fenced the end.
+    Fenced,
+    /// The store has granted the claim again.
+    GrantedAgain,
+    /// Another request has stored the end, or has found that another attempt owns the record.
+    Settled,
+}
+
+impl EndState {
+    fn after(self, event: EndEvent) -> Self {
+        match (self, event) {
+            (Self::Deferred, EndEvent::Fenced) => Self::FoundFenced,
+            (Self::FoundFenced, EndEvent::GrantedAgain) => Self::Deferred,
+            (Self::Deferred | Self::FoundFenced | Self::Fenced, EndEvent::Settled) => Self::Done,
+            (state, EndEvent::Fenced | EndEvent::GrantedAgain | EndEvent::Settled) => state,
+        }
+    }
+
+    /// Whether another attempt may own the record, so that nothing is replayed from memory.
+    pub(super) fn may_be_superseded(self) -> bool {
+        matches!(self, Self::FoundFenced | Self::Fenced)
+    }
 }
 
 impl DeferredEnd {
@@ -47,45 +83,41 @@ impl DeferredEnd {
         action: EndAction,
         lasts: Instant,
     ) -> Self {
-        let (found_fenced, done) = Default::default();
-        let (fenced, sending) = (false, false);
-        Self { id, claim, action, attempt, lasts, fenced, found_fenced, sending, done }
+        Self { id, claim, action, attempt, lasts, state: Mutex::new(EndState::Deferred) }
     }
 
     /// Marks the end of an attempt that is known to be fenced. Its response must not be replayed
     /// from memory.
     pub(in crate::runtime) fn into_fenced(self) -> Self {
-        Self { fenced: true, ..self }
+        Self { state: Mutex::new(EndState::Fenced), ..self }
     }
 
-    pub(super) fn is_fenced(&self) -> bool {
-        self.fenced
+    /// Marks an end that its own attempt sends.
+    pub(super) fn into_sending(self) -> Self {
+        Self { state: Mutex::new(EndState::Sending), ..self }
     }
 
-    /// Notes that the store has fenced this end, or has granted its claim again.
-    pub(super) fn found_fenced(&self, fenced: bool) {
-        self.found_fenced.store(fenced, Ordering::SeqCst);
+    pub(super) fn state(&self) -> EndState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another attempt may own the record, so that nothing is replayed from memory.
-    pub(super) fn may_be_superseded(&self) -> bool {
-        self.fenced || self.found_fenced.load(Ordering::SeqCst)
+    pub(super) fn note(&self, event: EndEvent) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.after(event);
     }
 
     pub(super) fn lease(&self) -> Lease {
         Lease { id: self.id, owner: self.claim.owner }
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.done.load(Ordering::SeqCst)
-    }
-
     /// The outcome of later claims, if this end decides it.
     pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.action {
-            EndAction::Complete(recording) => Some(ClaimOutcome::Completed(recording.clone())),
+            EndAction::Complete(recording) => {
+                Some(ClaimOutcome::Rejected(Rejection::Completed(recording.clone())))
+            }
             EndAction::Abandon(Abandoned::Hold) | EndAction::HoldAgain(_) => {
-                Some(ClaimOutcome::Held { newly: false, reference: None })
+                Some(ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None }))
             }
             EndAction::Abandon(Abandoned::Retry)
             | EndAction::Release
@@ -118,6 +150,26 @@ impl DeferredEnd {
             Recording { body: RecordedBody::Omitted, ..Recording::decode(recording).ok()? };
         let action = EndAction::Complete(recording.encode());
         let smaller = Self::new(self.id, self.claim.clone(), self.attempt, action, self.lasts);
-        Some(Self { fenced: self.fenced, ..smaller })
+        Some(Self { state: Mutex::new(self.state()), ..smaller })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EndEvent as Event, EndState as State};
+
+    #[test]
+    fn only_an_end_that_was_deferred_unfenced_is_replayed_after_a_new_grant() {
+        for (state, fenced, granted, settled) in [
+            (State::Sending, State::Sending, State::Sending, State::Sending),
+            (State::Deferred, State::FoundFenced, State::Deferred, State::Done),
+            (State::FoundFenced, State::FoundFenced, State::Deferred, State::Done),
+            (State::Fenced, State::Fenced, State::Fenced, State::Done),
+            (State::Done, State::Done, State::Done, State::Done),
+        ] {
+            let after = [Event::Fenced, Event::GrantedAgain, Event::Settled];
+            let after = after.map(|event| state.after(event));
+            assert_eq!(after, [fenced, granted, settled], "{state:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::DeferredEnd;
+use super::end::{DeferredEnd, EndState};
 use crate::record_id::RecordId;
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Ledger {
         // Of two attempts of this process at one record, the later has fenced the earlier, whose
         // end only the background sends (case
         // `of_two_attempts_that_are_deferred_the_later_one_counts`).
-        let rank = |end: &DeferredEnd| (!end.fenced, end.attempt);
+        let rank = |end: &DeferredEnd| (end.state() != EndState::Fenced, end.attempt);
         if by_record.get(&end.id).is_none_or(|other| rank(other) <= rank(end)) {
             by_record.insert(end.id, end.clone());
             self.count.store(by_record.len(), Ordering::SeqCst);

@@ -4,7 +4,10 @@ use std::error::Error;
 
 use tokio::task::spawn_local;
 
-use super::{DeferredEnd, QueuedEnd};
+use super::{
+    QueuedEnd,
+    end::{DeferredEnd, EndState},
+};
 use crate::{
     error::StoreError,
     protocol::Fence,
@@ -27,7 +30,7 @@ impl QueuedEnd {
         loop {
             tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_RETRY);
-            if self.end.is_done() {
+            if self.end.state() == EndState::Done {
                 return;
             }
             // In a separate task, so that a panic of the store does not lose a response that was
@@ -61,8 +64,9 @@ impl QueuedEnd {
 
 impl DeferredEnd {
     fn log_if_fenced(&self, fence: Fence) {
+        let was_sent = matches!(self.state(), EndState::Deferred | EndState::FoundFenced);
         // A fenced release is normal: the claim never took effect.
-        if fence == Fence::Fenced && self.action.is_completion() && !self.is_fenced() {
+        if fence == Fence::Fenced && self.action.is_completion() && was_sent {
             let id = self.id;
             tracing::error!(
                 id = %id.short(),

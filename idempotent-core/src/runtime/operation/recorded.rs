@@ -133,8 +133,10 @@ pub(super) fn encode_input<T: Serialize + ?Sized>(
     })
 }
 
-/// Whether an input was set in this namespace, or without any.
-pub(in crate::runtime) fn is_input_of(input: &[u8], namespace: &str) -> bool {
+/// Returns whether an input was set [in this namespace](super::Run::set_input_in), or without any.
+/// Applications with different namespaces may share a store and the names of their operations.
+#[must_use]
+pub fn is_input_of(input: &[u8], namespace: &str) -> bool {
     match input {
         [NAMESPACED, rest @ ..] => rest.starts_with(&digest(namespace)),
         _ => true,
@@ -148,8 +150,12 @@ fn digest(namespace: &str) -> [u8; NAMESPACE] {
     digest
 }
 
-/// Decodes the input of an operation.
-pub(in crate::runtime) fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, NoteError> {
+/// Decodes the input that an attempt has [set](super::Run::set_input), from the
+/// [notes](crate::Notes) of its record.
+///
+/// # Errors
+/// Fails if the input is not of this type, or was written by a later release.
+pub fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, NoteError> {
     let input = match input {
         [VERSION, input @ ..] => Some(input),
         [NAMESPACED, rest @ ..] => rest.get(NAMESPACE..),

@@ -1,7 +1,7 @@
 //! The limits of the memory store, and its purge.
 
 use super::*;
-use crate::{clock::ManualClock, fingerprint::Fingerprint, scope::ScopeId};
+use crate::{clock::ManualClock, fingerprint::Fingerprint, protocol::Rejection, scope::ScopeId};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ async fn a_full_store_refuses_new_keys_and_keeps_its_records() {
     for lease in &leases {
         assert!(matches!(
             store.claim(&lease.id, &claim()).await.unwrap(),
-            ClaimOutcome::InFlight { .. }
+            ClaimOutcome::Rejected(Rejection::InFlight { .. })
         ));
         assert_eq!(
             store.complete(lease, &Bytes::from_static(b"done")).await.unwrap(),
@@ -61,7 +61,7 @@ async fn a_full_store_refuses_new_keys_and_keeps_its_records() {
         );
         assert!(matches!(
             store.claim(&lease.id, &claim()).await.unwrap(),
-            ClaimOutcome::Completed(_)
+            ClaimOutcome::Rejected(Rejection::Completed(_))
         ));
     }
     assert!(store.claim(&id(1_000), &claim()).await.is_err());
@@ -168,7 +168,7 @@ async fn a_principal_takes_no_more_than_its_share_of_a_store_that_is_half_full()
     // Stored records are still found, and expired ones do not count.
     assert!(matches!(
         store.claim(&id(0), &claim_of("mallory")).await.unwrap(),
-        ClaimOutcome::InFlight { .. }
+        ClaimOutcome::Rejected(Rejection::InFlight { .. })
     ));
     clock.advance(TTL);
     while store.purge(u32::MAX).await.unwrap() > 0 {}

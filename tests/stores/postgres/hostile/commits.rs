@@ -5,6 +5,7 @@ use std::{mem, time::Duration};
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Policy, RecordId, RecordState,
     protocol::Note,
+    protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
 };
 use idempotent_postgres::PostgresStore;
@@ -68,7 +69,10 @@ async fn assert_held(fixture: &Fixture, id: RecordId, effects: i64, context: &st
     assert_eq!(found, effects, "{context}");
     assert!(matches!(state, Some(RecordState::Held)), "{context}: {state:?}");
     let retry = fixture.begin(id).await;
-    assert!(matches!(retry, Admission::Rejected(Verdict::Held { .. })), "{context}: {retry:?}");
+    assert!(
+        matches!(retry, Admission::Rejected(Verdict::Rejected(Rejection::Held { .. }))),
+        "{context}: {retry:?}"
+    );
 }
 
 /// Ends the transaction, and commits the effect outside of it, in any session.
@@ -151,7 +155,7 @@ async fn a_hold_that_fails_is_retried_and_no_request_runs_in_between() {
         assert_eq!(ending, AttemptOutcome::Held, "{context}");
         let meanwhile = fixture.begin(id).await;
         assert!(
-            matches!(meanwhile, Admission::Rejected(Verdict::Held { .. })),
+            matches!(meanwhile, Admission::Rejected(Verdict::Rejected(Rejection::Held { .. }))),
             "{context}: {meanwhile:?}"
         );
         other.close().await.unwrap();

@@ -11,7 +11,7 @@ use std::{
 use futures_util::FutureExt as _;
 use idempotent_core::{
     Lease, Policy, RecordId, Runtime, Store, StoreError,
-    protocol::{ClaimOutcome, Fence},
+    protocol::{ClaimOutcome, Fence, Rejection},
     runtime::{Admission, Attempt, AttemptOutcome, Verdict},
 };
 
@@ -104,7 +104,10 @@ impl<S: Store + Clone> CaseRunner<S> {
         let lost = assert_agrees(first, &GRANTED, took_effect, case);
         if took_effect {
             assert!(
-                matches!(store.competing_claim(&id).await, ClaimOutcome::InFlight { .. }),
+                matches!(
+                    store.competing_claim(&id).await,
+                    ClaimOutcome::Rejected(Rejection::InFlight { .. })
+                ),
                 "{case:?}"
             );
         }
@@ -115,7 +118,10 @@ impl<S: Store + Clone> CaseRunner<S> {
             "{case:?}"
         );
         assert!(
-            matches!(store.competing_claim(&id).await, ClaimOutcome::InFlight { .. }),
+            matches!(
+                store.competing_claim(&id).await,
+                ClaimOutcome::Rejected(Rejection::InFlight { .. })
+            ),
             "{case:?}"
         );
         let recording = recording().encode();
@@ -135,9 +141,9 @@ impl<S: Store + Clone> CaseRunner<S> {
         let took_effect = store.took_effect(case, &lease.id).await;
         let lost = assert_agrees(first, &Fence::Passed, took_effect, case);
         match store.competing_claim(&lease.id).await {
-            ClaimOutcome::InFlight { .. } if !took_effect => {}
+            ClaimOutcome::Rejected(Rejection::InFlight { .. }) if !took_effect => {}
             // Between the two reads, the server may finish a completion without a client.
-            ClaimOutcome::Completed(kept) => assert_eq!(kept, recording),
+            ClaimOutcome::Rejected(Rejection::Completed(kept)) => assert_eq!(kept, recording),
             other => panic!("{case:?}: {other:?}"),
         }
         store.proxy.end_outage();
@@ -145,7 +151,7 @@ impl<S: Store + Clone> CaseRunner<S> {
         assert_eq!(again, Fence::Passed, "{case:?}");
         assert_eq!(
             store.competing_claim(&lease.id).await,
-            ClaimOutcome::Completed(recording),
+            ClaimOutcome::Rejected(Rejection::Completed(recording)),
             "{case:?}"
         );
         Ok(lost.then_some(took_effect))
@@ -178,7 +184,10 @@ impl<S: Store + Clone> CaseRunner<S> {
         if case.step == Step::Claim {
             self.cut()?;
         }
-        assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        assert!(
+            matches!(self.verdict(&id).await, Verdict::Rejected(Rejection::InFlight { .. })),
+            "{case:?}"
+        );
         if case.step == Step::Complete {
             store.count(plan).await;
         }
@@ -209,7 +218,13 @@ impl<S: Store + Clone> CaseRunner<S> {
         self.cut()?;
         let error = match begun {
             Ok(Admission::Proceed(attempt)) if attempt.number() == 1 => {
-                assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
+                assert!(
+                    matches!(
+                        self.verdict(&id).await,
+                        Verdict::Rejected(Rejection::InFlight { .. })
+                    ),
+                    "{case:?}"
+                );
                 store.proxy.end_outage();
                 // The runtime may have to reconnect, or defer the completion.
                 attempt.complete(&recording()).await;
@@ -223,7 +238,10 @@ impl<S: Store + Clone> CaseRunner<S> {
         assert!(error.is_transient(), "{case:?}: {error:?}");
         let took_effect = store.took_effect(case, &id).await;
         if took_effect {
-            assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
+            assert!(
+                matches!(self.verdict(&id).await, Verdict::Rejected(Rejection::InFlight { .. })),
+                "{case:?}"
+            );
         }
         store.proxy.end_outage();
         proxied.drain().await;
@@ -244,8 +262,8 @@ impl<S: Store + Clone> CaseRunner<S> {
         let took_effect = store.took_effect(case, &id).await;
         let lost = assert_ending_agrees(&ending, took_effect, case);
         match self.verdict(&id).await {
-            Verdict::InFlight { .. } if !took_effect => {}
-            Verdict::Completed(kept) => assert_eq!(kept, recording()),
+            Verdict::Rejected(Rejection::InFlight { .. }) if !took_effect => {}
+            Verdict::Rejected(Rejection::Completed(kept)) => assert_eq!(kept, recording()),
             other => panic!("{case:?}: {other:?}"),
         }
         store.proxy.end_outage();
@@ -272,7 +290,10 @@ impl<S: Store + Clone> CaseRunner<S> {
             Some(next) => next,
             None => self.begin(&self.direct, &id, case).await,
         };
-        assert!(matches!(self.verdict(&id).await, Verdict::InFlight { .. }), "{case:?}");
+        assert!(
+            matches!(self.verdict(&id).await, Verdict::Rejected(Rejection::InFlight { .. })),
+            "{case:?}"
+        );
         self.complete(next, &self.direct, since, case).await;
         self.assert_done(&id, case).await;
         Ok(lost.then_some(took_effect))
@@ -293,7 +314,8 @@ impl<S: Store + Clone> CaseRunner<S> {
                 Ok(Admission::Proceed(attempt)) if attempt.number() == 1 => return attempt,
                 Err(error) if error.is_transient() && may_fail() => failed = true,
                 // The claim that has failed is released in the background.
-                Ok(Admission::Rejected(Verdict::InFlight { .. })) if failed => {}
+                Ok(Admission::Rejected(Verdict::Rejected(Rejection::InFlight { .. })))
+                    if failed => {}
                 other => panic!("{case:?}: {other:?}"),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -320,7 +342,11 @@ impl<S: Store + Clone> CaseRunner<S> {
     /// Asserts that another request gets the recorded response, and that the first attempt
     /// recorded it.
     async fn assert_done(&self, id: &RecordId, case: Case) {
-        assert_eq!(self.verdict(id).await, Verdict::Completed(recording()), "{case:?}");
+        assert_eq!(
+            self.verdict(id).await,
+            Verdict::Rejected(Rejection::Completed(recording())),
+            "{case:?}"
+        );
         let found = self.store.retry(async || self.store.direct.look_up(id).await).await;
         assert_eq!(found.unwrap().record.attempt, 1, "{case:?}");
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     store::{Store, Transactions},
 };
@@ -43,13 +43,13 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         match self.call(Op::Claim, self.inner().claim(id, claim)).await? {
             ClaimOutcome::Granted { .. } if self.hides_grant() => Ok(ClaimOutcome::IN_FLIGHT),
-            ClaimOutcome::Completed(recording) => {
-                Ok(ClaimOutcome::Completed(self.read(&recording)))
+            ClaimOutcome::Rejected(Rejection::Completed(recording)) => {
+                Ok(ClaimOutcome::Rejected(Rejection::Completed(self.read(&recording))))
             }
             outcome @ (ClaimOutcome::Granted { .. }
-            | ClaimOutcome::InFlight { .. }
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Mismatch { .. }) => Ok(outcome),
+            | ClaimOutcome::Rejected(
+                Rejection::InFlight { .. } | Rejection::Held { .. } | Rejection::Mismatch { .. },
+            )) => Ok(outcome),
         }
     }
 

@@ -1,23 +1,32 @@
-//! Runs an operation that is not an HTTP request: a message of a queue, a scheduled job, a
-//! mutation, an item of a batch.
+//! Typed operations that are not HTTP requests, and operations without their clients.
+//!
+//! [`Runtime::run`] runs a message of a queue, a scheduled job, a mutation or an item of a batch.
+//! [`Runtime::resume`] claims an operation that was abandoned, in order to finish it.
+
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use self::prepared::Prepared;
 pub use self::{
-    job::{ClaimMode, Job},
+    definition::{ClaimMode, Job},
     outcome::{Done, Failure, RunError},
     recorded::recording_of,
-    transaction::{JobTransaction, TransactionError},
+    transaction::JobTransaction,
 };
-use self::{prepared::Prepared, transaction::TransactionSlot};
-use super::{Run, Runtime, recordable::Recordable};
-use crate::{key::Key, scope::ScopeId};
+pub use crate::runtime::TransactionError;
+use crate::{
+    key::Key,
+    runtime::{Recordable, Run, Runtime, TransactionSlot},
+    scope::ScopeId,
+};
 
+mod definition;
 mod ending;
-mod job;
 mod outcome;
 mod prepared;
 mod recorded;
+mod resume;
 mod transaction;
 
 impl Runtime {
@@ -32,7 +41,7 @@ impl Runtime {
     ///   scheduled, a key for each item of a batch. [`Key::from_text`] makes one of any text.
     /// * `input` is what the operation depends on. It is compared as canonical JSON
     ///   ([RFC 8785](crate::canonical_json)) and is not stored: another input with the same key is
-    ///   a [mismatch](RunError::Mismatch).
+    ///   a [mismatch](crate::protocol::Rejection::Mismatch).
     /// * The value of `work` is returned as it is read from its JSON, by the first run too, so that
     ///   every run returns the same: `Some(())`, which JSON cannot tell from `None`, is `None`.
     /// * `work` gets the [`Run`], for steps, derived keys, a reference and progress. A
@@ -41,7 +50,8 @@ impl Runtime {
     /// ```
     /// use idempotent_core::{
     ///     Key, Runtime, ScopeId,
-    ///     runtime::{Failure, Job, RuntimeOptions},
+    ///     job::{Failure, Job},
+    ///     runtime::RuntimeOptions,
     ///     store::memory::MemoryStore,
     /// };
     ///
@@ -151,9 +161,11 @@ impl Runtime {
                 Ok(attempt) => attempt,
                 Err(verdict) => return recorded::result_of(verdict),
             };
-            let slot = TransactionSlot::new();
-            let transaction = JobTransaction::new(prepared.runtime, &mut attempt, &slot);
+            let slot = Arc::<TransactionSlot>::default();
+            slot.open_for(&mut attempt);
             let operation = attempt.operation().clone();
+            let transaction =
+                JobTransaction::new(prepared.runtime, operation.clone(), slot.clone());
             let work = async { work(operation, transaction).await };
             Box::pin(ending::carry_out(attempt, work, Some(slot))).await
         }

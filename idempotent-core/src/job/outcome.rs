@@ -1,8 +1,8 @@
 //! The results of runs, as values.
 
-use std::{error::Error, time::Duration};
+use std::{convert::Infallible, error::Error};
 
-use crate::{error::StoreError, short_text::ShortText};
+use crate::{error::StoreError, protocol::Rejection};
 
 /// The result of a run that succeeded, or of the earlier run with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Done<T> {
 pub enum Failure<E = String> {
     /// Nothing was done. The key is released, and the next run with it runs the work.
     ///
-    /// If a [step](super::Run::step) has begun, or an earlier attempt was abandoned, part of
+    /// If a [step](crate::runtime::Run::step) has begun, or an earlier attempt was abandoned, part of
     /// the operation may have been done: the next run is then the next attempt, or the key is held
     /// after the [point of no return](crate::runtime::Run::point_of_no_return).
     Retryable(E),
@@ -82,26 +82,15 @@ pub enum RunError<E = String> {
         /// Whether the key is held from now on. Otherwise run the operation again.
         held: bool,
     },
-    /// Another run with the key is in flight, and was so for the `wait` of the policy. Run the
-    /// operation again later.
-    #[error("another run with the key is in flight")]
-    #[non_exhaustive]
-    InFlight {
-        /// The remaining time of its lease. Zero if the time is unknown.
-        lease_left: Duration,
-        /// The reference that the operation has set.
-        reference: Option<ShortText>,
-    },
-    /// The outcome of an attempt is unknown, and its key is held until an operator resolves it.
-    #[error("the outcome of an earlier run is unknown, and its key is held")]
-    #[non_exhaustive]
-    Held {
-        /// The reference that the operation has set.
-        reference: Option<ShortText>,
-    },
-    /// The key was first used with another input. The work did not run.
-    #[error("the key was first used with another input")]
-    Mismatch,
+    /// The work did not run, or its result does not count:
+    ///
+    /// * `InFlight`: another run with the key is in flight, and was so for the `wait` of the
+    ///   policy. Run the operation again later.
+    /// * `Held`: the outcome of an attempt is unknown, and its key is held until an operator
+    ///   resolves it.
+    /// * `Mismatch`: the key was first used with another input. The work did not run.
+    #[error("{}", reason(.0))]
+    Rejected(Rejection<Infallible>),
     /// The work ran, but the store lost the record of its key, or the record's ttl passed. Whatever
     /// it did is not recorded.
     #[error(
@@ -156,14 +145,24 @@ pub enum RunError<E = String> {
     },
 }
 
+/// Why a run was rejected.
+fn reason(rejection: &Rejection<Infallible>) -> &'static str {
+    match rejection {
+        Rejection::Completed(never) => match *never {},
+        Rejection::InFlight { .. } => "another run with the key is in flight",
+        Rejection::Held { .. } => "the outcome of an earlier run is unknown, and its key is held",
+        Rejection::Mismatch { .. } => "the key was first used with another input",
+    }
+}
+
 impl<E> RunError<E> {
     /// Returns whether a later run with the same key and input may have another outcome without an
     /// operator. A consumer leaves such a message for redelivery, and sets any other aside.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
+            Self::Rejected(rejection) => matches!(rejection, Rejection::InFlight { .. }),
             Self::Retryable { .. }
-            | Self::InFlight { .. }
             | Self::Other { held: false, .. }
             | Self::Lost { reused: false } => true,
             Self::NotCommitted { transient } => *transient,
@@ -171,8 +170,6 @@ impl<E> RunError<E> {
             Self::Final { .. }
             | Self::Unknown { .. }
             | Self::Other { held: true, .. }
-            | Self::Held { .. }
-            | Self::Mismatch
             | Self::Lost { reused: true }
             | Self::Omitted
             | Self::Unreadable { .. }

@@ -9,7 +9,7 @@ use crate::policy::Policy;
 /// ```
 /// use std::time::Duration;
 ///
-/// use idempotent_core::{Policy, runtime::Job};
+/// use idempotent_core::{Policy, job::Job};
 ///
 /// const IMPORT: Job = Job::new("import order")
 ///     .with_policy(Policy::DEFAULT.with_ttl(Duration::from_secs(7 * 24 * 3600)));

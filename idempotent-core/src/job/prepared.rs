@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    job::{ClaimMode, Job},
+    definition::{ClaimMode, Job},
     outcome::RunError,
 };
 use crate::{
@@ -56,7 +56,7 @@ impl Prepared {
         let Self { runtime, job, subject, digest } = self;
         match job.claim {
             ClaimMode::Lease => {
-                runtime.parts.store.transactions()?;
+                runtime.verify_transactions()?;
                 self.begin().await
             }
             ClaimMode::Transaction => {

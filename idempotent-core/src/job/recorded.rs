@@ -110,23 +110,25 @@ where
     T: DeserializeOwned,
     E: DeserializeOwned,
 {
-    Err(match verdict {
-        Verdict::Completed(Recording { status, body, .. }) => match (status, &body) {
-            (DONE, RecordedBody::Whole(body)) => {
-                return decode(body).map(|value| Done { value, replayed: true });
-            }
-            (FAILED, RecordedBody::Whole(body)) => {
-                let error = decode(body)?;
-                RunError::Final { error, replayed: true }
-            }
-            (DONE | FAILED, RecordedBody::Omitted) => RunError::Omitted,
-            _ => RunError::Unreadable { source: None },
-        },
-        Verdict::InFlight { lease_left, reference } => RunError::InFlight { lease_left, reference },
-        Verdict::Held { reference, .. } => RunError::Held { reference },
-        Verdict::Mismatch => RunError::Mismatch,
-        Verdict::Lost { reused } => RunError::Lost { reused },
-        Verdict::Unreadable => RunError::Unreadable { source: None },
+    let rejection = match verdict {
+        Verdict::Rejected(rejection) => rejection,
+        Verdict::Lost { reused } => return Err(RunError::Lost { reused }),
+        Verdict::Unreadable => return Err(RunError::Unreadable { source: None }),
+    };
+    let Recording { status, body, .. } = match rejection.without_recording() {
+        Err(recording) => recording,
+        Ok(rejection) => return Err(RunError::Rejected(rejection)),
+    };
+    Err(match (status, &body) {
+        (DONE, RecordedBody::Whole(body)) => {
+            return decode(body).map(|value| Done { value, replayed: true });
+        }
+        (FAILED, RecordedBody::Whole(body)) => {
+            let error = decode(body)?;
+            RunError::Final { error, replayed: true }
+        }
+        (DONE | FAILED, RecordedBody::Omitted) => RunError::Omitted,
+        _ => RunError::Unreadable { source: None },
     })
 }
 
@@ -142,10 +144,11 @@ fn decode<T: DeserializeOwned, E>(body: &[u8]) -> Result<T, RunError<E>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Rejection;
 
     fn read(status: u16, body: &'static str) -> Result<Done<u32>, RunError> {
         let body = RecordedBody::Whole(Bytes::from_static(body.as_bytes()));
-        result_of(Verdict::Completed(Recording::new(status, Vec::new(), body)))
+        result_of(Verdict::Rejected(Rejection::Completed(Recording::new(status, Vec::new(), body))))
     }
 
     #[test]
@@ -184,7 +187,8 @@ mod tests {
         let unserializable = std::collections::HashMap::from([((1, 2), 3)]);
         for recording in [of_value(large).0, of_failure(unserializable).0] {
             let recording = Recording::decode(&recording.into()).unwrap();
-            let result = result_of::<String, String>(Verdict::Completed(recording));
+            let result =
+                result_of::<String, String>(Verdict::Rejected(Rejection::Completed(recording)));
             assert!(matches!(result, Err(RunError::Omitted)), "{result:?}");
         }
     }

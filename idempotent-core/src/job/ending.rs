@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    convert::Infallible,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
@@ -14,12 +15,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     outcome::{Done, Failure, RunError},
     recorded,
-    transaction::TransactionSlot,
 };
 use crate::{
     policy::Abandoned,
+    protocol::Rejection,
     recording::EncodedRecording,
-    runtime::{Attempt, AttemptOutcome},
+    runtime::{Attempt, AttemptOutcome, TransactionSlot},
+    short_text::ShortText,
 };
 
 /// What ends an attempt whose work has ended.
@@ -47,7 +49,9 @@ where
     let operation = attempt.operation().clone();
     let result = operation.scope(pin!(caught(work))).await;
     // The work is dropped by now.
-    let kept = slot.is_some_and(|slot| slot.close(&mut attempt));
+    if let Some(slot) = slot {
+        slot.close_for(&mut attempt);
+    }
     let result = match result {
         Ok(result) => result,
         Err(panic) => {
@@ -56,7 +60,6 @@ where
         }
     };
     let (end, result) = match result {
-        Ok(_) if kept => return Err(not_committed(attempt).await),
         Ok(value) => of_value(&attempt, value),
         Err(failure) => of_failure(&attempt, failure),
     };
@@ -73,10 +76,12 @@ where
         AttemptOutcome::NotCommitted { transient } => {
             return Err(RunError::NotCommitted { transient });
         }
-        AttemptOutcome::Held => return Err(RunError::Held { reference: operation.reference() }),
+        AttemptOutcome::Held => return Err(RunError::Rejected(held(operation.reference()))),
     }
     if let Err(
-        RunError::Unknown { .. } | RunError::Held { .. } | RunError::Other { held: true, .. },
+        RunError::Unknown { .. }
+        | RunError::Rejected(Rejection::Held { .. })
+        | RunError::Other { held: true, .. },
     ) = result
     {
         tracing::warn!(
@@ -87,14 +92,19 @@ where
     result
 }
 
+/// The key of this run is held from now on.
+fn held(reference: Option<ShortText>) -> Rejection<Infallible> {
+    Rejection::Held { newly: true, reference }
+}
+
 /// How a value ends its attempt.
 fn of_value<T: Serialize + DeserializeOwned, E>(
     attempt: &Attempt,
     value: T,
 ) -> (RunEnd, Result<Done<T>, RunError<E>>) {
     if attempt.operation().is_unknown() {
-        let held = RunError::Held { reference: None };
-        return (RunEnd::Abandon(Abandoned::Hold), Err(held));
+        let error = RunError::Rejected(held(None));
+        return (RunEnd::Abandon(Abandoned::Hold), Err(error));
     }
     let (recording, value) = recorded::of_value(value);
     (RunEnd::Record(recording), Ok(Done { value, replayed: false }))
@@ -128,22 +138,6 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
         }
     };
     (end, Err(error))
-}
-
-/// Ends an attempt whose work has kept its transaction: the effects cannot be committed, so the
-/// value must not be recorded.
-async fn not_committed<E>(attempt: Attempt) -> RunError<E> {
-    tracing::error!(
-        id = %attempt.id().short(),
-        "the work of a run has kept its transaction, which is rolled back; drop it before the end"
-    );
-    let (policy, reference) = (attempt.operation().abandoned(), attempt.operation().reference());
-    match (attempt.abandon(policy).await, policy) {
-        (AttemptOutcome::Fenced(_), _) | (_, Abandoned::Retry) => {
-            RunError::NotCommitted { transient: false }
-        }
-        (_, Abandoned::Hold) => RunError::Held { reference },
-    }
 }
 
 async fn abandon_panicked(attempt: Attempt) {

@@ -1,0 +1,242 @@
+//! What an attempt consists of, however its key was claimed.
+
+use std::{error::Error, mem, sync::Arc, time::Instant};
+
+use super::outcome::AttemptOutcome;
+use crate::{
+    error::StoreError,
+    fingerprint::RequestDigest,
+    lease::Lease,
+    policy::OnAbandon,
+    protocol::{Claim, Fence, Note},
+    record::{Record, RecordState},
+    record_id::RecordId,
+    runtime::{
+        deferred::DeferredEnd, end_action::EndAction, operation::Run, parts::RuntimeParts,
+        timing::after,
+    },
+    store::{Transaction, commit_if_passed},
+};
+
+/// What both kinds of attempts consist of.
+pub(in crate::runtime) struct Claimed {
+    pub(super) parts: Arc<RuntimeParts>,
+    pub(super) lease: Lease,
+    pub(super) claim: Claim,
+    digest: RequestDigest,
+    pub(super) number: u32,
+    /// When the claim was sent.
+    since: Instant,
+    pub(super) operation: Run,
+    pub(super) effects: Effects,
+}
+
+/// Where the handler writes.
+pub(super) enum Effects {
+    /// Outside of the store's transactions.
+    Elsewhere,
+    /// In a transaction.
+    In(Box<dyn Transaction>),
+    /// In a transaction that the handler has taken.
+    WithHandler,
+}
+
+/// The outcome of a commit that was not acknowledged.
+pub(super) enum CommitOutcome {
+    Committed,
+    /// The key is free for the next attempt.
+    NotCommitted,
+    /// Not committed as the action says, and the key is held.
+    Held,
+    /// Another attempt owns the key, or an operator has resolved it.
+    Fenced,
+}
+
+impl Claimed {
+    pub(in crate::runtime) fn new(
+        parts: Arc<RuntimeParts>,
+        id: RecordId,
+        claim: Claim,
+        digest: RequestDigest,
+        (number, since): (u32, Instant),
+        rule: OnAbandon,
+    ) -> Self {
+        let lease = Lease { id, owner: claim.owner };
+        let operation = Run::new(parts.clone(), lease, number, rule);
+        Self { parts, lease, claim, digest, number, since, operation, effects: Effects::Elsewhere }
+    }
+
+    /// Sets the transaction in which the handler writes.
+    pub(super) fn begun(&mut self, transaction: Box<dyn Transaction>) {
+        self.operation.transaction_begun();
+        self.effects = Effects::In(transaction);
+    }
+
+    pub(super) fn take_effects(&mut self) -> Effects {
+        mem::replace(&mut self.effects, Effects::Elsewhere)
+    }
+
+    /// An end of this attempt, for the background to store.
+    pub(super) fn deferred(&self, action: EndAction) -> DeferredEnd {
+        // A lease was renewed until now, even past the ttl.
+        let now = self.parts.store.environment().now();
+        let lasts = after(self.since, self.claim.ttl).max(after(now, self.claim.lease));
+        DeferredEnd::new(self.lease.id, self.claim.clone(), self.number, action, lasts)
+    }
+
+    pub(super) async fn outcome(&self, fence: Fence) -> AttemptOutcome {
+        let id = self.lease.id;
+        match fence {
+            Fence::Passed => {
+                self.parts.waiters.wake(&id);
+                AttemptOutcome::Stored
+            }
+            Fence::Fenced => {
+                tracing::warn!(
+                    id = %id.short(),
+                    "another attempt has taken over the key of this attempt; its response is \
+                     not sent"
+                );
+                let (claims, claimed) = (&self.parts.claims, self.claim.fingerprint);
+                let successor = Box::pin(claims.successor(&id, claimed, self.digest));
+                AttemptOutcome::Fenced(successor.await)
+            }
+        }
+    }
+
+    /// The outcome of an attempt whose key is held.
+    pub(super) fn held(&self) -> AttemptOutcome {
+        self.parts.waiters.wake(&self.lease.id);
+        AttemptOutcome::Held
+    }
+
+    /// The outcome of an attempt whose handler has kept or ended its transaction, which is then
+    /// not committed.
+    pub(super) fn held_or_not_committed(&self, is_held: bool) -> AttemptOutcome {
+        if is_held {
+            return self.held();
+        }
+        self.parts.waiters.wake(&self.lease.id);
+        AttemptOutcome::NotCommitted { transient: false }
+    }
+
+    pub(super) fn log_failure(&self, error: &StoreError) {
+        let (id, cause) = (self.lease.id, error.source());
+        tracing::warn!(
+            id = %id.short(), %error, cause,
+            "storing the end of an attempt failed; retrying in the background"
+        );
+    }
+
+    pub(super) fn log_kept(&self) {
+        tracing::error!(
+            id = %self.lease.id.short(),
+            "an operation has ended without returning its transaction, which is rolled back; drop \
+             the transaction before the operation ends"
+        );
+    }
+
+    /// Logs the outcome of an attempt whose handler has ended its transaction, and whose key was
+    /// to be held.
+    pub(super) fn log_escaped(&self, fence: Fence) {
+        let id = self.lease.id;
+        match fence {
+            Fence::Passed => tracing::error!(
+                %id,
+                "an operation ended its transaction itself, and what it has written since may be \
+                 committed; its key is held"
+            ),
+            Fence::Fenced => tracing::error!(
+                %id,
+                "an operation ended its transaction itself, and what it has written since may be \
+                 committed; another attempt has its key"
+            ),
+        }
+    }
+
+    /// Adds the pending note, ends the claim as the transaction's last statement, and commits.
+    pub(super) fn commit(
+        &self,
+        transaction: Box<dyn Transaction>,
+        action: &EndAction,
+    ) -> impl Future<Output = Result<Fence, StoreError>> {
+        let note = self.operation.take_pending();
+        self.parts.store.limit(Box::pin(commit_with(transaction, &self.lease, note, action)))
+    }
+
+    pub(super) fn log_in_doubt(&self, error: &StoreError) {
+        tracing::warn!(
+            id = %self.lease.id.short(), %error, cause = error.source(),
+            "the outcome of a commit is unknown; reading it from the store"
+        );
+    }
+
+    /// The outcome of an attempt whose commit has failed with an error, as found in the store.
+    pub(super) async fn outcome_of_commit(
+        &self,
+        error: &StoreError,
+        found: Result<CommitOutcome, StoreError>,
+    ) -> AttemptOutcome {
+        match found {
+            Ok(CommitOutcome::Committed) => self.outcome(Fence::Passed).await,
+            Ok(CommitOutcome::Fenced) => self.outcome(Fence::Fenced).await,
+            Ok(CommitOutcome::NotCommitted) => {
+                self.parts.waiters.wake(&self.lease.id);
+                AttemptOutcome::NotCommitted { transient: error.is_transient() }
+            }
+            Ok(CommitOutcome::Held) => self.held(),
+            Err(unknown) => {
+                self.log_failure(&unknown);
+                AttemptOutcome::NotCommitted { transient: true }
+            }
+        }
+    }
+
+    /// Reads whether this attempt's transaction was committed, so that its record is in a state
+    /// that `is_ours` recognizes.
+    pub(super) async fn read_commit(
+        &self,
+        is_ours: impl Fn(&RecordState) -> bool,
+    ) -> Result<CommitOutcome, StoreError> {
+        let ours = self.read_own().await?.is_some_and(|record| is_ours(&record.state));
+        Ok(if ours { CommitOutcome::Committed } else { CommitOutcome::Fenced })
+    }
+
+    /// Reads the record, if it has this attempt's owner token.
+    pub(super) async fn read_own(&self) -> Result<Option<Record>, StoreError> {
+        let found = self.parts.store.call(|store| store.look_up(&self.lease.id)).await?;
+        Ok(found.map(|found| found.record).filter(|record| record.owner == self.lease.owner))
+    }
+}
+
+pub(super) fn is_completed(state: &RecordState) -> bool {
+    matches!(state, RecordState::Completed(_))
+}
+
+/// Adds the pending note, ends the claim as the transaction's last statement, and commits. If the
+/// end is fenced, the transaction is rolled back.
+async fn commit_with(
+    mut transaction: Box<dyn Transaction>,
+    lease: &Lease,
+    note: Option<Note>,
+    action: &EndAction,
+) -> Result<Fence, StoreError> {
+    if let Some(note) = note {
+        let noted = transaction.note(lease, &note).await;
+        if !matches!(noted, Ok(Fence::Passed)) {
+            transaction.roll_back().await;
+            return noted;
+        }
+    }
+    let fence = match action {
+        EndAction::Complete(recording) => {
+            return transaction.complete_and_commit(lease, recording).await;
+        }
+        EndAction::Abandon(policy) => transaction.abandon(lease, *policy).await,
+        EndAction::Release
+        | EndAction::GiveBack
+        | EndAction::HoldIfCommitted(_)
+        | EndAction::HoldAgain(_) => Ok(Fence::Fenced),
+    };
+    commit_if_passed(transaction, fence).await
+}
